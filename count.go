@@ -4,8 +4,8 @@ import (
 	"context"
 	"time"
 
+	"github.com/counterd/counterd/engine"
 	"github.com/counterd/counterd/events"
-	"github.com/counterd/counterd/hierarchy"
 )
 
 // Level is the length of a bucket.
@@ -28,7 +28,9 @@ type Bucket struct {
 // Count returns how often the event happened in the window that ends now, to the second: with
 // several features on their combined counter, with none on that of the whole event. A
 // combination that no limit is per is not counted: its count is 0. The window is whole seconds,
-// within the retention of the event.
+// within the retention of the event. If the counter's first limit keeps a log, a window shorter than
+// a minute is to the millisecond, and events in a log that was too large may have moved to the end of
+// their hour.
 func (l *Limiter) Count(ctx context.Context, event string, features Features, window time.Duration) (int64, error) {
 	return l.CountAt(ctx, event, features, window, time.Time{})
 }
@@ -64,17 +66,17 @@ func (l *Limiter) History(ctx context.Context, event string, features Features, 
 	if err != nil {
 		return nil, err
 	}
-	parsed, err := hierarchy.ParseLevel(string(level))
+	parsed, err := engine.ParseLevel(string(level))
 	if err != nil {
 		return nil, errorf(ErrOutOfRange, "there is no level %q: use Second, Minute, Hour or Day", level)
 	}
-	points, err := l.service.History(ctx, counter, parsed, from, to)
+	history, err := l.service.History(ctx, counter, parsed, from, to)
 	if err != nil {
 		return nil, err
 	}
-	buckets := make([]Bucket, len(points))
-	for i, point := range points {
-		buckets[i] = Bucket{time.Unix(point.Bucket.First(), 0).UTC(), point.Count}
+	buckets := make([]Bucket, len(history.Intervals))
+	for i, interval := range history.Intervals {
+		buckets[i] = Bucket{time.Unix(interval.First, 0).UTC(), interval.Count}
 	}
 	return buckets, nil
 }

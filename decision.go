@@ -35,9 +35,11 @@ type Decision struct {
 	// Unavailable is set if no limit denies the hit, but the store did not answer in time and
 	// a rule has on_error: deny.
 	Unavailable bool
-	At          time.Time     // the second in which it was decided, UTC
-	RetryAfter  time.Duration // until all limits have room, if nothing else comes; 0: now; or Never
-	Limits      []LimitState  // of all rules that apply, in the order of the rules
+	At          time.Time // the second in which it was decided, UTC
+	// RetryAfter is how long it is until all limits have room, if nothing else comes; 0: now; or
+	// Never. It is in whole seconds of sliding-window limits, in milliseconds of sliding-log ones.
+	RetryAfter time.Duration
+	Limits     []LimitState // of all rules that apply, in the order of the rules
 }
 
 // LimitState is the state of one limit after a decision.

@@ -7,6 +7,9 @@ import (
 	"sync/atomic"
 
 	"github.com/counterd/counterd/api"
+	"github.com/counterd/counterd/counting"
+	"github.com/counterd/counterd/engine"
+	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/hierarchy"
 	"github.com/counterd/counterd/internal/backend"
 	"github.com/counterd/counterd/internal/follow"
@@ -17,6 +20,7 @@ import (
 	"github.com/counterd/counterd/limiter"
 	"github.com/counterd/counterd/memcache"
 	"github.com/counterd/counterd/service"
+	"github.com/counterd/counterd/slidinglog"
 	"github.com/counterd/counterd/tracing"
 )
 
@@ -59,6 +63,9 @@ func New(rules Rules, options ...Option) (*Limiter, error) {
 		return nil, err
 	}
 	l := &Limiter{process: process{settings: s, metrics: metrics.New(), life: newLife()}}
+	if err := l.suits(rules.parsed); err != nil {
+		return nil, err
+	}
 	if err := l.open(rules); err != nil {
 		return nil, errors.Join(err, l.Close())
 	}
@@ -71,7 +78,7 @@ func (p *process) open(rules Rules) (err error) {
 	if !s.Follow {
 		rules.file = follow.RulesFile{}
 	}
-	p.rules = follow.NewRules(rules.parsed, rules.file, s.Log)
+	p.rules = follow.NewRules(rules.parsed, rules.file, p.suits, s.Log)
 	if p.spans, err = openSpans(s); err != nil {
 		return err
 	}
@@ -85,12 +92,12 @@ func (p *process) open(rules Rules) (err error) {
 	if p.backend, err = backend.Open(s.Start, s, backend.Config{Retention: p.rules.Longest, OnRoundTrip: roundTrips}); err != nil {
 		return err
 	}
-	counters := hierarchy.NewCounters(hierarchy.Config{Store: p.backend.Store, Grace: s.Grace, MaxPending: s.MaxPending, OnUse: p.backend.OnUse})
-	decider, err := p.newDecider(counters)
+	buckets := hierarchy.NewCounters(hierarchy.Config{Store: p.backend.Store, Grace: s.Grace, OnUse: p.backend.OnUse})
+	decider, counters, err := p.newEngines(buckets)
 	if err != nil {
 		return err
 	}
-	p.watch(metrics.Process{Limiter: decider, Counters: counters})
+	p.watch(metrics.Process{Limiter: decider, Counters: counters, Buckets: buckets})
 	p.service, err = service.New(service.Config{Rules: p.rules.Rules, Limiter: decider, Counters: counters, Tracer: p.spans.tracer})
 	if err != nil {
 		return err
@@ -102,9 +109,20 @@ func (p *process) open(rules Rules) (err error) {
 	return nil
 }
 
-// newDecider returns what decides hits on the counters. Failures of the store are logged at most
+// newEngines returns what decides hits and what counts without deciding, on buckets and on logs.
+func (p *process) newEngines(buckets *hierarchy.Counters) (*limiter.Limiter, *counting.Counters, error) {
+	config := counting.Config{MaxPending: p.settings.MaxPending}
+	logs, err := slidinglog.New(buckets.Base())
+	if err != nil {
+		return nil, nil, err
+	}
+	decider, err := p.newDecider(buckets, logs)
+	return decider, counting.New(config, buckets, logs), err
+}
+
+// newDecider returns what decides hits on the engines. Failures of the store are logged at most
 // once a second for each cause.
-func (p *process) newDecider(counters *hierarchy.Counters) (*limiter.Limiter, error) {
+func (p *process) newDecider(engines ...engine.Engine) (*limiter.Limiter, error) {
 	var failures sparse.Lines
 	config := limiter.Config{
 		Local:      backend.NewEmbedded(p.settings.Log),
@@ -120,7 +138,12 @@ func (p *process) newDecider(counters *hierarchy.Counters) (*limiter.Limiter, er
 	if p.spans.tracer != nil {
 		config.OnCoalesced = tracing.Together
 	}
-	return limiter.New(config, counters)
+	return limiter.New(config, engines...)
+}
+
+// suits returns an error for rules that the limiter cannot keep.
+func (p *process) suits(rules *events.Rules) error {
+	return rules.CheckLogs(p.settings.Grace)
 }
 
 // both returns a hook that calls the one and then the other.
@@ -147,10 +170,13 @@ func (p *process) watch(process metrics.Process) {
 
 // SetRules puts other rules in force. Calls under way finish by the rules that they began with.
 // A limit whose counter was not kept before says that it is incomplete until its window has
-// passed. With [WithReload] the next good version of the file takes over again.
+// passed. Rules that the limiter cannot keep are an error, and change nothing. With [WithReload] the next good version of the file takes over again.
 func (l *Limiter) SetRules(rules Rules) error {
 	if rules.parsed == nil {
 		return errNoRules
+	}
+	if err := l.suits(rules.parsed); err != nil {
+		return err
 	}
 	l.rules.Set(rules.parsed)
 	return nil

@@ -23,6 +23,9 @@ func ReadRules(path string) (Rules, error) {
 }
 
 // ParseRules reads the text of a rules file. The error lists all its faults, each with its line.
+//
+// Programs that share a sliding-log go by the newer of their rules. A text has no time: if another
+// release of a program has another text, set its time by [events.Rules.Modified] and use [RulesOf].
 func ParseRules(text []byte) (Rules, error) {
 	parsed, err := events.ParseRules(text)
 	if err != nil {
@@ -33,4 +36,9 @@ func ParseRules(text []byte) (Rules, error) {
 
 // RulesOf takes rules that a program made of the types of package events. Nothing may change in
 // them afterwards.
-func RulesOf(parsed *events.Rules) Rules { return Rules{parsed: parsed} }
+func RulesOf(parsed *events.Rules) Rules {
+	if parsed == nil {
+		return Rules{}
+	}
+	return Rules{parsed: parsed.Hashed()}
+}

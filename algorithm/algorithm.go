@@ -13,7 +13,8 @@ type Algorithm struct {
 	// Around returns the seconds whose hits share a window with hits of the second, from first
 	// to last, the second among them, none of them the length or more away. Both directions agree:
 	// one second is around another where that is around the one. Length is that of the window, at least 1. A hit leaves the windows
-	// of others when the last second around it has passed.
+	// of others when the last second around it has passed. nil: it does not count by seconds, and
+	// needs an engine of its own.
 	Around func(second, length int64) (first, last int64)
 	// Fault returns why the algorithm has no windows of that length at that precision, both in
 	// seconds; empty: it has. nil: it has all.
@@ -24,7 +25,11 @@ type Algorithm struct {
 var table = []Algorithm{
 	{"sliding-window", slidingWindow, nil},
 	{"fixed-window", fixedwindow.Around, fixedwindow.Fault},
+	{SlidingLog, nil, nil},
 }
+
+// SlidingLog is the algorithm of sliding windows that one ordered log of all hits decides.
+const SlidingLog = "sliding-log"
 
 // Default is the algorithm of limits that name none.
 var Default = table[0].Name

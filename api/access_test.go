@@ -22,6 +22,7 @@ import (
 
 	"github.com/counterd/counterd/api"
 	"github.com/counterd/counterd/api/wire"
+	"github.com/counterd/counterd/counting"
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/hierarchy"
 	"github.com/counterd/counterd/internal/testkit/bubble"
@@ -79,7 +80,7 @@ func newGuarded(t *testing.T) *guarded {
 				g.loads.Add(1)
 				return all
 			},
-			Counters: hierarchy.NewCounters(hierarchy.Config{Store: g.store, Clock: clock}),
+			Counters: counting.New(counting.Config{}, hierarchy.NewCounters(hierarchy.Config{Store: g.store, Clock: clock})),
 			Limiter:  decider,
 		}),
 		Gate:     service.NewGate(service.GateConfig{Tokens: g.tokens.Load, Refusals: &g.refusals}),

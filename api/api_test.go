@@ -20,6 +20,7 @@ import (
 
 	"github.com/counterd/counterd/api"
 	"github.com/counterd/counterd/api/wire"
+	"github.com/counterd/counterd/counting"
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/hierarchy"
 	"github.com/counterd/counterd/limiter"
@@ -75,7 +76,7 @@ func newHandler(store store.Store, log io.Writer, servers func() []service.Serve
 	return api.NewHandler(api.Config{
 		Service: newService(service.Config{
 			Rules:    func() *events.Rules { return rules },
-			Counters: hierarchy.NewCounters(hierarchy.Config{Store: store, Clock: clock}),
+			Counters: counting.New(counting.Config{}, hierarchy.NewCounters(hierarchy.Config{Store: store, Clock: clock})),
 			Limiter:  decider,
 		}),
 		Health: service.Health{Servers: servers},
@@ -87,7 +88,7 @@ func newHandler(store store.Store, log io.Writer, servers func() []service.Serve
 func newService(config service.Config) *service.Service {
 	store := memcache.NewEmbedded(memcache.EmbeddedConfig{Clock: clock})
 	if config.Counters == nil {
-		config.Counters = hierarchy.NewCounters(hierarchy.Config{Store: store, Clock: clock})
+		config.Counters = counting.New(counting.Config{}, hierarchy.NewCounters(hierarchy.Config{Store: store, Clock: clock}))
 	}
 	var err error
 	if config.Limiter == nil {

@@ -25,6 +25,7 @@ import (
 
 	"github.com/counterd/counterd/api"
 	"github.com/counterd/counterd/api/wire"
+	"github.com/counterd/counterd/counting"
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/hierarchy"
 	"github.com/counterd/counterd/internal/testkit"
@@ -97,7 +98,7 @@ func newGuardedBackstage(t *testing.T, tokens func() *service.Tokens, methods ..
 		LoopbackOnly: tokens == nil, // as in a process without flags
 		Service: newService(service.Config{
 			Rules:    func() *events.Rules { return rules },
-			Counters: hierarchy.NewCounters(hierarchy.Config{Store: store}),
+			Counters: counting.New(counting.Config{}, hierarchy.NewCounters(hierarchy.Config{Store: store})),
 			Limiter:  decider,
 		}),
 		Gate: service.NewGate(service.GateConfig{Tokens: tokens}),

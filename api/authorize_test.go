@@ -13,6 +13,7 @@ import (
 
 	"github.com/counterd/counterd/api"
 	"github.com/counterd/counterd/api/wire"
+	"github.com/counterd/counterd/counting"
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/hierarchy"
 	"github.com/counterd/counterd/memcache"
@@ -28,7 +29,7 @@ func newAuthorizer(t *testing.T, yaml string, store store.Store) (http.Handler, 
 	return api.NewHandler(api.Config{
 		Service: newService(service.Config{
 			Rules:    func() *events.Rules { return rules },
-			Counters: hierarchy.NewCounters(hierarchy.Config{Store: store, Clock: clock}),
+			Counters: counting.New(counting.Config{}, hierarchy.NewCounters(hierarchy.Config{Store: store, Clock: clock})),
 			Limiter:  newTestLimiter(t, store),
 		}),
 		Log: slog.New(slog.NewTextHandler(&log, nil)),

@@ -5,8 +5,8 @@ import (
 	"time"
 
 	"github.com/counterd/counterd/api/wire"
+	"github.com/counterd/counterd/engine"
 	"github.com/counterd/counterd/events"
-	"github.com/counterd/counterd/hierarchy"
 	"github.com/counterd/counterd/service"
 )
 
@@ -41,23 +41,32 @@ func (e *endpoints) count(x *exchange, event service.Event) error {
 	}
 	e.reply(x, wire.Count{
 		Event: event.Name, Feature: q.counter.Feature.String(), Window: events.FormatDuration(q.window),
-		From: unix(count.Window.First), To: unix(count.Window.Last), Count: count.Count, Buckets: bucketsOf(count),
+		From: wire.Moment{Time: count.From}, To: wire.Moment{Time: count.To}, Count: count.Count,
+		Exact: ifFalse(count.Exact), Buckets: bucketsOf(count),
 	})
 	return nil
 }
 
 // bucketsOf returns how many buckets were summed.
-func bucketsOf(count hierarchy.Count) wire.Buckets {
+func bucketsOf(count engine.Count) wire.Buckets {
 	buckets := wire.Buckets{
-		Second: count.Buckets[hierarchy.Second],
-		Minute: count.Buckets[hierarchy.Minute],
-		Hour:   count.Buckets[hierarchy.Hour],
-		Day:    count.Buckets[hierarchy.Day],
+		Second: count.Buckets[engine.Second],
+		Minute: count.Buckets[engine.Minute],
+		Hour:   count.Buckets[engine.Hour],
+		Day:    count.Buckets[engine.Day],
 	}
 	for _, n := range count.Buckets {
 		buckets.Total += n
 	}
 	return buckets
+}
+
+// ifFalse returns what is in the answer only if it is false.
+func ifFalse(exact bool) *bool {
+	if exact {
+		return nil
+	}
+	return &exact
 }
 
 // history lists the buckets of a counter.
@@ -66,21 +75,23 @@ func (e *endpoints) history(x *exchange, event service.Event) error {
 	if err != nil {
 		return err
 	}
-	points, err := e.service.History(x.request.Context(), q.counter, q.level, q.from, q.to)
+	counts, err := e.service.History(x.request.Context(), q.counter, q.level, q.from, q.to)
 	if err != nil {
 		return err
 	}
-	if err := x.admission.Hold(int64(len(points) * bucketBytes)); err != nil {
+	intervals := counts.Intervals
+	if err := x.admission.Hold(int64(len(intervals) * bucketBytes)); err != nil {
 		return err
 	}
 	history := wire.History{
 		Event: event.Name, Feature: q.counter.Feature.String(), Level: q.level.String(),
-		From:    unix(points[0].Bucket.First()),
-		To:      unix(points[len(points)-1].Bucket.Last()),
-		Buckets: make([]wire.Bucket, len(points)),
+		From:    unix(intervals[0].First),
+		To:      unix(intervals[len(intervals)-1].Last),
+		Exact:   ifFalse(counts.Exact),
+		Buckets: make([]wire.Bucket, len(intervals)),
 	}
-	for i, point := range points {
-		history.Buckets[i] = wire.Bucket{Start: unix(point.Bucket.First()), Count: point.Count}
+	for i, interval := range intervals {
+		history.Buckets[i] = wire.Bucket{Start: unix(interval.First), Count: interval.Count}
 	}
 	e.reply(x, history)
 	return nil

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/counterd/counterd/api"
+	"github.com/counterd/counterd/counting"
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/hierarchy"
 	"github.com/counterd/counterd/limiter"
@@ -25,7 +26,7 @@ func ExampleNewHandler() {
 	}
 	counting, err := service.New(service.Config{
 		Rules:    func() *events.Rules { return rules },
-		Counters: hierarchy.NewCounters(hierarchy.Config{Store: store}),
+		Counters: counting.New(counting.Config{}, hierarchy.NewCounters(hierarchy.Config{Store: store})),
 		Limiter:  decider,
 	})
 	if err != nil {

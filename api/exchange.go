@@ -289,6 +289,9 @@ func tooManyFields(r *http.Request) bool {
 // strangerTimeout bounds how long a stranger may take for an answer.
 const strangerTimeout = 5 * time.Second
 
+// forgotten is the URL of requests that have been handled. It is not written to.
+var forgotten url.URL
+
 // forget frees the headers of a request that came over a Listener and has been handled.
 // net/http keeps the request for as long as its client takes to read the answer. A stranger
 // has to be quick about that.
@@ -297,7 +300,7 @@ func forget(w http.ResponseWriter, r *http.Request) {
 	if c == nil {
 		return // the caller of the handler may still read the request
 	}
-	r.Header, r.URL, r.RequestURI, r.Host = http.Header{}, &url.URL{}, "", ""
+	r.Header, r.URL, r.RequestURI, r.Host = nil, &forgotten, "", ""
 	if c.IsStranger() {
 		// Where the deadline cannot be set, that of the server holds.
 		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(strangerTimeout))

@@ -168,16 +168,31 @@ func (b *response) denialOf(event string, d limiter.Decision, status int) *wire.
 		}
 	}
 	b.denial.ViolatedPolicies = violators
-	wait := "it will never fit."
-	switch d.RetryAfter {
-	case engine.Never:
-	case engine.Seconds(1):
-		wait = "it fits in 1 second, if nothing else comes."
-	default:
-		wait = "it fits in " + strconv.FormatInt(d.RetryAfter.Seconds(), 10) + " seconds, if nothing else comes."
-	}
-	b.denial.Detail = "Denied by " + strings.Join(violators, ", ") + ": " + wait
+	b.denial.Detail = "Denied by " + strings.Join(violators, ", ") + ": " + fits(d.RetryAfter)
 	return &b.denial
+}
+
+// fits says when a hit fits that has to wait.
+func fits(w engine.Wait) string {
+	n, unit := w.Seconds(), "second"
+	switch {
+	case w == engine.Never:
+		return "it will never fit."
+	case belowSecond(w) > 0:
+		n, unit = belowSecond(w), "millisecond"
+	}
+	if n != 1 {
+		unit += "s"
+	}
+	return "it fits in " + strconv.FormatInt(n, 10) + " " + unit + ", if nothing else comes."
+}
+
+// belowSecond returns a wait of less than a second in milliseconds, rounded up; 0: it is none.
+func belowSecond(w engine.Wait) int64 {
+	if w <= 0 || w >= engine.Seconds(1) {
+		return 0
+	}
+	return int64((time.Duration(w) + time.Millisecond - 1) / time.Millisecond)
 }
 
 // decisionOf returns the decision as the contract has it, until the next call.
@@ -188,8 +203,8 @@ func (b *response) decisionOf(event string, d limiter.Decision) *wire.Decision {
 		Allowed:    d.Allowed,
 		Event:      event,
 		At:         wire.Moment{Time: d.At},
-		RetryAfter: b.secondsOf(d.RetryAfter),
-		Limits:     slices.Grow(out.Limits[:0], len(d.Limits))[:len(d.Limits)],
+		RetryAfter: b.secondsOf(d.RetryAfter), RetryAfterMS: belowSecond(d.RetryAfter),
+		Limits: slices.Grow(out.Limits[:0], len(d.Limits))[:len(d.Limits)],
 	}
 	for i := range d.Limits {
 		s := &d.Limits[i]
@@ -309,7 +324,7 @@ func setStructured(header http.Header, limits []limiter.LimitState) {
 	list := structuredList(space[:0])
 	for i := range limits {
 		if s := &limits[i]; !s.Shadow {
-			list = list.add(0, s.Name).param(";q=", s.N).param(";w=", int64(s.Window/time.Second))
+			list = list.add(0, s.Name).param(";q=", s.N).param(";w=", engine.CeilSeconds(s.Window))
 		}
 	}
 	states := len(list)

@@ -19,6 +19,7 @@ import (
 
 	"github.com/counterd/counterd/api"
 	"github.com/counterd/counterd/api/wire"
+	"github.com/counterd/counterd/counting"
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/hierarchy"
 	"github.com/counterd/counterd/limiter"
@@ -57,7 +58,7 @@ func newLimits(t *testing.T, rules string) *limits {
 				l.loads.Add(1)
 				return l.rules.Load()
 			},
-			Counters: hierarchy.NewCounters(hierarchy.Config{Store: l.store, Clock: clock}),
+			Counters: counting.New(counting.Config{}, hierarchy.NewCounters(hierarchy.Config{Store: l.store, Clock: clock})),
 			Limiter:  decider,
 		}),
 		Log: slog.New(slog.NewTextHandler(&l.log, nil)),

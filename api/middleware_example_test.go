@@ -6,6 +6,7 @@ import (
 	"net/http/httptest"
 
 	"github.com/counterd/counterd/api"
+	"github.com/counterd/counterd/counting"
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/hierarchy"
 	"github.com/counterd/counterd/limiter"
@@ -33,7 +34,7 @@ events:
 	counting, err := service.New(service.Config{
 		Rules:    func() *events.Rules { return rules },
 		Limiter:  decider,
-		Counters: hierarchy.NewCounters(hierarchy.Config{Store: store}),
+		Counters: counting.New(counting.Config{}, hierarchy.NewCounters(hierarchy.Config{Store: store})),
 	})
 	if err != nil {
 		panic(err)

@@ -19,6 +19,7 @@ import (
 	"github.com/counterd/counterd/api"
 	"github.com/counterd/counterd/api/connections"
 	"github.com/counterd/counterd/api/wire"
+	"github.com/counterd/counterd/counting"
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/hierarchy"
 	"github.com/counterd/counterd/limiter"
@@ -58,7 +59,7 @@ func TestOverloadIsAnswered(t *testing.T) {
 	h := api.NewHandler(api.Config{
 		Service: newService(service.Config{
 			Rules:    func() *events.Rules { return rules },
-			Counters: hierarchy.NewCounters(hierarchy.Config{Store: store, Clock: clock, MaxPending: 1, Grace: 2 * patience}),
+			Counters: counting.New(counting.Config{MaxPending: 1}, hierarchy.NewCounters(hierarchy.Config{Store: store, Clock: clock, Grace: 2 * patience})),
 			Limiter:  decider,
 		}),
 		Log: slog.New(slog.DiscardHandler),

@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"github.com/counterd/counterd/api/wire"
+	"github.com/counterd/counterd/engine"
 	"github.com/counterd/counterd/events"
-	"github.com/counterd/counterd/hierarchy"
 	"github.com/counterd/counterd/limiter"
 	"github.com/counterd/counterd/service"
 )
@@ -113,8 +113,8 @@ func (q *query) required(name string) string {
 	return q.values.Get(name)
 }
 
-func (q *query) level() hierarchy.Level {
-	level, err := hierarchy.ParseLevel(q.required("level"))
+func (q *query) level() engine.Level {
+	level, err := engine.ParseLevel(q.required("level"))
 	if err != nil && q.values.Has("level") {
 		q.fault("level", "it is second, minute, hour or day")
 	}
@@ -183,7 +183,7 @@ func countQuery(r *http.Request, event service.Event) (p countParameters, err er
 // historyParameters are those of a history.
 type historyParameters struct {
 	counter  events.Counter
-	level    hierarchy.Level
+	level    engine.Level
 	from, to time.Time
 }
 

@@ -23,6 +23,7 @@ import (
 	"github.com/counterd/counterd/api"
 	"github.com/counterd/counterd/api/connections"
 	"github.com/counterd/counterd/api/wire"
+	"github.com/counterd/counterd/counting"
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/hierarchy"
 	"github.com/counterd/counterd/limiter"
@@ -72,7 +73,7 @@ func newAnyHandler(f *testing.F) http.Handler {
 	return api.NewHandler(api.Config{
 		Service: newService(service.Config{
 			Rules:    func() *events.Rules { return rules },
-			Counters: counters,
+			Counters: counting.New(counting.Config{}, counters),
 			Limiter:  decider,
 		}),
 		Log: slog.New(slog.DiscardHandler),

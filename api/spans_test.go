@@ -19,6 +19,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/counterd/counterd/api"
+	"github.com/counterd/counterd/counting"
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/hierarchy"
 	"github.com/counterd/counterd/limiter"
@@ -50,7 +51,7 @@ func newRecorded(tb testing.TB, store store.Store, options ...sdktrace.TracerPro
 	return recorded{api.NewHandler(api.Config{
 		Service: newService(service.Config{
 			Rules:    func() *events.Rules { return rules },
-			Counters: hierarchy.NewCounters(hierarchy.Config{Store: store, Clock: clock}),
+			Counters: counting.New(counting.Config{}, hierarchy.NewCounters(hierarchy.Config{Store: store, Clock: clock})),
 			Limiter:  limiterOn(tb, store),
 			Tracer:   tracer,
 		}),
@@ -194,7 +195,7 @@ func BenchmarkTracing(b *testing.B) {
 		e := newExchange(api.NewHandler(api.Config{
 			Service: newService(service.Config{
 				Rules:    func() *events.Rules { return rules },
-				Counters: hierarchy.NewCounters(hierarchy.Config{Store: store, Clock: clock}),
+				Counters: counting.New(counting.Config{}, hierarchy.NewCounters(hierarchy.Config{Store: store, Clock: clock})),
 				Limiter:  limiterOn(b, store),
 				Tracer:   tracer,
 			}),

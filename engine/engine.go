@@ -118,6 +118,9 @@ type Standing struct {
 // Span is what a limit counts.
 type Span struct {
 	First int64 // the first Unix second of the window
+	// Since is the last Unix second of which the engine knows that the counter may lack events; 0:
+	// it knows of none.
+	Since int64
 	// Order tells the orders of hits apart: limits of one order count the same hits ahead of a
 	// hit.
 	Order int
@@ -172,6 +175,9 @@ type Base struct {
 	Grace time.Duration
 	// Changes counts what this process has changed of the counters.
 	Changes *Changes
+	// OnUse is called with each counter that is used, by its ID too, in the caller's goroutine.
+	// Callers call it concurrently. nil: it is not called.
+	OnUse func(id string, counter events.Counter, now time.Time)
 }
 
 // changePlaces is how many counts of changes there are: so many that counters seldom share one,

@@ -18,10 +18,9 @@ func (r comparison) compare(rules []*ruleFields) {
 			continue
 		}
 		per := strings.Join(rule.Per, "+")
-		if earlier := first[per]; earlier != nil {
-			r.agree(rule, earlier)
-		} else {
-			first[per] = rule
+		r.agree(first, per, rule, "count", "ipv6_prefix")
+		if !rule.inLog() {
+			r.agree(first, per+" in buckets", rule, "precision")
 		}
 	}
 	r.elastic(rules)
@@ -29,8 +28,14 @@ func (r comparison) compare(rules []*ruleFields) {
 	r.compareRates(rules)
 }
 
-// agree faults fields that shape the counter of both rules and differ.
-func (r comparison) agree(rule, earlier *ruleFields) {
+// agree faults those of the fields that shape a counter of the rule, and differ from the first rule
+// with that counter.
+func (r comparison) agree(first map[string]*ruleFields, counter string, rule *ruleFields, names ...string) {
+	earlier := first[counter]
+	if earlier == nil {
+		first[counter] = rule
+		return
+	}
 	for _, field := range []struct {
 		name   string
 		differ bool
@@ -39,6 +44,7 @@ func (r comparison) agree(rule, earlier *ruleFields) {
 		{"precision", rule.Precision != earlier.Precision},
 		{"ipv6_prefix", rule.ipv6Prefix() != earlier.ipv6Prefix()},
 	} {
+		field.differ = field.differ && slices.Contains(names, field.name)
 		at := rule.fields[field.name]
 		if !field.differ || !r.sound(at) || !r.sound(earlier.fields[field.name]) {
 			continue
@@ -125,6 +131,17 @@ type rateField struct {
 // ceiling returns how many hits the limit admits at most.
 func (f *rateField) ceiling() int64 { return f.rule.Throttle.Ceiling(f.N) }
 
+// isAsStrictAs reports whether the limit denies whatever the field denies, whose window is no longer.
+// Below a minute a log slides by milliseconds, which is stricter. A limit in shadow beside another
+// algorithm tries its own.
+func (f *rateField) isAsStrictAs(field *rateField) bool {
+	if f.rule.inLog() == field.rule.inLog() {
+		return f.ceiling() <= field.N
+	}
+	finer := field.rule.inLog() && field.Window < time.Minute
+	return f.ceiling() <= field.N && !finer && !field.rule.Shadow
+}
+
 // compareRates warns of limits that never decide: where another one of the same kinds has
 // no shorter window and admits no more, that one denies whatever they deny.
 func (r comparison) compareRates(rules []*ruleFields) {
@@ -168,14 +185,14 @@ func (r comparison) warnOfIdle(fields []rateField) {
 		rule := field.rule
 		for _, shadow := range []bool{false, true} {
 			other := strictest[without{rule.OnError, shadow}]
-			if other != nil && other.ceiling() <= field.N && (!shadow || rule.Shadow) && !r.warned[field.at.node] {
+			if other != nil && other.isAsStrictAs(field) && (!shadow || rule.Shadow) && !r.warned[field.at.node] {
 				r.warned[field.at.node] = true
 				r.warn(field.at, "%s never decides: %s in line %d is at least as strict", FormatRate(field.Limit), FormatRate(other.Limit), other.at.node.Line)
 			}
 		}
 		everywhere := len(rule.Overrides) == 0 && len(rule.Allow.Networks.sorted)+len(rule.Allow.Values) == 0
 		key := without{rule.OnError, rule.Shadow}
-		slides := field.Algorithm == "" // else it lets through twice as much around a turn
+		slides := field.Algorithm == "" || rule.inLog() // else it lets through twice as much around a turn
 		if slides && rule.Throttle.Kind != Elastic && (oneRule || everywhere) && (strictest[key] == nil || field.ceiling() < strictest[key].ceiling()) {
 			strictest[key] = field
 		}

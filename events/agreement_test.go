@@ -45,6 +45,9 @@ func TestLimitsThatNeverDecide(t *testing.T) {
 		{[]string{"per: user, rate: [9/s, 8/m], allow: a, overrides: {b: 1/s}"}, []string{"limits[0].rate[0]: 9/s never decides: 8/m in line 2 is at least as strict"}},
 
 		{[]string{"per: ip, rate: 5/m", "per: ip, rate: 9/m, algorithm: fixed-window"}, []string{"limits[1].rate: 9/m never decides: 5/m in line 2 is at least as strict"}},
+		{[]string{"per: ip, rate: 5/m, algorithm: sliding-log", "per: ip, rate: 9/m"}, []string{"limits[1].rate: 9/m never decides: 5/m in line 2 is at least as strict"}},
+		{[]string{"per: ip, rate: 5/s", "per: ip, rate: 5/s, name: log, algorithm: sliding-log"}, nil},
+		{[]string{"per: ip, rate: 5/m", "per: ip, rate: 5/m, name: log, algorithm: sliding-log, shadow: true"}, nil},
 
 		{[]string{"per: ip, rate: 5/m, algorithm: fixed-window", "per: ip, rate: 9/m"}, nil},
 		{[]string{"per: ip, rate: 5/h, algorithm: fixed-window", "per: ip, rate: 9/m"}, nil},

@@ -41,6 +41,31 @@ type Counter struct {
 	Feature   Feature       // the zero Feature: the event as a whole
 	Retention time.Duration // how long its events are remembered, whole seconds; 0 means DefaultRetention
 	Precision Precision
+
+	// of is the event by whose rules it is counted; nil: it is one of an Applied, which are equal
+	// if they name the same counter, kept in the same way.
+	of *Event
+}
+
+// Limits yields the limits of a counter that an Event returned, each with its rule, in their order.
+func (c Counter) Limits() iter.Seq2[*Rule, Limit] {
+	return func(yield func(*Rule, Limit) bool) {
+		if c.of == nil {
+			return
+		}
+		kinds := c.Feature.Kinds()
+		for i := range c.of.Rules {
+			rule := &c.of.Rules[i]
+			if !slices.Equal(rule.Per, kinds) {
+				continue
+			}
+			for _, limit := range rule.LimitsOf(c.Feature) {
+				if !yield(rule, limit) {
+					return
+				}
+			}
+		}
+	}
 }
 
 // Remembered returns how long the counter's events are remembered: its retention, or the default.
@@ -66,6 +91,7 @@ func (e *Event) Counter(features Features) (Counter, error) {
 		return Counter{}, e.wantsFeature()
 	}
 	counter, _, err := e.counter(kinds, features, address)
+	counter.of = e
 	return counter, err
 }
 
@@ -98,6 +124,7 @@ func (e *Event) Counters(features Features) ([]Counter, error) {
 			faults = append(faults, err)
 			continue
 		}
+		counter.of = e
 		counters = append(counters, counter)
 	}
 	return counters, errors.Join(faults...)
@@ -124,15 +151,22 @@ func (e *Event) counter(kinds []string, features Features, address netip.Prefix)
 	return counter, id, nil
 }
 
-// rule returns the first rule per those kinds. Rules with the same kinds agree
-// in all that shapes their counter.
+// rule returns the first rule per those kinds that is kept in buckets, or the first of all: a log
+// has no part in the precision. Otherwise rules with the same kinds agree in all that shapes their
+// counter.
 func (e *Event) rule(kinds []string) *Rule {
+	var first *Rule
 	for i := range e.Rules {
-		if slices.Equal(e.Rules[i].Per, kinds) {
-			return &e.Rules[i]
+		rule := &e.Rules[i]
+		switch {
+		case !slices.Equal(rule.Per, kinds):
+		case !rule.inLog():
+			return rule
+		case first == nil:
+			first = rule
 		}
 	}
-	return nil
+	return first
 }
 
 func (e *Event) wantsFeature() error {

@@ -89,8 +89,11 @@ func notationFault(s string) string {
 }
 
 // FormatDuration writes whole seconds in the largest of h, m and s that divides
-// them: 90s, 15m, 24h. ParseDuration reads it back.
+// them: 90s, 15m, 24h. ParseDuration reads it back. Parts of a second are written as Go does.
 func FormatDuration(d time.Duration) string {
+	if d%time.Second != 0 {
+		return d.String()
+	}
 	for _, unit := range []struct {
 		length time.Duration
 		name   string

@@ -33,7 +33,7 @@ func TestParseDuration(t *testing.T) {
 func TestFormatDuration(t *testing.T) {
 	for want, d := range map[string]time.Duration{
 		"1s": time.Second, "59s": 59 * time.Second, "1m": time.Minute, "61s": 61 * time.Second, "15m": 15 * time.Minute,
-		"1h": time.Hour, "90m": 90 * time.Minute, "24h": 24 * time.Hour, "168h": 7 * 24 * time.Hour,
+		"500ms": 500 * time.Millisecond, "1.5s": 1500 * time.Millisecond, "1h": time.Hour, "90m": 90 * time.Minute, "24h": 24 * time.Hour, "168h": 7 * 24 * time.Hour,
 	} {
 		assert.Equal(t, want, FormatDuration(d))
 	}

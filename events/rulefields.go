@@ -50,6 +50,7 @@ func (r ruleReader) rule(at place) *ruleFields {
 		r.nameLimits(rule, name)
 	}
 	r.checkPrecision(rule)
+	r.checkLog(rule)
 	return rule
 }
 
@@ -270,6 +271,19 @@ func (r ruleReader) checkPrecision(rule *ruleFields) {
 	at := rule.fields["precision"]
 	if shortest, _ := rule.windows(); at.given() && shortest > 0 && rule.Precision.Length() > shortest {
 		r.fault(at, "it is longer than the window of %s: take a finer precision or a longer window", FormatDuration(shortest))
+	}
+}
+
+// checkLog faults what a log cannot do: it knows the moment of each hit, and only its own counter.
+func (r ruleReader) checkLog(rule *ruleFields) {
+	if rule.algorithm != algorithm.SlidingLog {
+		return
+	}
+	if at := rule.fields["precision"]; at.given() && r.sound(at) {
+		r.fault(at, "a sliding-log has no precision: leave it out")
+	}
+	if rule.Throttle.Kind == Elastic {
+		r.fault(rule.fields["throttle"], "elastic asks another counter, and a sliding-log decides by its own alone: make it hard or soft, or the algorithm sliding-window")
 	}
 }
 

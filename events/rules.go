@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/counterd/counterd/algorithm"
 )
 
 const (
@@ -27,6 +29,9 @@ type Rules struct {
 	TrustedProxies Networks          // the proxies whose X-Forwarded-For is believed
 	Headers        []Header          // the headers of an answer; none given: HeaderRateLimit
 	Warnings       Faults            // what is valid in the file, and hardly meant
+	// Revision orders the versions of the rules: a newer one has a higher revision. It is that of
+	// each rule. See Modified.
+	Revision uint64
 }
 
 // Header is a family of response headers with the state of a limit.
@@ -75,7 +80,7 @@ type Event struct {
 	Rules     []Rule
 	From      map[string]Source // by kind: where requests carry it; see Source for the defaults
 	Methods   []string          // the HTTP methods of requests that are hits; none: all
-	kept      map[string]kept   // by kinds: how their counters were kept so far; see Succeed
+	kept      map[string]kept   // by their names: how counters were kept so far; see Succeed
 }
 
 // Remembered returns how long the event's counters are remembered: its
@@ -97,7 +102,7 @@ func (e *Event) Remembered() time.Duration {
 
 // Rule sets limits on the counters of one combination of kinds. Rules of an
 // event with the same Per share the counter, and agree in Precision, IPv6Prefix
-// and Count.
+// and Count. Those with a sliding log have a counter of their own, without a Precision.
 type Rule struct {
 	Per        []string // the kinds, sorted; none: one counter for the whole event
 	Limits     []Limit
@@ -115,7 +120,7 @@ type Rule struct {
 	OnError  OnError
 	Shadow   bool // decided and reported, never enforced
 
-	// Revision orders the versions of the rules: a newer one has a higher revision.
+	// Revision is that of the Rules.
 	Revision uint64
 }
 
@@ -220,6 +225,11 @@ func (r *Rule) LimitsOf(feature Feature) []Limit {
 		}
 	}
 	return r.Limits
+}
+
+// inLog reports whether the rule's limits are kept in a log, not in buckets.
+func (r *Rule) inLog() bool {
+	return len(r.Limits) > 0 && r.Limits[0].Algorithm == algorithm.SlidingLog
 }
 
 // List is a list of features: networks for the kind ip, values for others. The

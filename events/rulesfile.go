@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/cespare/xxhash/v2"
 	"go.yaml.in/yaml/v3"
 )
 
@@ -22,6 +23,10 @@ func ReadRules(path string) (*Rules, error) {
 		return nil, fmt.Errorf("events: reading the rules: %w", err)
 	}
 	defer file.Close()
+	info, err := file.Stat()
+	if err != nil {
+		return nil, fmt.Errorf("events: reading the rules: %w", err)
+	}
 	data, err := io.ReadAll(io.LimitReader(file, MaxRulesFile+1))
 	if err != nil {
 		return nil, fmt.Errorf("events: reading the rules: %w", err)
@@ -30,6 +35,7 @@ func ReadRules(path string) (*Rules, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s:\n%w", path, err)
 	}
+	rules.Modified(info.ModTime())
 	return rules, nil
 }
 
@@ -48,6 +54,7 @@ func ParseRules(data []byte) (*Rules, error) {
 	}
 	r.warnings.sort()
 	rules.Warnings = r.warnings
+	rules.setRevision(xxhash.Sum64(data) >> (64 - hashBits))
 	return rules, nil
 }
 
@@ -151,6 +158,7 @@ func (r fileReader) event(named entry, withoutProxies bool) *Event {
 	for _, rule := range rules {
 		event.Rules = append(event.Rules, rule.Rule)
 	}
+	comparison.checkLogs(event, rules)
 	return event
 }
 

@@ -202,7 +202,7 @@ func TestParseRulesDefaults(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, []Rule{{
 		Per:    []string{"user"},
-		Limits: []Limit{{Name: "user-5-per-1m", N: 5, Window: time.Minute}},
+		Limits: []Limit{{Name: "user-5-per-1m", N: 5, Window: time.Minute}}, Revision: rules.Revision,
 	}}, rules.Events["e"].Rules)
 }
 
@@ -433,6 +433,7 @@ func requireCounted(t *testing.T, event *Event, rule *Rule) {
 		require.Contains(t, counters, counter)
 		applied, err := event.Apply(nil, features)
 		require.NoError(t, err)
+		counter.of = nil
 		require.Contains(t, applied, Applied{rule, counter, counter.ID(), rule.Listed(features)})
 		if limits, found := rule.Overrides[value]; found {
 			require.Equal(t, limits, rule.LimitsOf(counter.Feature))

@@ -9,14 +9,15 @@ import (
 )
 
 // Succeed returns the new rules as they take over from the old ones at the Unix
-// second now. They differ from the new ones in Limit.Since alone: it is set where
+// second now. They differ from the new ones in their Revision, which is above that of
+// the old ones, and in Limit.Since: it is set where
 // the counter has not been kept for the whole window of the limit as the new rules
 // keep it, because
 //
 //   - the old rules did not name its event or its kinds, or counted IPv6 by another
 //     network or other hits: it was another counter;
 //   - they remembered it for less than the window: what it held is gone early;
-//   - they kept it in a coarser precision.
+//   - they kept it in a coarser precision, or in buckets and not in a log, or the other way round.
 //
 // What was incomplete before stays so until its window has passed, and not longer:
 // the rules know how their counters were kept by all that they succeeded. Rules
@@ -31,6 +32,9 @@ func Succeed(old, new *Rules, now int64) *Rules {
 	for name, event := range new.Events {
 		next.Events[name] = event.succeed(old.Events[name], now)
 	}
+	if new.Revision < old.Revision { // such as a file of before that was put back
+		next.setRevision(old.Revision + 1)
+	}
 	return &next
 }
 
@@ -43,11 +47,11 @@ func (e *Event) succeed(was *Event, now int64) *Event {
 	before, remembered := was.keptPer(), e.Remembered()
 	for i := range next.Rules {
 		rule := &next.Rules[i]
-		per := strings.Join(rule.Per, "+")
-		k, known := next.kept[per]
+		counter := rule.counterName()
+		k, known := next.kept[counter]
 		if !known {
-			k = before[per].becomes(rule.keeping(remembered), now)
-			next.kept[per] = k
+			k = before[counter].becomes(rule.keeping(remembered), now)
+			next.kept[counter] = k
 		}
 		rule.Limits = k.since(rule.Limits, rule.Precision, now)
 		rule.Overrides = maps.Clone(rule.Overrides)
@@ -56,6 +60,15 @@ func (e *Event) succeed(was *Event, now int64) *Event {
 		}
 	}
 	return &next
+}
+
+// counterName names the rule's counters among those of its event.
+func (r *Rule) counterName() string {
+	per := strings.Join(r.Per, "+")
+	if r.inLog() {
+		return per + " in a log"
+	}
+	return per
 }
 
 // keeping is how the counters of some kinds are kept. The zero keeping is for no
@@ -95,7 +108,7 @@ func (l lapse) hurts(window time.Duration, precision Precision) bool {
 	return l.retention < window || l.precision > precision
 }
 
-// keptPer returns how the event's counters were kept, by their kinds.
+// keptPer returns how the event's counters were kept, by their names.
 func (e *Event) keptPer() map[string]kept {
 	switch {
 	case e == nil:
@@ -108,8 +121,8 @@ func (e *Event) keptPer() map[string]kept {
 	remembered := e.Remembered()
 	for i := range e.Rules {
 		rule := &e.Rules[i]
-		per := strings.Join(rule.Per, "+")
-		k, known := all[per]
+		counter := rule.counterName()
+		k, known := all[counter]
 		if !known {
 			k.keeping = rule.keeping(remembered)
 		}
@@ -120,7 +133,7 @@ func (e *Event) keptPer() map[string]kept {
 				}
 			}
 		}
-		all[per] = k
+		all[counter] = k
 	}
 	return all
 }

@@ -1,10 +1,8 @@
 package hierarchy
 
 import (
-	"fmt"
 	"iter"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/counterd/counterd/algorithm"
@@ -13,40 +11,17 @@ import (
 	"github.com/counterd/counterd/store"
 )
 
-// Level is a step of the hierarchy. Levels are ordered, the finest first.
-type Level uint8
+// Level is a step of the hierarchy.
+type Level = engine.Level
 
-// The levels. Each one's length is a multiple of the length of the one before.
+// The levels, and their number.
 const (
-	Second Level = iota
-	Minute
-	Hour
-	Day
+	Second = engine.Second
+	Minute = engine.Minute
+	Hour   = engine.Hour
+	Day    = engine.Day
+	Levels = engine.Levels
 )
-
-// Levels is the number of levels.
-const Levels = 4
-
-var (
-	levelSeconds = [Levels]int64{1, 60, 3600, 86400}
-	levelNames   = [Levels]string{"second", "minute", "hour", "day"}
-)
-
-// Seconds returns the length of the level's buckets in seconds.
-func (l Level) Seconds() int64 { return levelSeconds[l] }
-
-// String returns second, minute, hour or day.
-func (l Level) String() string { return levelNames[l] }
-
-// ParseLevel reads what String writes.
-func ParseLevel(s string) (Level, error) {
-	for l, name := range levelNames {
-		if s == name {
-			return Level(l), nil
-		}
-	}
-	return 0, fmt.Errorf("hierarchy: a level is one of %s", strings.Join(levelNames[:], ", "))
-}
 
 // RankLevel returns the coarsest level that is not longer than the window.
 // Windows shorter than a second have the level Second.
@@ -69,7 +44,7 @@ type Bucket struct {
 
 // BucketAt returns the bucket of the level that holds the Unix second.
 func BucketAt(l Level, second int64) Bucket {
-	return Bucket{l, floorDiv(second, l.Seconds())}
+	return Bucket{l, l.Of(second)}
 }
 
 // First returns the first Unix second in the bucket.

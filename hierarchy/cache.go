@@ -35,6 +35,10 @@ type bucketCache struct {
 	// buckets, by a hash of the counter: what was read before a change must not be
 	// remembered after it.
 	changes [256]changes
+	// asked has when a counter was last asked about, in milliseconds since the epoch and one, by
+	// another part of that hash. Most counters of many are not asked about again while what was
+	// read is remembered: there the cache would only cost time.
+	asked [1 << 18]atomic.Uint32
 
 	_            [64]byte // what all callers write is on no cache line that others read
 	hits, misses atomic.Int64
@@ -102,6 +106,15 @@ func recordAt(b []byte) record {
 func (c *bucketCache) since(now time.Time) int64 {
 	c.first.Do(func() { c.epoch = now })
 	return int64(now.Sub(c.epoch))
+}
+
+// wasAsked reports whether the counter was asked about in the second before, and notes that it is
+// now. If not, no record of it is young enough. Another counter with that part of its hash may
+// make it true.
+func (c *bucketCache) wasAsked(key []byte, at int64) bool {
+	now := uint32(at / int64(time.Millisecond))
+	last := c.asked[hashIn(key)/uint64(len(c.changes))%uint64(len(c.asked))].Swap(now + 1)
+	return last != 0 && now-(last-1) <= uint32(closedLife/time.Millisecond)
 }
 
 // recall puts the records of the counter in b, of which it keeps the memory, and

@@ -148,6 +148,29 @@ func TestAResetEndsDenials(t *testing.T) {
 	}
 }
 
+// The cache is for counters that are asked about again within a second: hits on others leave
+// nothing there.
+func TestHitsFarApartTakeNoPlace(t *testing.T) {
+	c := newCached(t, "[{per: ip, rate: 1000/d}]")
+	hit := func() (reads int) {
+		c.store.Reads = 0
+		_, err := c.limiters[0].Hit(t.Context(), limiter.Hit{Event: c.event, Features: events.Features{"ip": "192.0.2.1"}, Cost: 1})
+		require.NoError(t, err)
+		return c.store.Reads
+	}
+	entries := c.counters[0].cache.entries
+	all := hit()
+	for range 3 {
+		c.clock.Advance(closedLife + time.Millisecond)
+		require.Equal(t, all, hit())
+		require.Zero(t, entries.EntryCount())
+	}
+	require.Equal(t, all, hit())
+	require.Equal(t, int64(1), entries.EntryCount())
+	c.clock.Advance(closedLife - time.Nanosecond)
+	require.Less(t, hit(), all)
+}
+
 // What was read before a change of this process is not remembered after it.
 func TestWhatWasReadBeforeAChangeIsNotRemembered(t *testing.T) {
 	c := newCached(t, "[{per: ip, rate: 1000/d}]")

@@ -30,6 +30,19 @@ func FootprintOf(counter events.Counter, grace time.Duration) Footprint {
 	return cost
 }
 
+// SpreadBytes returns the memory of a counter's buckets in Memcached if so many events come at equal
+// distances in the time for which they are remembered.
+func SpreadBytes(counter events.Counter, hits int64, grace time.Duration) (bytes int64) {
+	finest, coarsest := levels(counter)
+	remembered := engine.CeilSeconds(counter.Remembered())
+	for l := finest; l <= coarsest; l++ {
+		life := BucketAt(l, 0).Expires(counter.Remembered(), grace)
+		events := min(hits, 1<<31)*life/remembered + 1
+		bytes += min(events, life/l.Seconds()+1) * itemBytes
+	}
+	return bytes
+}
+
 // FarReads is what a hit reads, of each level, that is far from its limits: on the average
 // over all moments of a day, beside the buckets that it adds to.
 type FarReads struct {

@@ -86,8 +86,9 @@ func TestACountIsOneTripOfItsCover(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, []int{142}, recorder.reads)
 	assert.Equal(t, [hierarchy.Levels]int{60, 59, 23, 0}, count.Buckets)
-	assert.Equal(t, clock.Now().Unix(), count.Window.Last)
-	assert.Equal(t, int64(86400), count.Window.Seconds())
+	assert.Equal(t, clock.Now().Unix(), count.To.Unix())
+	assert.Equal(t, int64(86400), windowOf(count).Seconds())
+	assert.True(t, count.Exact)
 }
 
 func TestResetForgetsOneCounterOnly(t *testing.T) {
@@ -120,16 +121,16 @@ func total(t *testing.T, counters *hierarchy.Counters, counter events.Counter, n
 	level := hierarchy.Level(counter.Precision)
 	to := now.Add(hierarchy.DefaultGrace)
 	for oldest := now.Add(-kept(counter)); ; {
-		from := to.Add(-(hierarchy.MaxHistory - 1) * time.Duration(level.Seconds()) * time.Second)
+		from := to.Add(-(engine.MaxHistory - 1) * time.Duration(level.Seconds()) * time.Second)
 		if from.Before(oldest) {
 			from = oldest
 		}
-		points, err := counters.History(t.Context(), counter, level, from, to)
+		history, err := counters.History(t.Context(), counter, level, from, to)
 		require.NoError(t, err)
-		for _, point := range points {
-			sum += point.Count
+		for _, interval := range history.Intervals {
+			sum += interval.Count
 		}
-		to = time.Unix(points[0].Bucket.First()-1, 0)
+		to = time.Unix(history.Intervals[0].First-1, 0)
 		if to.Before(oldest) {
 			return sum
 		}
@@ -166,89 +167,21 @@ func TestHistory(t *testing.T) {
 			_, err := counters.Increment(t.Context(), by, clock.Now().Add(-back), counter)
 			require.NoError(t, err)
 		}
-		points, err := counters.History(t.Context(), counter, hierarchy.Hour, time.Time{}, time.Time{})
+		history, err := counters.History(t.Context(), counter, hierarchy.Hour, clock.Now().Add(-day), clock.Now())
 		require.NoError(t, err)
-		require.Len(t, points, 25, "a day of hours, and the one it began in")
-		assert.Equal(t, int64(1), points[24].Count)
-		assert.Equal(t, int64(2), points[23].Count)
-		assert.Equal(t, int64(4), points[22].Count)
-		assert.Equal(t, int64(8), points[4].Count)
+		require.Len(t, history.Intervals, 25, "a day of hours, and the one it began in")
+		assert.Equal(t, int64(1), history.Intervals[24].Count)
+		assert.Equal(t, int64(2), history.Intervals[23].Count)
+		assert.Equal(t, int64(4), history.Intervals[22].Count)
+		assert.Equal(t, int64(8), history.Intervals[4].Count)
 
-		points, err = counters.History(t.Context(), counter, hierarchy.Second, clock.Now().Add(-9999*time.Second), clock.Now())
+		history, err = counters.History(t.Context(), counter, hierarchy.Second, clock.Now().Add(-9999*time.Second), clock.Now())
 		require.NoError(t, err)
-		require.Len(t, points, hierarchy.MaxHistory)
-		assert.Equal(t, int64(1), points[9999].Count)
-		assert.Equal(t, int64(2), points[9999-3600].Count)
-		assert.Equal(t, int64(4), points[9999-5400].Count)
+		require.Len(t, history.Intervals, engine.MaxHistory)
+		assert.Equal(t, int64(1), history.Intervals[9999].Count)
+		assert.Equal(t, int64(2), history.Intervals[9999-3600].Count)
+		assert.Equal(t, int64(4), history.Intervals[9999-5400].Count)
 	})
-}
-
-func TestArgumentsOutOfRange(t *testing.T) {
-	clock := testkit.NewClock(time.Time{})
-	counters := hierarchy.NewCounters(hierarchy.Config{Store: storestest.Embedded(clock.Now), Clock: clock.Now})
-	counter, minutes := testCounters(t)[0], testCounters(t)[4]
-	now := clock.Now()
-	const day = 24 * time.Hour
-	increment := func(by int64, at time.Time) error {
-		_, err := counters.Increment(t.Context(), by, at, counter)
-		return err
-	}
-	count := func(length time.Duration, at time.Time) error {
-		_, err := counters.Count(t.Context(), counter, length, at)
-		return err
-	}
-	history := func(c events.Counter, l hierarchy.Level, from, to time.Time) error {
-		_, err := counters.History(t.Context(), c, l, from, to)
-		return err
-	}
-	for name, test := range map[string]struct {
-		err  error
-		want engine.Argument // empty: none
-	}{
-		"by 0":              {increment(0, now), engine.ArgBy},
-		"by -1":             {increment(-1, now), engine.ArgBy},
-		"by 1,000,001":      {increment(1_000_001, now), engine.ArgBy},
-		"by 1,000,000":      {increment(1_000_000, now), ""},
-		"at the retention":  {increment(1, now.Add(-day)), ""},
-		"at before it":      {increment(1, now.Add(-day-time.Second)), engine.ArgAt},
-		"at the grace":      {increment(1, now.Add(2*time.Second)), ""},
-		"at behind it":      {increment(1, now.Add(3*time.Second)), engine.ArgAt},
-		"window 0":          {count(0, now), engine.ArgWindow},
-		"window 1.5s":       {count(1500*time.Millisecond, now), engine.ArgWindow},
-		"window a day":      {count(day, now), ""},
-		"window longer":     {count(day+time.Second, now), engine.ArgWindow},
-		"window of grace":   {count(day, now.Add(-2*time.Second)), ""},
-		"begins before":     {count(day, now.Add(-4*time.Second)), engine.ArgWindow},
-		"ends before":       {count(time.Second, now.Add(-day-time.Second)), engine.ArgAt},
-		"ends far ahead":    {count(time.Second, now.Add(3*time.Second)), engine.ArgAt},
-		"no seconds":        {history(minutes, hierarchy.Second, now, now), engine.ArgLevel},
-		"minutes":           {history(minutes, hierarchy.Minute, now, now), ""},
-		"history too long":  {history(counter, hierarchy.Second, now.Add(-10_000*time.Second), now), engine.ArgFrom},
-		"history reversed":  {history(counter, hierarchy.Second, now, now.Add(-time.Second)), engine.ArgFrom},
-		"history too far":   {history(counter, hierarchy.Hour, now.Add(-25*time.Hour), now), engine.ArgFrom},
-		"history ahead":     {history(counter, hierarchy.Hour, now, now.Add(time.Minute)), engine.ArgTo},
-		"history a minute ": {history(counter, hierarchy.Second, now.Add(-time.Minute), time.Time{}), ""},
-	} {
-		if test.want == "" {
-			assert.NoError(t, test.err, name)
-			continue
-		}
-		fault, ok := errors.AsType[*engine.RangeError](test.err)
-		if assert.True(t, ok, "%s: %v", name, test.err) {
-			assert.Equal(t, test.want, fault.Argument, name)
-			assert.ErrorIs(t, test.err, engine.ErrOutOfRange)
-		}
-	}
-}
-
-func TestNothingIsCountedOfAnIncrementOutOfRange(t *testing.T) {
-	clock := testkit.NewClock(time.Time{})
-	counters := hierarchy.NewCounters(hierarchy.Config{Store: storestest.Embedded(clock.Now), Clock: clock.Now})
-	all := testCounters(t)
-	// The moment is in the retention of the first counter, not of the last.
-	_, err := counters.Increment(t.Context(), 1, clock.Now().Add(-time.Hour), all[0], all[7])
-	require.ErrorIs(t, err, engine.ErrOutOfRange)
-	require.Zero(t, total(t, counters, all[0], clock.Now()))
 }
 
 func TestAStoreThatFailsIsAnError(t *testing.T) {
@@ -260,7 +193,7 @@ func TestAStoreThatFailsIsAnError(t *testing.T) {
 	require.ErrorIs(t, err, errBroken)
 	_, err = counters.Count(t.Context(), all[0], time.Minute, time.Time{})
 	require.ErrorIs(t, err, engine.ErrStore)
-	_, err = counters.History(t.Context(), all[0], hierarchy.Hour, time.Time{}, time.Time{})
+	_, err = counters.History(t.Context(), all[0], hierarchy.Hour, clock.Now(), clock.Now())
 	require.ErrorIs(t, err, engine.ErrStore)
 	require.ErrorIs(t, counters.Reset(t.Context(), all[0]), engine.ErrStore)
 }
@@ -338,14 +271,6 @@ func TestResetReachesWhatACountReaches(t *testing.T) {
 	require.Zero(t, oldest())
 }
 
-func TestHistoryGoesAsFarBackAsTheRetention(t *testing.T) {
-	clock := testkit.NewClock(time.Time{})
-	c := hierarchy.NewCounters(hierarchy.Config{Store: storestest.Embedded(clock.Now), Clock: clock.Now})
-	points, err := c.History(t.Context(), testCounters(t)[6], hierarchy.Second, time.Time{}, time.Time{})
-	require.NoError(t, err)
-	require.Len(t, points, 5400)
-}
-
 // failsOn fails for one counter.
 type failsOn struct {
 	store.Store
@@ -370,7 +295,4 @@ func TestAnyFaultOfSeveralTripsIsReturned(t *testing.T) {
 		_, err := c.Increment(t.Context(), 1, time.Time{}, all...)
 		require.ErrorIs(t, err, errBroken)
 	}
-	c := hierarchy.NewCounters(hierarchy.Config{Store: storestest.Embedded(clock.Now), Clock: clock.Now})
-	_, err := c.Increment(t.Context(), 1, time.Time{})
-	require.ErrorIs(t, err, engine.ErrOutOfRange, "no counter to add to")
 }

@@ -3,6 +3,6 @@
 // [Level], [Bucket], [Window] and [Cover] are pure arithmetic. [Counters] increments, counts and
 // resets on a store, and is the engine of package limiter.
 //
-// Most programs use the root package, which wires these parts. Import this one to count without
-// deciding, or to give a limiter a store or a clock of your own: begin with [NewCounters].
+// Most programs use the root package, which wires these parts. Import this one to give a limiter, or
+// package counting, a store or a clock of your own: begin with [NewCounters].
 package hierarchy

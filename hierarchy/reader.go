@@ -30,6 +30,7 @@ type reader struct {
 	own      int64        // since when records are of what was read for this decision
 	before   uint32       // what the cache wants for what the trip reads
 	missed   int          // closed buckets that were read
+	again    bool         // the cache was asked about the counter in the second before
 }
 
 var readers = sync.Pool{New: func() any { return new(reader) }}
@@ -81,7 +82,9 @@ func (r *reader) remember(cache *bucketCache, now time.Time, closed int64, own t
 	}
 	r.key = cache.appendKey(r.key[:0], r.id)
 	r.before = cache.changed(r.key)
-	r.records = cache.recall(r.records, r.key)
+	if r.again = cache.wasAsked(r.key, at); r.again {
+		r.records = cache.recall(r.records, r.key)
+	}
 	r.recalled = len(r.records)
 	r.recall(at)
 }
@@ -172,7 +175,8 @@ func (r *reader) unpack(by int64, began time.Time) error {
 		}
 	}
 	r.reads = r.reads[:0]
-	if len(r.records) > remembered {
+	// The few that a hit reads with its adds are worth it only where hits follow one another.
+	if len(r.records) > remembered && (by == 0 || r.again) {
 		r.cache.keep(r.key, r.records, r.before)
 	}
 	return nil

@@ -54,10 +54,6 @@ func (c *Counters) Reset(ctx context.Context, counter events.Counter) error {
 		return err
 	}
 	defer func() { <-c.resets }()
-	if !c.pending.Enter(resetTrips) {
-		return engine.ErrOverload
-	}
-	defer c.pending.Leave(resetTrips)
 	defer func() {
 		c.cache.forget(counter.ID(), c.now())
 		c.base.Changes.Of(counter.ID()).Add(1)
@@ -65,16 +61,10 @@ func (c *Counters) Reset(ctx context.Context, counter events.Counter) error {
 	return r.run(ctx)
 }
 
-// await waits for a turn to reset a counter. It leaves the room of the reset's calls to
-// others meanwhile.
+// await waits for a turn to reset a counter.
 func (r *reset) await(ctx context.Context) error {
-	c := r.of
-	if !c.pending.Enter(1) {
-		return engine.ErrOverload
-	}
-	defer c.pending.Leave(1)
 	select {
-	case c.resets <- struct{}{}:
+	case r.of.resets <- struct{}{}:
 		return nil
 	case <-ctx.Done():
 		return engine.StoreError(ctx.Err())

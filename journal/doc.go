@@ -10,21 +10,44 @@
 // of the hit count if they are increments or admitted hits and no void cancels them, also those
 // with a later time. An entry of several equal hits admits as many of them as fit.
 //
+// A pending hit may be void later: another counter may deny it, or other replicas order the
+// entries differently. The log does not decide it. It counts in full, wherever it is, until it is
+// void; a void takes effect wherever it is, so the set of entries decides. Its writer admits as many
+// of the hits as fit behind all that counts ahead, and always voids the rest.
+//
 // So no window holds more than its limit, whatever the clocks: of the admitted hits of a window,
-// the last in the log was judged with all others counted. The proof needs the order, and that each
-// hit has an identity of its own.
+// the last in the log was decided with all others counted, whether they are pending or not. The
+// proof needs the order, and that each hit has an identity of its own.
 //
 // # Rewrites
 //
 // [Log.AppendRewrite] returns a shorter value with the same verdicts, to be swapped in by
-// compare-and-swap on the value that was read. It makes every verdict final. It drops what no
-// later hit can count: its floor is a time, and a hit that is not after the floor of its log is
-// stale and denied. Entries after the floor keep their identity, denied ones too, so their writers
-// find them, a void finds its entry, and an entry appended twice counts once. Entries up to the
-// floor become sums by time.
+// compare-and-swap on the value that was read. It makes every verdict of the log final; pending
+// hits stay pending. It drops what no later hit can count. Its floor is a time: entries that were
+// appended after it keep their identity, denied ones too, so their writers find them, a void finds
+// its entry, and an entry appended twice counts once. The other entries become sums by time. What
+// is appended to a log later and names an earlier time than its floor is stale: it may have been
+// counted, and counts nothing.
 //
-// An increment always counts, whatever its time. Appended a second time after a rewrite, with a
-// time up to the floor, it counts twice.
+// A late increment names two times: it counts at one of them, and has its identity by the other,
+// when it was appended.
+//
+// # Replicas
+//
+// Replicas of a counter order the entries differently, so all hits are pending there, and a log is
+// a set of entries that only grows. [Merge] returns the union, and what each replica lacks of it.
+// Of one entry the least counts, since a void or a rewrite may have reached one replica only.
+//
+// The floors of the replicas may differ. Up to the highest, entries are compared as sums: of each
+// second, or hour where a log is coarse, the largest sum of a replica counts. That is exact if
+// replicas are rewritten with what all of them held. If one of them was rewritten while another one
+// could not be read, and both lack entries of the other in the same second, the fewer ones are lost.
+//
+// The merged value has the entries that precede those of the reader on any replica ahead of them.
+// A rewrite puts the merged entries in one order, which is not that of each replica. So all that it
+// kept counts ahead of an entry whose reader finds it there. So the proof holds if every hit reaches
+// one replica that loses nothing: in its order, the last admitted hit of a window was decided with
+// all others counted.
 //
 // # Rules
 //
@@ -40,8 +63,8 @@
 // big-endian where one is. Times are milliseconds since 1970.
 //
 //	header   0xEC, version 1, 4 bytes: offset of the entries
-//	         base, floor, since, coarse (times), revision, TTL (seconds), bytes of entries
-//	         that the rewrite kept
+//	         base, floor, since, coarse (times), revision, TTL (seconds), until (a time), bytes of
+//	         entries that the rewrite kept
 //	         number of limits, and of each its window in milliseconds and its ceiling
 //	sums     number of sums by second, and of each sum<<1|0 with cost 1, or sum<<1|1 and its
 //	         cost, where sum is the distance from the one before it in seconds
@@ -50,8 +73,9 @@
 //	entries  1 byte: kind<<5 | pending<<4 | cost, with cost 0 for a long entry
 //	         5 bytes: the lowest 40 bits of the time, which is within 17 years of base
 //	         7 bytes: the identity
-//	         in a long entry 4 bytes: the cost, 2 bytes: the count of hits, or of the hits that
-//	         a void leaves
+//	         in a long entry 4 bytes: the cost, 2 bytes: late<<15 | the count of hits, or of the
+//	         hits that a void leaves
+//	         in a late entry 5 bytes: the time when it was appended, like the other
 //	         2 bytes: the lower half of the CRC-32C of the entry
 //
 // The first sum by second begins at the second 0, the first by millisecond at the last sum by
@@ -60,4 +84,13 @@
 // version is [ErrVersion]: it must be left as it is. A torn entry, a foreign byte or a second header
 // is [ErrCorrupt], and nothing of the value is used. A value cut between two entries is a valid
 // older value.
+//
+// # Later versions
+//
+// Processes append to a log without reading it first. So a process of this version may append its
+// entries, hits and increments and their voids, to a log of a later version, and then reads
+// [ErrVersion]. A later version has to skip these entries or to understand them, wherever they are
+// among its own: they are no damage. It can tell them apart by the kind, of which 0 and 7 are free.
+// This version takes an entry of a free kind in its own log for damage. So a later version rewrites
+// a log of this version under its own header before it appends entries of its own.
 package journal

@@ -12,8 +12,8 @@ var (
 	ErrCorrupt = errors.New("journal: the value is damaged or not a journal: delete it to start anew")
 	// ErrVersion says that a newer release wrote the value, which must be left as it is.
 	ErrVersion = errors.New("journal: a newer release wrote the value: update this process")
-	// ErrTooLarge says that a value exceeds its largest size.
-	ErrTooLarge = errors.New("journal: the value is too large: use sliding-window for this limit")
+	// ErrTooLarge says that a value, or what a batch adds to it at once, exceeds its largest size.
+	ErrTooLarge = errors.New("journal: too many entries for one log: make batches smaller, or use sliding-window for this limit")
 	// ErrOutOfRange says that a number does not fit the format.
 	ErrOutOfRange = errors.New("journal: out of range")
 )
@@ -22,7 +22,7 @@ var (
 type Kind uint8
 
 const (
-	// Hit counts if its log admits it.
+	// Hit counts if its log admits it, or if it is pending.
 	Hit Kind = iota + 1
 	// Increment always counts.
 	Increment
@@ -39,14 +39,14 @@ const (
 const (
 	maxTime  = 1<<47 - 1
 	maxCost  = 1<<32 - 1
-	maxCount = 1<<16 - 1
+	maxCount = 1<<15 - 1
 	maxID    = 1<<56 - 1
 
 	shortCost = 15
 	tailSize  = 2
 	shortSize = 1 + 5 + 7 + tailSize
-	// EntrySize is the size of the largest entry.
-	EntrySize = shortSize + 4 + 2
+	longSize  = shortSize + 4 + 2
+	lateSize  = longSize + 5
 )
 
 // An ID identifies an entry among the entries that processes may still look for. It has 56 bits.
@@ -61,12 +61,27 @@ func NewID(process uint32, sequence uint64) ID {
 // Entry is one entry of a log.
 type Entry struct {
 	Kind Kind
-	// Pending marks a hit that its writer may still void, because another counter may deny it.
+	// Pending marks a hit that its writer may still void, because another counter may deny it, or
+	// because other replicas have another order. It counts in full until it is void.
 	Pending bool
 	ID      ID    // of a Void: of the entry that it cancels
 	Time    int64 // milliseconds since 1970
-	Cost    int64 // of each hit, from 1; a Void has none
-	Count   int64 // equal hits, from 1; of a Void: how many remain, from 0
+	// Appended is when a late increment is appended, if that is another time; else 0. The entry
+	// has its identity by that time.
+	Appended int64
+	Cost     int64 // of each hit, from 1; a Void has none
+	Count    int64 // equal hits, from 1; of a Void: how many remain, from 0
+}
+
+// isPending reports whether the entry is a hit that its writer decides. Increments always count.
+func (e *Entry) isPending() bool { return e.Pending && e.Kind != Increment }
+
+// appended returns when the entry is appended, by its writer's clock.
+func (e *Entry) appended() int64 {
+	if e.Appended != 0 {
+		return e.Appended
+	}
+	return e.Time
 }
 
 // AppendEntry appends the encoded entry to dst: what is to be appended to the value of a log.
@@ -81,6 +96,8 @@ func AppendEntry(dst []byte, e Entry) ([]byte, error) {
 		return dst, fmt.Errorf("%w: an identity of more than 56 bits", ErrOutOfRange)
 	case e.Time < 0 || e.Time > maxTime:
 		return dst, fmt.Errorf("%w: time %d", ErrOutOfRange, e.Time)
+	case e.Appended < 0 || e.Appended > maxTime || e.Appended != 0 && e.Kind != Increment:
+		return dst, fmt.Errorf("%w: appended at %d", ErrOutOfRange, e.Appended)
 	case e.Cost < 1 || e.Cost > maxCost:
 		return dst, fmt.Errorf("%w: cost %d", ErrOutOfRange, e.Cost)
 	case e.Count < usualCount(e.Kind) || e.Count > maxCount:
@@ -99,7 +116,7 @@ func usualCount(k Kind) int64 {
 
 func encode(dst []byte, e Entry) []byte {
 	begin := len(dst)
-	long := e.Cost > shortCost || e.Count != usualCount(e.Kind)
+	long := e.Cost > shortCost || e.Count != usualCount(e.Kind) || e.Appended != 0
 	tag := byte(e.Kind) << 5
 	if e.Pending {
 		tag |= 1 << 4
@@ -107,15 +124,37 @@ func encode(dst []byte, e Entry) []byte {
 	if !long {
 		tag |= byte(e.Cost)
 	}
-	dst = append(dst, tag, byte(e.Time>>32))
-	dst = binary.BigEndian.AppendUint32(dst, uint32(e.Time))
+	dst = appendTime(append(dst, tag), e.Time)
 	dst = append(dst, byte(e.ID>>48), byte(e.ID>>40), byte(e.ID>>32))
 	dst = binary.BigEndian.AppendUint32(dst, uint32(e.ID))
 	if long {
+		count := uint16(e.Count)
+		if e.Appended != 0 {
+			count |= isLate
+		}
 		dst = binary.BigEndian.AppendUint32(dst, uint32(e.Cost))
-		dst = binary.BigEndian.AppendUint16(dst, uint16(e.Count))
+		dst = binary.BigEndian.AppendUint16(dst, count)
+		if e.Appended != 0 {
+			dst = appendTime(dst, e.Appended)
+		}
 	}
 	return binary.BigEndian.AppendUint16(dst, uint16(checksum(dst[begin:])))
+}
+
+// isLate is beside the count of an entry that has the time when it was appended.
+const isLate = 1 << 15
+
+// timeBits is how many bits of a time an entry has.
+const timeBits = 40
+
+func appendTime(dst []byte, time int64) []byte {
+	return binary.BigEndian.AppendUint32(append(dst, byte(time>>32)), uint32(time))
+}
+
+// timeNear returns the time near to base of which data has the lowest bits.
+func timeNear(data []byte, base int64) int64 {
+	low := int64(data[0])<<32 | int64(binary.BigEndian.Uint32(data[1:]))
+	return base + (low-base)<<(64-timeBits)>>(64-timeBits)
 }
 
 // decode reads the first entry of data, and returns its size, or 0 if it is damaged.
@@ -126,18 +165,26 @@ func decode(e *Entry, data []byte, base int64) (size int) {
 	e.Kind, e.Pending, e.Cost = Kind(data[0]>>5), data[0]&(1<<4) != 0, int64(data[0]&shortCost)
 	size = shortSize
 	if e.Count = usualCount(e.Kind); e.Cost == 0 {
-		if size = EntrySize; len(data) < size {
+		if size = longSize; len(data) < size {
 			return 0
 		}
 		e.Cost = int64(binary.BigEndian.Uint32(data[13:]))
-		e.Count = int64(binary.BigEndian.Uint16(data[17:]))
+		count := int64(binary.BigEndian.Uint16(data[17:]))
+		e.Count = count &^ isLate
+		if count != e.Count {
+			if size = lateSize; len(data) < size {
+				return 0
+			}
+			if e.Appended = timeNear(data[19:], base); e.Appended == 0 || e.Kind != Increment && e.Kind != denied {
+				return 0
+			}
+		}
 	}
-	low := int64(data[1])<<32 | int64(binary.BigEndian.Uint32(data[2:]))
-	e.Time = base + (low-base)<<24>>24
+	e.Time = timeNear(data[1:], base)
 	e.ID = ID(binary.BigEndian.Uint64(data[5:]) & maxID)
 	sum := binary.BigEndian.Uint16(data[size-tailSize:])
-	valid := e.Kind >= Hit && e.Kind <= denied && e.Cost > 0 && e.Count >= usualCount(e.Kind) &&
-		e.Time >= 0 && e.Time <= maxTime && sum == uint16(checksum(data[:size-tailSize]))
+	valid := e.Kind >= Hit && e.Kind <= denied && e.Cost > 0 && e.Count >= usualCount(e.Kind) && e.Time >= 0 && e.Time <= maxTime &&
+		e.Appended >= 0 && e.Appended <= maxTime && sum == uint16(checksum(data[:size-tailSize]))
 	if !valid {
 		return 0
 	}

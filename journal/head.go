@@ -9,11 +9,11 @@ import (
 const (
 	magic   = 0xEC
 	version = 1
-	// MaxSize is the size that a value should not exceed, see [Log.HasRoom].
+	// MaxSize is the size that a value should not exceed.
 	MaxSize = 16 << 10
-	// readable is the size of values that are read: appends of several processes may
-	// together exceed MaxSize.
-	readable = 4 * MaxSize
+	// readable is the size of values that are read, that of the largest item of a Memcached server as
+	// it is installed: appends of many processes may together exceed MaxSize by far.
+	readable = 1 << 20
 
 	fixedSize = 6       // before the first varint
 	maxSum    = 1 << 40 // the largest cost in one sum
@@ -27,6 +27,9 @@ type Head struct {
 	Limits []Limit
 	// TTL is the time to live of the item, in seconds, that a reader must not shorten.
 	TTL int64
+	// Until is the time until which the item lives at least. Creation and rewrites set both, so
+	// a process that needs the log for longer rewrites it.
+	Until int64
 	// Since is the time after which the log knows all events.
 	Since int64
 	// Floor is the time up to which hits are stale, and denied.
@@ -53,7 +56,7 @@ func AppendNew(dst []byte, head Head, now int64) ([]byte, error) {
 	}
 	head.Limits, head.base, head.kept = limits, now, 0
 	head.Floor = max(head.Floor, 0)
-	for _, n := range []int64{now, head.Floor, head.Since, head.Coarse, head.TTL} {
+	for _, n := range []int64{now, head.Floor, head.Since, head.Coarse, head.TTL, head.Until} {
 		if n < 0 || n > maxTime {
 			return dst, fmt.Errorf("%w: %d of %+v", ErrOutOfRange, n, head)
 		}
@@ -70,6 +73,7 @@ func appendHead(dst []byte, h Head, sums *timeline, cut int64) []byte {
 	}
 	dst = binary.AppendUvarint(dst, h.Revision)
 	dst = binary.AppendUvarint(dst, uint64(h.TTL))
+	dst = binary.AppendUvarint(dst, uint64(h.Until))
 	dst = binary.AppendUvarint(dst, uint64(h.kept))
 	dst = binary.AppendUvarint(dst, uint64(len(h.Limits)))
 	for _, l := range h.Limits {
@@ -160,7 +164,7 @@ func readHead(value []byte, head *Head, sums *timeline) ([]byte, error) {
 	}
 	c := cursor{data: value[fixedSize : end-4]}
 	h := Head{base: c.below(maxTime), Floor: c.below(maxTime), Since: c.below(maxTime), Coarse: c.below(maxTime)}
-	h.Revision, h.TTL, h.kept = c.next(), c.below(maxTime), c.below(readable)
+	h.Revision, h.TTL, h.Until, h.kept = c.next(), c.below(maxTime), c.below(maxTime), c.below(readable)
 	h.Limits = head.Limits[:0]
 	for n := c.below(maxLimits); n > 0; n-- {
 		limit := Limit{Window: c.below(maxTime), Ceiling: c.below(maxCeiling)}
@@ -183,18 +187,25 @@ func readHead(value []byte, head *Head, sums *timeline) ([]byte, error) {
 // readSums adds sums in units of time.
 func (c *cursor) readSums(t *timeline, unit, last int64) {
 	n := int(c.below(int64(len(c.data) - c.at)))
-	times, sums, total := slices.Grow(t.times, n), slices.Grow(t.sums, n), t.total()
+	end, total := len(t.times), t.total()
+	times, sums := slices.Grow(t.times, n)[:end+n], slices.Grow(t.sums, n)[:end+n]
+	at := c.at // most runs are short: this saves calls, and writes to memory
 	for ; n > 0; n-- {
-		var run uint64
-		if c.at < len(c.data) && c.data[c.at] < 0x80 { // most runs: it saves the call
-			run = uint64(c.data[c.at])
-			c.at++
-		} else {
+		run, cost := uint64(0), int64(1)
+		switch data := c.data[at:]; {
+		case len(data) > 1 && data[0] < 0x80:
+			run, at = uint64(data[0]), at+1
+		case len(data) > 1 && data[1] < 0x80:
+			run, at = uint64(data[0]&0x7f)|uint64(data[1])<<7, at+2
+		default:
+			c.at = at
 			run = c.next()
+			at = c.at
 		}
-		cost := int64(1)
 		if run&1 == 1 {
+			c.at = at
 			cost = c.below(maxSum)
+			at = c.at
 		}
 		distance := min(run>>1, maxTime+1)
 		if last += int64(distance) * unit; last > maxTime {
@@ -203,12 +214,11 @@ func (c *cursor) readSums(t *timeline, unit, last int64) {
 		if c.bad {
 			return
 		}
-		total += cost
-		if end := len(times) - 1; distance == 0 && end >= 0 {
-			sums[end] = total
-		} else {
-			times, sums = append(times, last), append(sums, total)
+		if total += cost; distance > 0 || end == 0 {
+			times[end] = last
+			end++
 		}
+		sums[end-1] = total
 	}
-	t.times, t.sums = times, sums
+	c.at, t.times, t.sums = at, times[:end], sums[:end]
 }

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
-	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -29,7 +28,7 @@ func add(tb testing.TB, value []byte, kind journal.Kind, times ...int64) []byte 
 
 func empty(tb testing.TB, limits ...journal.Limit) []byte {
 	tb.Helper()
-	value, err := journal.AppendNew(nil, journal.Head{Limits: limits, Revision: 7, TTL: 100, Since: 5}, now)
+	value, err := journal.AppendNew(nil, journal.Head{Limits: limits, Revision: 7, TTL: 100, Floor: now - 10_000_000_000, Since: 5}, now)
 	require.NoError(tb, err)
 	return value
 }
@@ -104,17 +103,18 @@ func TestEqualHitsOfOneEntry(t *testing.T) {
 	assert.EqualValues(t, 9, log.Sum(now, now))
 	value, err = journal.AppendEntry(value, journal.Entry{Kind: journal.Void, ID: 1, Time: now, Count: 1})
 	require.NoError(t, err)
-	assert.EqualValues(t, 3, read(t, append(value, value[len(value)-journal.EntrySize:]...), journal.Question{}).Sum(now, now))
+	assert.EqualValues(t, 3, read(t, append(value, value[len(value)-21:]...), journal.Question{}).Sum(now, now))
 }
 
-func TestADenialOnPendingHitsIsTransient(t *testing.T) {
+// A hit that is not pending is denied for good, whatever becomes of pending hits ahead of it.
+func TestADenialOnPendingHitsStays(t *testing.T) {
 	limit := journal.Limit{Window: 60_000, Ceiling: 1}
 	value, err := journal.AppendEntry(empty(t, limit), journal.Entry{Kind: journal.Hit, Pending: true, ID: 9, Time: now, Cost: 1, Count: 1})
 	require.NoError(t, err)
 	value = add(t, value, journal.Hit, 10)
-	for pending, transient := range map[int64]bool{now - 1000: true, now: false, 0: false} {
+	for _, pending := range []int64{now - 1000, now, 0} {
 		log := read(t, value, journal.Question{Keys: keys(1), Pending: pending})
-		assert.Equal(t, journal.Verdict{Found: true, Transient: transient}, log.Verdict(0))
+		assert.Equal(t, journal.Verdict{Found: true}, log.Verdict(0))
 	}
 	value, err = journal.AppendEntry(value, journal.Entry{Kind: journal.Void, ID: 9, Time: now})
 	require.NoError(t, err)
@@ -125,6 +125,53 @@ func TestADenialOnPendingHitsIsTransient(t *testing.T) {
 	log := read(t, value, journal.Question{Keys: keys(3), Pending: now - 1000})
 	assert.Equal(t, journal.Verdict{Found: true, Counted: 1, Admitted: 1}, log.Verdict(1))
 	assert.Equal(t, journal.Verdict{Found: true}, log.Verdict(2), "the pending hit is void")
+}
+
+// pending appends a pending hit, or a void, of the identity.
+func pending(tb testing.TB, value []byte, kind journal.Kind, id journal.ID, count int64) []byte {
+	tb.Helper()
+	value, err := journal.AppendEntry(value, journal.Entry{Kind: kind, Pending: kind == journal.Hit, ID: id, Time: now, Cost: 1, Count: count})
+	require.NoError(tb, err)
+	return value
+}
+
+// A pending hit counts in full, also what of it has no room, until its writer voids that; what it
+// admits is what fits behind all that counts ahead.
+func TestAPendingHitCountsInFull(t *testing.T) {
+	limit := journal.Limit{Window: 60_000, Ceiling: 3}
+	value := pending(t, pending(t, empty(t, limit), journal.Hit, 1, 2), journal.Hit, 2, 5)
+	value = add(t, value, journal.Hit, 0, 0, 0)[:len(value)+45] // hits 1 to 3: 3 is new
+	question := journal.Question{Keys: keys(3), Pending: now - 1000}
+	rewritten, err := read(t, value, question).AppendRewrite(nil, journal.Rewrite{Now: now, Young: 4000})
+	require.NoError(t, err)
+	for _, value := range [][]byte{value, rewritten} {
+		log := read(t, value, question)
+		assert.Equal(t, journal.Verdict{Found: true, Counted: 2, Admitted: 2}, log.Verdict(0))
+		assert.Equal(t, journal.Verdict{Found: true, Counted: 5, Admitted: 1}, log.Verdict(1))
+		assert.Zero(t, log.Verdict(2).Admitted)
+		assert.EqualValues(t, 7, log.Sum(0, maxTime))
+
+		log = read(t, pending(t, value, journal.Void, 2, 1), question)
+		assert.Equal(t, journal.Verdict{Found: true, Counted: 1, Admitted: 1}, log.Verdict(1))
+		assert.EqualValues(t, 3, log.Sum(0, maxTime))
+	}
+}
+
+// What the writer of a pending hit may admit does not depend on where the void of another is.
+func TestAVoidOfAPendingHitTakesEffectWhereverItIs(t *testing.T) {
+	begin := empty(t, journal.Limit{Window: 60_000, Ceiling: 3})
+	void := func(value []byte) []byte { return pending(t, value, journal.Void, 1, 0) }
+	hit := func(value []byte, id journal.ID) []byte { return pending(t, value, journal.Hit, id, 3) }
+	for place, value := range [][]byte{
+		hit(hit(void(begin), 1), 2), hit(void(hit(begin, 1)), 2), void(hit(hit(begin, 1), 2)),
+	} {
+		log := read(t, value, journal.Question{Keys: keys(2)})
+		assert.Equal(t, journal.Verdict{Found: true}, journal.Verdict{Found: log.Verdict(0).Found, Counted: log.Verdict(0).Counted}, place)
+		assert.Equal(t, journal.Verdict{Found: true, Counted: 3, Admitted: 3}, log.Verdict(1), place)
+	}
+	// An entry whose void came first is behind what precedes the entry itself.
+	log := read(t, hit(hit(pending(t, begin, journal.Void, 2, 2), 1), 2), journal.Question{Keys: keys(2)})
+	assert.Equal(t, journal.Verdict{Found: true, Counted: 2}, log.Verdict(1))
 }
 
 func TestADenialInAWindowWithoutPendingHitsIsFinal(t *testing.T) {
@@ -199,7 +246,7 @@ func TestDamagedValues(t *testing.T) {
 	require.ErrorIs(t, log.Read(version, journal.Question{}), journal.ErrVersion)
 	require.ErrorIs(t, log.Read(append(value, value...), journal.Question{}), journal.ErrCorrupt)
 	require.ErrorIs(t, log.Read(append(value, 0), journal.Question{}), journal.ErrCorrupt)
-	require.ErrorIs(t, log.Read(make([]byte, 5*journal.MaxSize), journal.Question{}), journal.ErrTooLarge)
+	require.ErrorIs(t, log.Read(make([]byte, 2<<20), journal.Question{}), journal.ErrTooLarge)
 	for cut := range value {
 		if whole := (len(value)-cut)%15 == 0 && cut >= len(value)-45; !whole {
 			require.ErrorIs(t, log.Read(value[:cut], journal.Question{}), journal.ErrCorrupt, "%d bytes", cut)
@@ -220,7 +267,8 @@ func TestOutOfRange(t *testing.T) {
 		"no cost":  func(e *journal.Entry) { e.Cost = 0 },
 		"cost":     func(e *journal.Entry) { e.Cost = 1 << 32 },
 		"no hits":  func(e *journal.Entry) { e.Count = 0 },
-		"hits":     func(e *journal.Entry) { e.Count = 1 << 16 },
+		"appended": func(e *journal.Entry) { e.Appended = now },
+		"hits":     func(e *journal.Entry) { e.Count = 1 << 15 },
 	} {
 		e := good
 		change(&e)
@@ -314,26 +362,12 @@ func TestARewriteOfTooManyYoungEntries(t *testing.T) {
 	assert.EqualValues(t, 1200*(1<<32-1), read(t, value, journal.Question{}).Sum(0, maxTime))
 }
 
-func TestHasRoom(t *testing.T) {
-	value := empty(t)
-	for n := int64(0); ; n++ {
-		log := read(t, value, journal.Question{})
-		room := journal.MaxSize - len(value)
-		require.True(t, log.HasRoom(room))
-		require.False(t, log.HasRoom(room+1))
-		if room < 0 {
-			break
-		}
-		value = add(t, value, journal.Hit, slices.Repeat([]int64{n}, 100)...)
-	}
-}
-
 // A rewrite is due by what was appended since the last one, not by what that one kept.
 func TestDue(t *testing.T) {
 	for _, young := range []int64{1, 10_000_000} {
 		value, err := read(t, history(t, 400, false), journal.Question{}).AppendRewrite(nil, journal.Rewrite{Now: now, Young: young})
 		require.NoError(t, err)
-		for most := 256 + len(value)/4; most >= 0; most -= 15 {
+		for most := 256 + len(value)/4; most >= 15; most -= 15 {
 			require.False(t, read(t, value, journal.Question{}).Due(), "%d bytes", len(value))
 			value, err = journal.AppendEntry(value, journal.Entry{Kind: journal.Hit, ID: journal.ID(most), Time: now, Cost: 1, Count: 1})
 			require.NoError(t, err)
@@ -497,7 +531,7 @@ func BenchmarkRead(b *testing.B) {
 
 func BenchmarkAppendEntry(b *testing.B) {
 	b.ReportAllocs()
-	value := make([]byte, 0, journal.EntrySize)
+	value := make([]byte, 0, 64)
 	for b.Loop() {
 		if _, err := journal.AppendEntry(value, journal.Entry{Kind: journal.Hit, ID: 1, Time: now, Cost: 1, Count: 1}); err != nil {
 			b.Fatal(err)

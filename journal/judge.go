@@ -29,9 +29,8 @@ type record struct {
 }
 
 type answer struct {
-	record    int // -1 if the entry is missing
-	own       int64
-	transient bool
+	record int // -1 if the entry is missing
+	own    int64
 }
 
 func (j *judge) clear() {
@@ -79,6 +78,14 @@ func (j *judge) find(id ID) *int32 {
 	}
 }
 
+// place returns which of the records has the identity, or -1.
+func (j *judge) place(id ID) int {
+	if j.head == nil {
+		return -1
+	}
+	return max(int(*j.find(id)), 0) - 1
+}
+
 // fold applies the last record to all that precede it, and drops it if its identity is known.
 func (j *judge) fold() {
 	n := len(j.records) - 1
@@ -92,32 +99,61 @@ func (j *judge) fold() {
 		}
 		return
 	}
-	j.records = j.records[:n]
-	n = int(*place - 1)
-	known := &j.records[n]
+	known := &j.records[*place-1]
 	switch void := known.Entry; {
 	case last.Kind == Void:
+		j.records = j.records[:n]
 		j.void(known, last.Entry)
-	case void.Kind == Void: // it precedes its entry
-		known.Entry = last.Entry
+	case void.Kind == Void: // it precedes its entry, which is judged where it is
+		last.key, *place = known.key, int32(n+1)
+		*known = record{key: -1}
 		j.count(n)
-		j.void(known, void)
+		j.void(last, void)
+	default:
+		j.records = j.records[:n]
 	}
 }
 
-// count judges the n-th entry, and counts what is admitted of it.
+// count judges the n-th entry, and counts what is admitted of it. A pending hit counts in full: its
+// writer voids what it does not admit. What comes too late may have been counted before.
 func (j *judge) count(n int) {
 	r := &j.records[n]
-	switch r.Kind {
-	case Hit:
+	stale := r.Kind < settled && r.appended() <= j.head.Floor
+	switch {
+	case stale:
+	case r.Kind == Hit && !r.Pending:
 		r.counts = j.admits(r)
-	case Increment, settled, former:
+	case r.Kind != denied:
 		r.counts = r.Count
 	}
-	if stale := r.Kind == Hit && r.Time <= j.head.Floor; r.key >= 0 && !stale {
-		j.answer(n)
+	if r.key >= 0 && !stale {
+		j.answers[r.key].record = n
+		if !r.isPending() {
+			j.answer(n)
+		}
 	}
 	j.add(r, r.counts)
+}
+
+// end answers what the question asks of pending hits, now that all voids are known: behind what
+// counts ahead of them.
+func (j *judge) end() {
+	first := len(j.records)
+	for _, a := range j.answers {
+		if a.record >= 0 && j.records[a.record].isPending() {
+			first = min(first, a.record)
+		}
+	}
+	for n := len(j.records) - 1; n >= first; n-- {
+		r := &j.records[n]
+		j.add(r, -r.counts)
+		if r.isPending() && r.key >= 0 && j.answers[r.key].record == n {
+			j.answer(n)
+		}
+	}
+	for n := first; n < len(j.records); n++ {
+		j.add(&j.records[n], j.records[n].counts)
+	}
 }
 
 // void leaves of an entry what the void leaves. Voids of one entry are one.
@@ -136,16 +172,13 @@ func (j *judge) add(r *record, hits int64) {
 		return
 	}
 	j.counted.add(r.Time, hits*r.Cost)
-	if r.Pending && j.question.Pending > 0 && r.Time > j.question.Pending {
+	if r.isPending() && j.question.Pending > 0 && r.Time > j.question.Pending {
 		j.undecided.add(r.Time, hits*r.Cost)
 	}
 }
 
 // admits returns how many of the hits the limits of the log admit.
 func (j *judge) admits(r *record) int64 {
-	if r.Time <= j.head.Floor {
-		return 0
-	}
 	count := r.Count
 	for i, limit := range j.head.Limits {
 		j.places[i] = j.counted.after(limit.edge(r.Time), j.places[i])
@@ -154,19 +187,22 @@ func (j *judge) admits(r *record) int64 {
 	return count
 }
 
-// answer keeps what the question asks of the n-th entry, which does not yet count.
+// answer keeps what the question asks of the n-th entry, which does not yet count. The log has
+// decided hits that are not pending, by its own limits; the reader's count if they are of other
+// rules. A pending hit is the reader's to decide, by both.
 func (j *judge) answer(n int) {
 	r, q := &j.records[n], &j.question
 	a := answer{record: n, own: r.Count}
-	rules := [][]Limit{j.head.Limits, nil}
+	rules := [2][]Limit{j.head.Limits, nil}
 	if q.Revision != j.head.Revision || r.Kind == former {
 		rules[1] = q.Limits
-		a.own = j.fitting(r, false, q.Limits)
 	}
-	if r.Kind == Increment {
-		a.own = r.Count
-	} else if r.Time > j.head.Floor && min(r.counts, a.own) < r.Count && j.undecided.total() > 0 {
-		a.transient = j.fitting(r, true, rules...) > j.fitting(r, false, rules...)
+	switch {
+	case r.Kind == Increment:
+	case r.isPending():
+		a.own = j.fitting(r, rules[:])
+	case rules[1] != nil:
+		a.own = j.fitting(r, rules[1:])
 	}
 	for i, limit := range q.Limits {
 		j.ahead[r.key*len(q.Limits)+i] = j.held(limit, r.Time)
@@ -174,20 +210,15 @@ func (j *judge) answer(n int) {
 	j.answers[r.key] = a
 }
 
-// fitting returns how many of the hits have room in the limits, or would have without the
-// undecided hits.
-func (j *judge) fitting(r *record, decided bool, rules ...[]Limit) int64 {
+// fitting returns how many of the hits have room in the limits.
+func (j *judge) fitting(r *record, rules [][]Limit) int64 {
 	count := r.Count
 	for _, limits := range rules {
 		for _, limit := range limits {
 			if limit.Shadow {
 				continue
 			}
-			held := j.held(limit, r.Time)
-			if decided {
-				held.Count -= held.Undecided
-			}
-			count = limit.fits(held.Count, r.Cost, count)
+			count = limit.fits(j.held(limit, r.Time).Count, r.Cost, count)
 		}
 	}
 	return count
@@ -199,10 +230,11 @@ func (j *judge) held(limit Limit, now int64) Content {
 	return Content{j.counted.later(edge), j.undecided.later(edge)}
 }
 
-// split takes what the entries after the floor count out of the sums, or adds it again.
+// split takes what entries count that were appended after the floor out of the sums, or adds it
+// again.
 func (j *judge) split(floor, sign int64) {
-	for _, r := range j.records {
-		if r.Time > floor && r.counts > 0 {
+	for i := range j.records {
+		if r := &j.records[i]; r.counts > 0 && r.appended() > floor {
 			j.counted.add(r.Time, sign*r.counts*r.Cost)
 		}
 	}

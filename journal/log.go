@@ -13,7 +13,7 @@ type Question struct {
 	Limits   []Limit
 	Revision uint64
 	// Pending is the time after which pending hits are undecided: they count, but a denial
-	// that rests on them is transient. If it is 0, none are.
+	// that rests on them is transient. If it is 0, none are. See Content.
 	Pending int64
 }
 
@@ -23,13 +23,12 @@ type Verdict struct {
 	// since, or it is stale, so that its identity may be forgotten. A writer appends a new
 	// one, with a new time.
 	Found bool
-	// Counted is how many of the hits count, which the limits of the log decide.
+	// Counted is how many of the hits count: the limits of the log decide it, unless they are
+	// pending. Of pending hits all count that are not void.
 	Counted int64
-	// Admitted is how many of them the reader's limits admit as well. If it is less than
-	// Counted, the writer voids the others.
+	// Admitted is how many of them the reader's limits admit as well, or of a pending hit how
+	// many fit. If it is less than Counted, the writer voids the others, always.
 	Admitted int64
-	// Transient says that more would fit if pending hits were void.
-	Transient bool
 }
 
 // Content is what a window holds.
@@ -44,6 +43,7 @@ type Log struct {
 	head     Head
 	size     int // of the value
 	offset   int // of its entries
+	kept     int // how many of the records a rewrite kept
 	judge    judge
 	rewriter rewriter
 }
@@ -68,21 +68,25 @@ func (l *Log) read(value []byte, q Question) error {
 	}
 	l.size, l.offset = len(value), len(value)-len(entries)
 	l.judge.begin(&l.head, q, len(entries)/shortSize)
-	for len(entries) > 0 {
+	for kept := len(entries) - int(l.head.kept); len(entries) > 0; {
 		size := decode(l.judge.next(), entries, l.head.base)
 		if size == 0 {
 			return ErrCorrupt
 		}
 		l.judge.fold()
 		entries = entries[size:]
+		if len(entries) >= kept {
+			l.kept = len(l.judge.records)
+		}
 	}
+	l.judge.end()
 	return nil
 }
 
 // Clear empties the log.
 func (l *Log) Clear() {
 	l.head = Head{Limits: l.head.Limits[:0]}
-	l.size, l.offset = 0, 0
+	l.size, l.offset, l.kept = 0, 0, 0
 	l.judge.clear()
 }
 
@@ -93,7 +97,7 @@ func (l *Log) Verdict(i int) Verdict {
 		return Verdict{}
 	}
 	counted := l.judge.records[a.record].counts
-	return Verdict{Found: true, Counted: counted, Admitted: min(counted, a.own), Transient: a.transient}
+	return Verdict{Found: true, Counted: counted, Admitted: min(counted, a.own)}
 }
 
 // Ahead returns what the window of the question's j-th limit held ahead of the i-th key.
@@ -102,14 +106,34 @@ func (l *Log) Ahead(i, j int) Content { return l.judge.ahead[i*len(l.judge.quest
 // Head returns what the log says of itself.
 func (l *Log) Head() Head { return l.head }
 
-// HasRoom reports whether bytes more may be appended. If not, the log is to be rewritten, or the
-// hit is to be decided by on_error.
-func (l *Log) HasRoom(bytes int) bool { return l.size+bytes <= MaxSize }
-
-// Due reports whether a rewrite is due: a quarter of the log was appended since the last one.
+// Due reports whether a rewrite is due: an entry more would let the log grow further than it may
+// since the last one.
 func (l *Log) Due() bool {
 	appended := l.size - l.offset - int(l.head.kept)
-	return appended > 256+(l.size-appended)/4
+	return l.size+shortSize > grown(l.size-appended)
+}
+
+const (
+	// smallGrown is how large any log may grow: Memcached has a chunk of 240 bytes for its item.
+	smallGrown = 149
+	// fixedGrowth is how far a log may grow, besides a quarter of it.
+	fixedGrowth = 256
+	// fewEvents is about what a log with a few events takes after a rewrite.
+	fewEvents = 96
+)
+
+// grown returns how large a log may grow that takes so many bytes after a rewrite. One with a few
+// events may not become several times as large: it grows by no more than three times the others.
+func grown(size int) int {
+	return max(smallGrown, size+min(fixedGrowth+size/4, (size-fewEvents)*3))
+}
+
+// Age returns for how long the log has not been rewritten, in milliseconds; 0: there is none.
+func (l *Log) Age(now int64) int64 {
+	if l.head.base == 0 {
+		return 0
+	}
+	return max(now-l.head.base, 0)
 }
 
 // Sum returns what counts from the time first to the time last, both included.

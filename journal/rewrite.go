@@ -10,6 +10,10 @@ type Rewrite struct {
 	// TTL covers the longest window, Retain and Young: a limit that newer rules add counts
 	// nothing of an item that has expired. Of rules as old the longer one is kept.
 	TTL int64
+	// Until is until when the item lives that is written.
+	Until int64
+	// Since is the time after which the log knows all events, if that is later than its own.
+	Since int64
 
 	Now int64 // milliseconds since 1970
 	// Young is for how long, in milliseconds, an entry keeps its identity: longer than any
@@ -26,7 +30,7 @@ type Rewrite struct {
 // If the new value is too large, older events are moved to the last second of their minute or hour
 // ([Head.Coarse]), so that they count for too long and never too short.
 func (l *Log) AppendRewrite(dst []byte, r Rewrite) ([]byte, error) {
-	for _, n := range []int64{r.Now, r.Young, r.Retain, r.TTL} {
+	for _, n := range []int64{r.Now, r.Young, r.Retain, r.TTL, r.Until, r.Since} {
 		if n < 0 || n > maxTime {
 			return dst, fmt.Errorf("%w: %d of %+v", ErrOutOfRange, n, r)
 		}
@@ -40,6 +44,7 @@ func (l *Log) AppendRewrite(dst []byte, r Rewrite) ([]byte, error) {
 		}
 		h.Revision, h.Limits, h.TTL = r.Revision, limits, r.TTL
 	}
+	h.Until, h.Since = r.Until, max(h.Since, r.Since)
 	h.base, h.Floor = r.Now, max(h.Floor, r.Now-r.Young)
 	h.kept = l.rewriter.writeRecords(l.judge.records, h.Floor, h.Revision != l.head.Revision)
 
@@ -81,26 +86,32 @@ type rewriter struct {
 }
 
 // writeRecords encodes the entries that keep their identity, with their verdicts, and returns how
-// many bytes they take. If the limits change, what counts is former.
+// many bytes they take. If the limits change, what counts is former. Pending hits stay pending.
 func (w *rewriter) writeRecords(records []record, floor int64, change bool) int64 {
 	w.written = w.written[:0]
-	for _, r := range records {
-		if r.Time <= floor {
-			continue
+	for i := range records {
+		if r := &records[i]; r.Kind != 0 && r.appended() > floor {
+			w.written = encode(w.written, r.decided(change))
 		}
-		e := r.Entry
-		switch {
-		case e.Kind == Void:
-		case r.counts == 0:
-			e.Kind = denied
-		case change || e.Kind == former:
-			e.Kind, e.Count = former, r.counts
-		default:
-			e.Kind, e.Count = settled, r.counts
-		}
-		w.written = encode(w.written, e)
 	}
 	return int64(len(w.written))
+}
+
+// decided returns the entry with its verdict.
+func (r *record) decided(change bool) Entry {
+	e := r.Entry
+	switch {
+	case e.Kind == Void:
+	case r.counts == 0:
+		e.Kind, e.Pending = denied, e.isPending()
+	case e.Kind == Increment, e.Kind == Hit && e.Pending:
+		e.Count = r.counts
+	case change || e.Kind == former:
+		e.Kind, e.Count = former, r.counts
+	default:
+		e.Kind, e.Count = settled, r.counts
+	}
+	return e
 }
 
 // coarsen copies the sums from the i-th on to kept, and moves those up to cut to the last second

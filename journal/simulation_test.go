@@ -9,7 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/counterd/counterd/internal/testkit"
+	testkit "github.com/counterd/counterd/internal/testkit/simulate"
 )
 
 const (
@@ -113,7 +113,7 @@ func (w *world) retention() (window int64) {
 	return window
 }
 
-// ttl is how many seconds an item lives that nothing touches.
+// ttl is how many seconds an item lives that nothing extends.
 func (w *world) ttl() int64 { return (w.retention()+young)/second + 2 }
 
 // create adds an item if there is none.
@@ -170,7 +170,7 @@ func (w *world) hit(p int) iter.Seq[struct{}] {
 			cost = 20
 		}
 		elsewhere := w.chance(.15) // another counter denies it
-		e := Entry{Kind: Hit, ID: w.identity(p), Time: w.now + w.skew[p], Cost: cost, Count: count, Pending: elsewhere}
+		e := Entry{Kind: Hit, ID: w.identity(p), Time: w.now + w.skew[p], Cost: cost, Count: count, Pending: elsewhere || w.chance(.3)}
 		void := Entry{Kind: Void, ID: e.ID, Time: e.Time}
 		pause()
 		if w.expire(); w.value == nil {
@@ -183,7 +183,7 @@ func (w *world) hit(p int) iter.Seq[struct{}] {
 			if value, err := AppendEntry(slices.Clone(w.value), e); w.value != nil && err == nil && l.Read(value, Question{Keys: []ID{e.ID}}) == nil {
 				pause()
 				if place := w.append(e); place >= 0 {
-					w.admit(p, place, e, l.Verdict(0).Admitted)
+					w.admit(p, place, w.judging(place), e, l.Verdict(0).Admitted)
 				}
 			}
 			return
@@ -205,7 +205,7 @@ func (w *world) hit(p int) iter.Seq[struct{}] {
 		if w.chance(.06) { // the answer is lost
 			switch {
 			case w.sabotage == "trusts a lost answer":
-				w.admit(p, place, e, e.Count)
+				w.admit(p, place, w.judging(place), e, e.Count)
 				return
 			case w.chance(.5):
 				w.append(void)
@@ -238,7 +238,7 @@ func (w *world) creations() (n int) {
 	return n
 }
 
-// touch extends the life of the item, as each read does.
+// touch extends the life of the item, as sessions do by rewrites.
 func (w *world) touch() {
 	l := Log{}
 	if l.Read(w.value, Question{}) == nil {
@@ -262,7 +262,7 @@ func (w *world) decide(p, place int, e Entry, value []byte, cas uint64, elsewher
 		w.fail(missing, "the entry at place %d is missing", place)
 	}
 	if !elsewhere && v.Admitted > 0 {
-		w.admit(p, place, e, v.Admitted)
+		w.admit(p, place, l.head.Revision, e, v.Admitted)
 	}
 	if elsewhere && v.Counted > 0 || v.Admitted < v.Counted {
 		pause()
@@ -293,10 +293,16 @@ func (w *world) judging(place int) uint64 {
 	return w.order[place].head.Revision
 }
 
-func (w *world) admit(p, place int, e Entry, count int64) {
-	if count > 0 {
-		w.admitted = append(w.admitted, &decided{place: place, time: e.Time, cost: count * e.Cost, limits: w.limits(p), revision: w.judging(place), losses: w.order[place].losses})
+// admit notes a hit that its writer lets through, by a log whose limits were of that revision.
+func (w *world) admit(p, place int, read uint64, e Entry, count int64) {
+	if count == 0 {
+		return
 	}
+	revision := w.judging(place)
+	if e.Pending { // its writer has decided it, by what it has read
+		revision = min(read, uint64(len(w.rules)))
+	}
+	w.admitted = append(w.admitted, &decided{place: place, time: e.Time, cost: count * e.Cost, limits: w.limits(p), revision: revision, losses: w.order[place].losses})
 }
 
 // late is an increment, of now or of the past.
@@ -304,12 +310,16 @@ func (w *world) late(p int) iter.Seq[struct{}] {
 	return func(yield func(struct{}) bool) {
 		e := Entry{Kind: Increment, ID: w.identity(p), Time: w.now + w.skew[p], Cost: 1, Count: 1}
 		if w.chance(.5) {
-			e.Time -= w.rnd.Int64N(60 * second)
+			e.Time, e.Appended = e.Time-w.rnd.Int64N(60*second), e.Time
 		}
 		yield(struct{}{})
 		w.create(p)
 		yield(struct{}{})
 		w.append(e)
+		for w.chance(.3) { // repeated, which counts once
+			yield(struct{}{})
+			w.append(e)
+		}
 	}
 }
 
@@ -359,9 +369,9 @@ func (w *world) spoil(l *Log, value []byte, r Rewrite) []byte {
 		_ = l.Read(append(appendHead(nil, h, &timeline{}, 0), value[l.offset:]...), Question{})
 	case "stale rules win":
 		r.Revision = l.head.Revision + 1
-	case "no increments":
+	case "no increments", "no pending hits":
 		for i, record := range l.judge.records {
-			if record.Kind == Increment {
+			if record.Kind == Increment && w.sabotage == "no increments" || record.isPending() && w.sabotage == "no pending hits" {
 				l.judge.counted.add(record.Time, -record.counts*record.Cost)
 				l.judge.records[i].counts = 0
 			}
@@ -386,7 +396,7 @@ func (w *world) spoil(l *Log, value []byte, r Rewrite) []byte {
 	case "judged again":
 		next = next[:after.offset]
 		for _, record := range l.judge.records {
-			if record.Time > after.head.Floor && (record.Kind < settled || record.counts > 0) {
+			if record.Kind != 0 && record.appended() > after.head.Floor && (record.Kind < settled || record.counts > 0) {
 				next = encode(next, record.Entry)
 			}
 		}
@@ -400,7 +410,7 @@ func (w *world) spoil(l *Log, value []byte, r Rewrite) []byte {
 	}
 	kept := slices.Clone(next[:after.offset])
 	for _, record := range after.judge.records {
-		if keep(record.Entry) {
+		if record.Kind != 0 && keep(record.Entry) {
 			kept = encode(kept, record.Entry)
 		}
 	}
@@ -432,7 +442,7 @@ func (w *world) judge() {
 			}
 			head = *happened.head
 			for id, c := range named {
-				if c.Time <= head.Floor {
+				if c.appended() <= head.Floor {
 					delete(named, id)
 				}
 			}
@@ -457,13 +467,13 @@ func (w *world) judge() {
 		if c.Kind == Void {
 			continue
 		}
-		if c.Kind == Hit {
+		if c.Kind == Hit && !c.Pending {
 			for _, l := range w.rules[head.Revision-1] {
 				c.left = max(0, min(c.left, (l.Ceiling-sum(l, c.Time))/c.Cost))
 			}
-			if c.Time <= head.Floor {
-				c.left = 0
-			}
+		}
+		if c.appended() <= head.Floor {
+			c.left = 0
 		}
 		if read, ok := w.read[place]; ok && read != c.left {
 			w.fail(differs, "place %d: %d of %+v are admitted, not %d", place, read, c.Entry, c.left)
@@ -573,6 +583,7 @@ func TestSimulationFindsSabotage(t *testing.T) {
 		"judged by the new limits": differs,
 		"stale rules win":          exceeded,
 		"no increments":            differs,
+		"no pending hits":          exceeded,
 		"no young denied entries":  missing,
 		"no young settled entries": missing,
 		"no early voids":           differs,

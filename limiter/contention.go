@@ -22,9 +22,12 @@ import (
 //  1. The closed buckets of its window leave no room. Transient adds exist in open buckets
 //     only.
 //  2. It holds no more than it allows: admitted hits alone explain the count.
-//  3. A final denial of the same second, for the same limits and cost, found it Full. The
-//     window has not moved since, and adds make no room.
+//  3. A final denial that still holds, for the same limits and cost, found it Full: its window
+//     has not moved since, or not far enough, and adds make no room. It holds for its second, or
+//     until its wait is over if the engine's waits are finer than a second.
 //  4. Its overshoot has not shrunk for half the timeout.
+//  5. It holds no more than it allows, though some of that may be rolled back, and has not
+//     shrunk for 32 ms and three looks: a rollback takes less.
 //
 // A denial is final as soon as one limit that denies is Full. Until then the hit retries; the
 // timeout ends all tries. Only final denials are cached. The last hit to retry meets no
@@ -33,12 +36,13 @@ import (
 // Exactness does not depend on this: each try is a hit of its own, with its own stamp and
 // adds.
 
-// overshoot is the least that a hit found in a limit that held more than it allows, and
-// since when it finds no less there.
+// overshoot is the least that a hit found in a limit that denies it for now, since when it finds
+// no less there, and in how many tries.
 type overshoot struct {
 	limit int // which of the hit's
 	least int64
 	since time.Time
+	tries int
 }
 
 // retryPolicy says which denied hits of a batch retry.
@@ -119,8 +123,8 @@ func (h *hit) mayFitLater(u *limitEval) bool {
 	return u.cached == nil && u.listing == events.Unlisted && u.ahead+h.cost <= u.window.ceiling
 }
 
-// findFull finds a limit that is full by its closed buckets, or by an overshoot that has not
-// shrunk for that long.
+// findFull finds a limit that is full by its closed buckets, or by a count that has not shrunk: for
+// that long if it is more than the limit allows, else for fullPause.
 func (h *hit) findFull(now time.Time, long time.Duration) {
 	seen, first := &h.request.overshoot, true
 	for i := range h.limits {
@@ -134,8 +138,13 @@ func (h *hit) findFull(now time.Time, long time.Duration) {
 		if first && (seen.since.IsZero() || seen.limit != i || u.count < seen.least) {
 			*seen = overshoot{limit: i, least: u.count, since: now}
 		}
-		if first && now.Sub(seen.since) >= long {
-			u.outcome = engine.Full
+		if first {
+			seen.tries++
+			unchanged := now.Sub(seen.since)
+			stays := u.count <= u.window.ceiling && unchanged >= fullPause && seen.tries >= fullTries
+			if stays || unchanged >= long {
+				u.outcome = engine.Full
+			}
 		}
 		first = false
 	}
@@ -160,6 +169,9 @@ const (
 	// maxTries is how often a contended hit retries; within the timeout it gets to fewer.
 	maxTries = 40
 	maxPause = 16 * time.Millisecond
+	// A count that does not shrink for so long, in so many looks, is that of hits that stay.
+	fullPause = 2 * maxPause
+	fullTries = 3
 )
 
 // pause spreads the retries of processes that contend: none before the first, then a random

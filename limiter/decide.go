@@ -114,7 +114,7 @@ func (u *limitEval) weigh(cost int64) {
 	u.source, u.ahead, u.final = u.sourceNow(), 0, false
 	switch {
 	case u.source == ofDenial:
-		u.count, u.exact, u.outcome = u.cached.count, u.cached.exact, u.cached.outcome
+		u.count, u.exact, u.outcome = u.cached.count, u.cached.isExact(), u.cached.outcome
 	case u.source == ofNone && cost <= c.ceiling:
 		u.count, u.exact, u.outcome = 0, false, engine.Unknown
 	case u.source == ofNone:
@@ -186,10 +186,15 @@ func (f *batch) decision(h *hit) Decision {
 	return d
 }
 
-// isYoung reports whether the rules have not kept the counter for a whole window yet.
+// isYoung reports whether the counter has not been kept for a whole window yet, by the rules or by
+// what its engine knows.
 func (u *limitEval) isYoung() bool {
-	since := u.window.limit.Since
-	return since != 0 && u.counter.open().Span(u.window.index).First <= since
+	if u.cached != nil {
+		return u.cached.young // it needs no session
+	}
+	span := u.counter.open().Span(u.window.index)
+	since := max(u.window.limit.Since, span.Since)
+	return since != 0 && span.First <= since
 }
 
 // isLost reports whether the store may have lost what was counted in the window that

@@ -14,7 +14,7 @@ type Decision struct {
 	// store could not be asked in time and a rule wants that refused.
 	Unavailable bool
 	At          time.Time // the second in which the hit was stamped, UTC
-	// RetryAfter is the wait until the first second in which all limits admit the
+	// RetryAfter is the wait until the first moment in which all limits admit the
 	// hit if nothing else comes; 0 where they do now.
 	RetryAfter engine.Wait
 	Limits     []LimitState // of all rules that apply, in their order

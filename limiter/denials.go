@@ -1,6 +1,7 @@
 package limiter
 
 import (
+	"cmp"
 	"hash/maphash"
 	"iter"
 	"slices"
@@ -22,15 +23,16 @@ const (
 	// shards. Beyond it the expired ones are dropped, and if that does not help, all.
 	maxDenying = 1 << 10
 	// maxDenials bounds the denials of one counter, by hits of different costs and
-	// limits. Beyond it the oldest is dropped.
+	// limits. Beyond it that of the highest cost is dropped: the others have hits of its cost probe, too.
 	maxDenials = 16
 )
 
 // denialCache knows which counters denied. It gives a denial again without a round trip as long
-// as that is true as far as this process can know: in the second of the denial, for in the next
-// one the windows are others, and until this process changes the counter. After that a hit has to
-// probe for room before it adds: a flood of denied hits, each with transient adds, would else keep
-// all hits out.
+// as that is true as far as this process can know, and until this process changes the counter. An
+// engine whose waits are whole seconds denies for the second of the denial: in the next one the
+// windows are others. An engine with finer waits denies until one of them is over. After that a hit
+// has to probe for room before it adds: a flood of denied hits, each with transient adds, would else
+// keep all hits out.
 type denialCache struct {
 	caches  bool // else nothing is in it
 	changes *engine.Changes
@@ -91,8 +93,13 @@ type cachedLimit struct {
 	count   int64
 	exact   bool
 	reset   engine.Wait
+	young   bool
 	since   time.Time // when the reset began, if not with the second
 }
+
+// isExact reports whether the count is still that of the window. A denial that holds until its wait
+// is over holds in windows that have moved since: they may hold less.
+func (c *cachedLimit) isExact() bool { return c.exact && c.since.IsZero() }
 
 // resetAt returns what is left of the reset.
 func (c *cachedLimit) resetAt(now time.Time) engine.Wait {
@@ -134,14 +141,17 @@ func (d *denialCache) recall(c *counterState, key func() cacheKey, moment engine
 	}
 	of := key()
 	for _, found := range known {
-		if found.key == of {
-			if found.isOf(moment) && found.touched == d.changes.Of(c.id).Load() {
-				return found, false
-			}
-			return nil, true
+		if found.key == of && found.isOf(moment) && found.touched == d.changes.Of(c.id).Load() {
+			return found, false
 		}
+		mustProbe = mustProbe || found.key.denies(of)
 	}
-	return nil, false
+	return nil, mustProbe
+}
+
+// denies reports whether a hit of the other key has no room while one of this key has none.
+func (k cacheKey) denies(other cacheKey) bool {
+	return k.limits == other.limits && k.cost <= other.cost
 }
 
 // isFull reports whether a final denial of the second found the limit full.
@@ -184,9 +194,10 @@ func (d *denialCache) remember(counter string, found *cachedDenial, now time.Tim
 	if shard.denying == nil {
 		shard.denying = map[string][]*cachedDenial{}
 	}
-	others := without(shard.denying[counter], found.key)
+	others := without(shard.denying[counter], func(key cacheKey) bool { return key == found.key })
 	if len(others) == maxDenials {
-		others = others[1:]
+		most := slices.MaxFunc(others, func(a, b *cachedDenial) int { return cmp.Compare(a.key.cost, b.key.cost) })
+		others = without(others, func(key cacheKey) bool { return key == most.key })
 	}
 	if len(shard.denying) >= maxDenying && len(others) == 0 {
 		shard.forgetOver(now)
@@ -206,27 +217,28 @@ func (s *denialShard) forgetOver(now time.Time) {
 	}
 }
 
-// without returns the list without the denials of that key.
-func without(list []*cachedDenial, key cacheKey) []*cachedDenial {
+// without returns the list without the denials of such keys.
+func without(list []*cachedDenial, is func(cacheKey) bool) []*cachedDenial {
 	others := make([]*cachedDenial, 0, len(list)+1)
 	for _, d := range list {
-		if d.key != key {
+		if !is(d.key) {
 			others = append(others, d)
 		}
 	}
 	return others
 }
 
+// forget drops the denials that would deny a hit of the key, which has room.
 func (d *denialCache) forget(counter string, key cacheKey) {
 	shard := d.shardOf(counter)
 	shard.mu.Lock()
 	defer shard.mu.Unlock()
-	switch list := shard.denying[counter]; {
-	case len(list) == 0:
-	case len(list) == 1 && list[0].key == key:
-		delete(shard.denying, counter)
-	default:
-		shard.denying[counter] = without(list, key)
+	if list := shard.denying[counter]; len(list) > 0 {
+		if list = without(list, func(k cacheKey) bool { return k.denies(key) }); len(list) == 0 {
+			delete(shard.denying, counter)
+		} else {
+			shard.denying[counter] = list
+		}
 	}
 }
 
@@ -255,6 +267,7 @@ func (on limitsOn) key() cacheKey {
 	for u := range on.all() {
 		hash = (hash ^ uint64(u.window.limit.Window)) * 1099511628211
 		hash = (hash ^ uint64(u.window.ceiling)) * 1099511628211
+		hash = (hash ^ uint64(u.window.limit.Since)) * 1099511628211 // whether it is incomplete
 		hash = (hash ^ xxhash.Sum64String(u.window.limit.Algorithm)) * 1099511628211
 	}
 	return cacheKey{hash, on.hit.cost}
@@ -333,7 +346,7 @@ func (on limitsOn) denial(moment engine.Moment) (found *cachedDenial, denies boo
 	final := false
 	for u := range on.all() {
 		final = final || u.denies() && u.outcome == engine.Full
-		s := cachedLimit{outcome: u.outcome, count: u.count, exact: u.exact, reset: u.own, since: since}
+		s := cachedLimit{outcome: u.outcome, count: u.count, exact: u.exact, reset: u.own, young: u.isYoung(), since: since}
 		if !u.fits() && u.allows { // let through, so nothing searched its reset
 			s.reset = u.windowLength()
 		}

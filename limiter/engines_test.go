@@ -112,6 +112,33 @@ func TestDenialsOfTwoEngines(t *testing.T) {
 	require.Equal(t, first.Limits, hit().Limits)
 }
 
+// A cached denial opens no session of an engine, and says what it said of the limit's youth.
+func TestACachedDenialBeginsNoSession(t *testing.T) {
+	for _, since := range []int64{0, 1_700_000_000} {
+		clock := testkit.NewClock(time.Unix(1_700_000_030, 0))
+		counters := newCounters(storetest.NewSolo(clock.Now), clock.Now)
+		counting := &choosy{Engine: counters, base: counters.Base()}
+		l, err := New(Config{Timeout: time.Second}, counting)
+		require.NoError(t, err)
+		event := testkit.Event(t, "[{per: ip, rate: [0/m, 5/h]}, {per: user, rate: 0/m}]")
+		event.Rules[0].Limits[1].Since = since
+		hit := func() Decision {
+			d, err := l.Hit(t.Context(), Hit{event, someUser, 1})
+			require.NoError(t, err)
+			require.False(t, d.Allowed)
+			require.Equal(t, since != 0, d.Limits[1].Incomplete)
+			return d
+		}
+		first, begun := hit(), counting.begun
+		require.Positive(t, begun)
+		require.Equal(t, first, hit())
+		require.Equal(t, begun, counting.begun)
+		event.Rules[0].Limits[1].Since = 1_700_000_001 // as a reload within the second may have it
+		since = 1
+		hit()
+	}
+}
+
 // A denial is not repeated for limits that count in another way, as a reload may have it.
 func TestDenialsOfAnotherAlgorithm(t *testing.T) {
 	clock := testkit.NewClock(time.Unix(1_700_000_055, 0))

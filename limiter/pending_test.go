@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/counterd/counterd/counting"
 	"github.com/counterd/counterd/engine"
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/hierarchy"
@@ -347,11 +348,11 @@ func TestOverloadIsExact(t *testing.T) {
 	})
 }
 
-// hierarchy.Counters beyond their bound say so at once, and have done nothing.
+// counting.Counters beyond their bound say so at once, and have done nothing.
 func TestOverloadOfCounters(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		store := newHeldStore()
-		c := hierarchy.NewCounters(hierarchy.Config{Store: store, MaxPending: testPending, CacheBytes: smallCache})
+		c := counting.New(counting.Config{MaxPending: testPending}, hierarchy.NewCounters(hierarchy.Config{Store: store, CacheBytes: smallCache}))
 		event := testkit.Event(t, "[{per: ip, rate: 100/d}]")
 		who := counterOf(t, event, 1)
 		_, err := c.Increment(t.Context(), 1, time.Time{}, who)

@@ -79,10 +79,6 @@ func (c *counter) readData(r *store.Read, now int64) error {
 	if d == nil {
 		return err
 	}
-	if r.Expires != 0 {
-		d.expires = max(r.Expires, now+1)
-		c.expires = max(c.expires, d.expires)
-	}
 	r.Version, r.Data = store.Version(0, d.change), append(r.Data, d.value...)
 	return nil
 }

@@ -320,9 +320,10 @@ func TestEmbeddedDataExpires(t *testing.T) {
 			done(t, kept, dataOp("a", []store.Write{w}))
 		}
 		full := kept.Bytes()
-		op := dataOp("a", nil, storetest.DataItem(0))
-		op.Reads[0].Expires = time.Now().Unix() + 1000
-		done(t, kept, op)
+		version := done(t, kept, dataOp("a", nil, storetest.DataItem(0))).Reads[0].Version
+		longer := swapped(storetest.DataItem(0), version, "x")
+		longer.Expires = time.Now().Unix() + 1000
+		done(t, kept, dataOp("a", []store.Write{longer}))
 		time.Sleep(500 * time.Second)
 		for i := range int64(100) {
 			require.Equal(t, i == 0, done(t, kept, dataOp("a", nil, storetest.DataItem(i))).Reads[0].Version != 0)

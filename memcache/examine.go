@@ -29,7 +29,7 @@ type examiner struct {
 	secrets  secrets
 	timeout  time.Duration
 	pace     time.Duration // between two looks; below 0: none is taken
-	pokes    chan struct{} // there is reason to look
+	again    chan struct{} // there is reason to look before the pause is over
 
 	mu      sync.Mutex
 	stats   wire.Stats // the last
@@ -56,7 +56,7 @@ func (x *examiner) rest(ctx context.Context, pause time.Duration) bool {
 	select {
 	case <-ctx.Done():
 	case <-timer.C:
-	case <-x.pokes:
+	case <-x.again:
 		timer.Reset(min(lookAgain, x.pace) - time.Since(began))
 		select {
 		case <-ctx.Done():
@@ -66,10 +66,10 @@ func (x *examiner) rest(ctx context.Context, pause time.Duration) bool {
 	return ctx.Err() == nil
 }
 
-// poke has watch look at the server soon.
-func (x *examiner) poke() {
+// lookNow has watch look at the server soon.
+func (x *examiner) lookNow() {
 	select {
-	case x.pokes <- struct{}{}:
+	case x.again <- struct{}{}:
 	default:
 	}
 }

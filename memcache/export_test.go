@@ -69,3 +69,10 @@ func SetClockForward(seconds int64) bool {
 	*(*uint64)(unsafe.Pointer(&wire.Epoch)) -= uint64(seconds << nanosecondBits)
 	return wall.Sub(wire.Epoch.Round(0)) == time.Duration(seconds)*time.Second && time.Since(wire.Epoch)-age < time.Minute
 }
+
+// Server returns the name of the server that holds the counter, of several copies the
+// first.
+func (f *Fleet) Server(counter string) string {
+	server, _ := f.set.First(f.keyer.hash(counter))
+	return server.Name()
+}

@@ -214,13 +214,6 @@ func (f *Fleet) Close() error {
 	return errors.Join(faults...)
 }
 
-// Server returns the name of the server that holds the counter, of several copies the
-// first.
-func (f *Fleet) Server(counter string) string {
-	server, _ := f.set.First(f.keyer.hash(counter))
-	return server.Name()
-}
-
 // Servers returns the names of the servers that hold the counter's copies, in its order.
 func (f *Fleet) Servers(counter string) []string {
 	var names []string
@@ -267,10 +260,12 @@ func (f *Fleet) Health() []ServerHealth {
 // made good, for all reasons up to that number of Gaps: see replication.Losses.
 func (f *Fleet) Repaired(gaps uint64) { f.set.Repaired(gaps) }
 
-// Differing returns counters whose replicas were seen to differ, each once. Gaps returns a
-// number that grows whenever a server may have missed something. PendingHints returns how
-// many adds are to be replayed, to how many servers.
+// Differing returns counters whose replicas were seen to differ, each once. Missed returns
+// counters of which a server that is up did not acknowledge bytes. Gaps returns a number that
+// grows whenever a server may have missed something. PendingHints returns how many adds are to be
+// replayed, to how many servers.
 func (f *Fleet) Differing() []string               { return f.set.Differing() }
+func (f *Fleet) Missed() []string                  { return f.set.Missed() }
 func (f *Fleet) Gaps() uint64                      { return f.set.Gaps() }
 func (f *Fleet) PendingHints() (adds, servers int) { return f.set.PendingHints() }
 

@@ -36,32 +36,38 @@ func (s *server) Do(ctx context.Context, counter replication.Counter, op *store.
 	}
 }
 
-// Start begins a round trip of adds and reads.
+// Start begins a round trip of adds and reads, or of data.
 func (s *server) Start(ctx context.Context, deadline time.Time, counter replication.Counter, op *store.Op, index int, ended chan<- int, late replication.Acknowledger) replication.Exchange {
 	e := exchange{writes: op.Writes}
 	begun := e.begin(ctx, s, counter.Hash, op, false)
 	e.deadline = wire.Instant(deadline)
 	if begun && e.meta && (!e.auto || s.dialect.speaks() == Meta) {
-		m := &replicaCall{exchange: e, adds: slices.Clone(op.Writes), late: late}
+		m := &replicaCall{exchange: e, late: late}
+		if !op.Data {
+			m.adds = slices.Clone(op.Writes)
+		}
 		m.write()
 		m.call.Notify(ended, index, m)
 		m.send()
 		return m
 	}
 	// It goes on if the caller gives up, so it has an op of its own.
-	own := &store.Op{Counter: op.Counter, Writes: slices.Clone(op.Writes), Reads: slices.Clone(op.Reads), Err: op.Err}
+	kept := &store.Op{Counter: op.Counter, Data: op.Data, Writes: slices.Clone(op.Writes), Reads: slices.Clone(op.Reads), Err: op.Err}
+	for i := range kept.Writes {
+		kept.Writes[i].Data = slices.Clone(kept.Writes[i].Data)
+	}
 	c := &replicaExchange{exchange: e, ended: ended, index: index}
-	c.exchange.op, c.exchange.writes = own, own.Writes
+	c.exchange.op, c.exchange.writes = kept, kept.Writes
 	if !begun {
 		c.settle(unsent)
 		return c
 	}
 	go func() {
-		own.Err = c.exchange.make()
-		c.exchange.note(own.Err)
+		kept.Err = c.exchange.make()
+		c.exchange.note(kept.Err)
 		c.at = wire.Instant(time.Now())
-		if !c.settle(over) && own.Err == nil && len(own.Writes) > 0 {
-			late.Acknowledge(s, counter.Hash, own.Writes)
+		if !c.settle(over) && kept.Err == nil && len(kept.Writes) > 0 && !kept.Data {
+			late.Acknowledge(s, counter.Hash, kept.Writes)
 		}
 	}()
 	return c
@@ -121,19 +127,19 @@ func (c *replicaExchange) GiveUp() { c.settle(givenUp) }
 
 // End fills in what came of it.
 func (c *replicaExchange) End(op *store.Op) {
-	own := c.exchange.op
+	kept := c.exchange.op
 	switch c.state.Load() {
 	case givenUp:
 		op.Receipt, op.Err = store.Receipt{}, c.exchange.server.Wrap(wire.ErrNoReply)
 		// The goroutine has the exchange.
 		(&exchange{ctx: c.exchange.ctx, op: op, writes: op.Writes, kind: Exchange, server: c.exchange.server, now: c.exchange.now}).tell(op.Err)
 	case over:
-		copy(op.Writes, own.Writes)
-		copy(op.Reads, own.Reads)
-		op.Receipt, op.Err = store.Acknowledged(c.exchange.landed), own.Err
+		copy(op.Writes, kept.Writes)
+		copy(op.Reads, kept.Reads)
+		op.Receipt, op.Err = store.Acknowledged(c.exchange.landed), kept.Err
 		c.exchange.over = c.at
-		c.exchange.tell(own.Err)
+		c.exchange.tell(kept.Err)
 	default:
-		op.Receipt, op.Err = store.Receipt{}, own.Err
+		op.Receipt, op.Err = store.Receipt{}, kept.Err
 	}
 }

@@ -35,7 +35,7 @@ type common struct {
 func newServer(name string, c *common, d wire.Dialer) *server {
 	s := &server{Endpoint: wire.Endpoint{Name: name, Dialer: d, Dialing: c.dialing}, common: c}
 	s.pool = wire.NewPool(&s.Endpoint, c.Conns, func() {
-		s.examiner.poke()
+		s.examiner.lookNow()
 		s.dialect.reconnected()
 	})
 	s.pipeline = wire.NewPipeline(s.dialMeta, min(c.Conns, wire.MaxPipelined), c.Timeout)
@@ -45,7 +45,7 @@ func newServer(name string, c *common, d wire.Dialer) *server {
 	}
 	s.breaker.init(s)
 	x := &s.examiner
-	x.endpoint, x.breaker, x.timeout, x.pace, x.pokes = &s.Endpoint, &s.breaker, c.Timeout, cmp.Or(c.pace, lookEvery), make(chan struct{}, 1)
+	x.endpoint, x.breaker, x.timeout, x.pace, x.again = &s.Endpoint, &s.breaker, c.Timeout, cmp.Or(c.pace, lookEvery), make(chan struct{}, 1)
 	x.secrets.own, x.secrets.changed = c.mark, func() { s.changed(OtherSecret) }
 	return s
 }

@@ -1,53 +1,67 @@
 package replication
 
 import (
-	"context"
+	"errors"
 	"fmt"
 
 	"github.com/counterd/counterd/store"
 )
 
-// doData makes the round trip of an op with data to all replicas, and waits for all of them.
-// Each may hold other bytes, so the op has what each made of it. Its own results are those of
-// the first replica that has lost nothing, or else of the first. There are no hints: a caller
-// finds what a replica missed by what that holds.
-func (s *Set) doData(ctx context.Context, c Counter, op *store.Op) {
-	op.Receipt = store.Receipt{}
+// checkData returns an error for an op with data that not all replicas can get.
+func checkData(op *store.Op) error {
 	if op.Kind() == store.Swap {
-		op.Err = fmt.Errorf("%w: a swap that names no replica: versions are a replica's own", store.ErrUnsupported)
-		return
+		return fmt.Errorf("%w: a swap that names no replica: versions are a replica's own", store.ErrUnsupported)
 	}
-	t := s.topology.Load()
-	var list [MaxReplicas]Server
-	servers := t.of(c.Hash, &list)
-	op.Replicas = make([]store.Op, len(servers))
-	fault := onEach(servers, func(i int, server Server) error {
-		part := &op.Replicas[i]
-		*part = store.Op{Counter: op.Counter, Server: server.Name(), Data: true}
-		part.Writes = append(part.Writes, op.Writes...)
-		for _, read := range op.Reads {
-			part.Reads = append(part.Reads, store.Read{Item: read.Item, Expires: read.Expires})
-		}
-		server.Do(ctx, c, part)
-		return part.Err
-	})
-	op.Receipt.List = t.version
+	return store.Check(op)
+}
+
+// partOf returns the op of one replica. One of data has memory of its own, which its caller keeps.
+func (p *part) partOf(op *store.Op, server Server) store.Op {
+	if !op.Data {
+		return store.Op{Counter: op.Counter, Writes: append(p.op.Writes[:0], op.Writes...), Reads: append(p.op.Reads[:0], op.Reads...)}
+	}
+	part := store.Op{Counter: op.Counter, Server: server.Name(), Data: true, Writes: append([]store.Write(nil), op.Writes...), Err: errDown}
+	for _, read := range op.Reads {
+		part.Reads = append(part.Reads, store.Read{Item: read.Item})
+	}
+	return part
+}
+
+// mergeData makes one outcome of those of the parts of an op with data. Each replica may hold
+// other bytes, so the op has what each made of it. Its own results are those of the first replica
+// that has lost nothing, or else of the first. There are no hints: a caller finds what a replica
+// missed by what that holds.
+func (t *trip) mergeData(op *store.Op) {
+	op.Replicas, op.Receipt = make([]store.Op, len(t.replicas)), store.Receipt{List: t.topology.version}
 	best, knowing, missed := -1, false, false
-	for i := range op.Replicas {
-		part, whole := &op.Replicas[i], servers[i].Memory().Whole()
+	var faults []error
+	for i, server := range t.replicas {
+		part, whole := &op.Replicas[i], server.Memory().Whole()
+		*part, t.parts[i].op = t.parts[i].op, store.Op{}
 		op.Receipt.Acknowledged[i] = part.Receipt.Acknowledged[0]
 		switch {
+		case t.parts[i].exchange == nil:
 		case part.Err != nil:
-			missed = missed || whole && servers[i].Up()
+			faults, missed = append(faults, part.Err), missed || whole
 		case best < 0 || whole && !knowing:
 			best, knowing = i, whole
 		}
 	}
-	if best < 0 || missed && !knowing {
-		op.Err = fault
+	switch {
+	case best >= 0 && (knowing || !missed):
+		op.Err = nil
+	case len(faults) == 0:
+		op.Err = errDown
+		return
+	default:
+		op.Err = errors.Join(faults...)
 		return
 	}
-	op.Err = nil
+	for i, server := range t.replicas {
+		if op.Kind() != 0 {
+			miss(t.set, t.counter, server, op.Replicas[i].Err)
+		}
+	}
 	copy(op.Writes, op.Replicas[best].Writes)
 	copy(op.Reads, op.Replicas[best].Reads)
 }

@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -31,24 +33,41 @@ func (s *modelServer) Memory() *replication.Memory { return &s.memory }
 func (s *modelServer) Look(context.Context) error  { return nil }
 
 func (s *modelServer) Do(ctx context.Context, _ replication.Counter, op *store.Op) {
-	time.Sleep(s.delay)
-	if s.kept.Do(ctx, op); s.fails != nil {
-		op.Receipt, op.Err = store.Receipt{}, s.fails
+	s.do(ctx, op, s.delay, s.fails)
+}
+
+func (s *modelServer) do(ctx context.Context, op *store.Op, delay time.Duration, fails error) {
+	time.Sleep(delay)
+	if s.kept.Do(ctx, op); fails != nil {
+		op.Receipt, op.Err = store.Receipt{}, fails
 	}
 }
 
-func (s *modelServer) Start(ctx context.Context, _ time.Time, c replication.Counter, op *store.Op, index int, ended chan<- int, _ replication.Acknowledger) replication.Exchange {
-	own := &store.Op{Counter: op.Counter, Writes: slices.Clone(op.Writes), Reads: slices.Clone(op.Reads)}
-	s.Do(ctx, c, own)
-	ended <- index
-	return modelExchange{own}
+func (s *modelServer) Start(ctx context.Context, _ time.Time, _ replication.Counter, op *store.Op, index int, ended chan<- int, _ replication.Acknowledger) replication.Exchange {
+	own := &store.Op{Counter: op.Counter, Data: op.Data, Writes: slices.Clone(op.Writes), Reads: slices.Clone(op.Reads)}
+	x := modelExchange{op: own, settle: sync.OnceValue(func() bool { ended <- index; return true }), over: new(atomic.Bool)}
+	delay, fails := s.delay, s.fails
+	go func() {
+		s.do(ctx, own, delay, fails)
+		x.over.Store(true)
+		x.settle()
+	}()
+	return x
 }
 
-type modelExchange struct{ op *store.Op }
+type modelExchange struct {
+	op     *store.Op
+	over   *atomic.Bool
+	settle func() bool
+}
 
-func (modelExchange) GiveUp() {}
+func (x modelExchange) GiveUp() { x.settle() }
 
 func (x modelExchange) End(op *store.Op) {
+	if !x.over.Load() {
+		op.Err = context.DeadlineExceeded
+		return
+	}
 	copy(op.Writes, x.op.Writes)
 	copy(op.Reads, x.op.Reads)
 	op.Receipt, op.Err = x.op.Receipt, x.op.Err
@@ -74,7 +93,7 @@ func TestDataOnModelServers(t *testing.T) {
 	storetest.Data(t, set)
 }
 
-// A round trip with data waits for its slowest replica. One that fails is in the op, and the
+// A round trip with data waits for its slowest replica, of half of the timeout. One that fails is in the op, and the
 // results are those of another.
 func TestDataOfEachReplica(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
@@ -99,6 +118,18 @@ func TestDataOfEachReplica(t *testing.T) {
 			require.Equal(t, "a", string(part.Reads[0].Data))
 		}
 		order := []string{op.Replicas[0].Server, op.Replicas[1].Server, op.Replicas[2].Server}
+
+		models[order[2]].delay = time.Minute
+		began = time.Now()
+		op.Writes = []store.Write{{Kind: store.Append, Item: item, Data: nil}}
+		set.Do(t.Context(), op)
+		require.NoError(t, op.Err)
+		require.Equal(t, 30*time.Second, time.Since(began), "half of the timeout")
+		require.Error(t, op.Replicas[2].Err)
+		require.Equal(t, []string{"a"}, set.Missed())
+		require.Empty(t, set.Missed())
+		time.Sleep(time.Minute)
+		models[order[2]].delay = 0
 
 		models[order[0]].fails = context.DeadlineExceeded
 		op.Writes = []store.Write{{Kind: store.Append, Item: item, Data: []byte("b")}}

@@ -31,10 +31,10 @@ type Server interface {
 	Memory() *Memory
 	// Look has its Memory check it now, and ends by the context's deadline.
 	Look(ctx context.Context) error
-	// Start begins a round trip of adds and reads, which ends by the deadline, and returns at
+	// Start begins a round trip of adds and reads, or of data, which ends by the deadline, and returns at
 	// once. The op is the caller's again until End. When the round trip has ended, the server
-	// sends index to ended, once, which has room for it. late gets what is acknowledged after
-	// that.
+	// sends index to ended, once, which has room for it. late gets adds that are
+	// acknowledged after that.
 	Start(ctx context.Context, deadline time.Time, counter Counter, op *store.Op, index int, ended chan<- int, late Acknowledger) Exchange
 	// Do makes the round trip of any other op: the writes of the op in their order.
 	Do(ctx context.Context, counter Counter, op *store.Op)

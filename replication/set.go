@@ -51,7 +51,8 @@ type Set struct {
 	// trips is not a part of the set, which the runtime would hold on to with it.
 	trips     *sync.Pool
 	hints     *hintQueue
-	differing differing
+	differing names
+	missed    names
 }
 
 // New returns a Set without servers: Use gives it some. Close ends what it does in the
@@ -67,6 +68,7 @@ func New(config Config) *Set {
 	l.began = l.now().Unix()
 	s := &Set{Losses: l, trips: &sync.Pool{New: func() any { return newTrip() }}}
 	s.hints = newHintQueue(s, cmp.Or(config.MaxHints, DefaultMaxHints))
+	s.differing.most, s.missed.most = maxDiffering, s.hints.most
 	return s
 }
 
@@ -103,28 +105,43 @@ func (s *Set) PendingHints() (adds, servers int) { return s.hints.size() }
 // the next call those seen since. They are bounded.
 func (s *Set) Differing() []string { return s.differing.take() }
 
-// differing are counters whose replicas were seen to differ.
-type differing struct {
+// Missed returns the names of counters of which a server that is up did not acknowledge bytes, each
+// once; the next call those since. If there are more than Config.MaxHints, Gaps says so. A server
+// that is down has missed something of any counter, and Gaps says so when it is back.
+func (s *Set) Missed() []string { return s.missed.take() }
+
+// miss notes that the server did not acknowledge bytes of a counter.
+func miss(s *Set, c Counter, server Server, err error) {
+	if err != nil && server.Up() && !s.missed.note(c.Name) {
+		s.Gap()
+	}
+}
+
+// names are the names of counters, bounded.
+type names struct {
 	mu    sync.Mutex
 	names map[string]bool
+	most  int
 }
 
-func (d *differing) note(name string) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.names == nil {
-		d.names = map[string]bool{}
+// note adds a name, and reports whether there was room.
+func (n *names) note(name string) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.names == nil {
+		n.names = map[string]bool{}
 	}
-	if len(d.names) < maxDiffering {
-		d.names[name] = true
+	if len(n.names) < n.most {
+		n.names[name] = true
 	}
+	return n.names[name]
 }
 
-func (d *differing) take() []string {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	names := slices.Sorted(maps.Keys(d.names))
-	clear(d.names)
+func (n *names) take() []string {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	names := slices.Sorted(maps.Keys(n.names))
+	clear(n.names)
 	return names
 }
 
@@ -134,7 +151,11 @@ func (s *Set) Do(ctx context.Context, ops ...*store.Op) {
 	var waits []func()
 	now := time.Now()
 	for _, op := range ops {
-		if op.Server != "" || op.Data || op.Kind() != 0 && op.Kind() != store.Add {
+		if op.Data && op.Server == "" {
+			if op.Err = checkData(op); op.Err != nil {
+				continue
+			}
+		} else if op.Server != "" || op.Kind() != 0 && op.Kind() != store.Add {
 			others = append(others, op)
 			continue
 		}
@@ -182,8 +203,6 @@ func (s *Set) do(ctx context.Context, op *store.Op) {
 	switch {
 	case op.Server != "":
 		s.doOn(ctx, c, op)
-	case op.Data:
-		s.doData(ctx, c, op)
 	case op.Kind() == store.Subtract:
 		s.rollBack(ctx, c, op)
 	case op.Kind() == store.Hint:
@@ -203,6 +222,9 @@ func (s *Set) doOn(ctx context.Context, c Counter, op *store.Op) {
 		return
 	}
 	server.Do(ctx, c, op)
+	if op.Data && op.Kind() != 0 {
+		miss(s, c, server, op.Err)
+	}
 	if errors.Is(op.Err, store.ErrNoCount) && op.Versions && isWholeBeside(server, s.Of(c.Hash)) {
 		op.Err = nil
 	}

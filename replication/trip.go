@@ -8,7 +8,7 @@ import (
 	"github.com/counterd/counterd/store"
 )
 
-// trip is one round trip of adds and reads to all copies of a counter.
+// trip is one round trip of adds and reads, or of data, to all copies of a counter.
 type trip struct {
 	set      *Set
 	topology *topology
@@ -32,25 +32,29 @@ type part struct {
 
 func newTrip() *trip { return &trip{ended: make(chan int, MaxReplicas)} }
 
-// Start begins a round trip of adds and reads to all copies that are up, which ends by the
+// Start begins a round trip of adds and reads, or of data, to all copies that are up, which ends by the
 // deadline, and does not wait for it: wait does. It has to be called, once.
 func (s *Set) Start(ctx context.Context, began, deadline time.Time, c Counter, op *store.Op) (wait func()) {
 	t := s.trips.Get().(*trip)
 	t.set, t.topology, t.counter, t.began, t.deadline = s, s.topology.Load(), c, began, deadline
 	t.replicas = t.topology.of(c.Hash, &t.list)
 	for i, server := range t.replicas {
+		p := &t.parts[i]
+		p.op = p.partOf(op, server)
 		if !server.Up() {
 			continue
 		}
-		p := &t.parts[i]
-		p.op = store.Op{Counter: op.Counter, Writes: append(p.op.Writes[:0], op.Writes...), Reads: append(p.op.Reads[:0], op.Reads...)}
 		t.underway++
 		p.exchange = server.Start(ctx, deadline, c, &p.op, i, t.ended, s)
 	}
 	return func() {
 		defer t.free()
 		t.wait()
-		t.merge(op)
+		if op.Data {
+			t.mergeData(op)
+		} else {
+			t.merge(op)
+		}
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/counterd/counterd/counting"
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/hierarchy"
 	"github.com/counterd/counterd/limiter"
@@ -25,7 +26,7 @@ func Example() {
 	s, err := service.New(service.Config{
 		Rules:    func() *events.Rules { return rules },
 		Limiter:  decider,
-		Counters: hierarchy.NewCounters(hierarchy.Config{Store: store}),
+		Counters: counting.New(counting.Config{}, hierarchy.NewCounters(hierarchy.Config{Store: store})),
 	})
 	if err != nil {
 		panic(err)

@@ -7,9 +7,9 @@ import (
 
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/counterd/counterd/counting"
 	"github.com/counterd/counterd/engine"
 	"github.com/counterd/counterd/events"
-	"github.com/counterd/counterd/hierarchy"
 	"github.com/counterd/counterd/limiter"
 )
 
@@ -18,7 +18,7 @@ import (
 type Config struct {
 	Rules    func() *events.Rules // the rules in force
 	Limiter  *limiter.Limiter
-	Counters *hierarchy.Counters
+	Counters *counting.Counters
 	// Tracer makes a span of each decision, a child of the span in the call's context; nil:
 	// decisions have no spans.
 	Tracer trace.Tracer
@@ -116,23 +116,23 @@ type Incremented struct {
 
 // Increment adds by to the counters of the features: one for each of them, and one for each
 // combination that a rule names. The zero time of at is now. Its error has all faults of
-// the arguments, or is that of hierarchy.Counters.Increment.
+// the arguments, or is that of counting.Counters.Increment.
 func (s *Service) Increment(ctx context.Context, event Event, features events.Features, by int64, at time.Time) (Incremented, error) {
 	counters, err := event.Counters(features)
-	if err := errors.Join(err, hierarchy.CheckBy(by)); err != nil {
+	if err := errors.Join(err, counting.CheckBy(by)); err != nil {
 		return Incremented{}, err
 	}
 	at, err = s.config.Counters.Increment(ctx, by, at, counters...)
 	return Incremented{at, counters}, err
 }
 
-// Count returns the exact sum of one counter over a window. See hierarchy.Counters.Count.
-func (s *Service) Count(ctx context.Context, counter events.Counter, window time.Duration, at time.Time) (hierarchy.Count, error) {
+// Count returns the sum of one counter over a window. See counting.Counters.Count.
+func (s *Service) Count(ctx context.Context, counter events.Counter, window time.Duration, at time.Time) (engine.Count, error) {
 	return s.config.Counters.Count(ctx, counter, window, at)
 }
 
-// History returns the buckets of one level of a counter. See hierarchy.Counters.History.
-func (s *Service) History(ctx context.Context, counter events.Counter, level hierarchy.Level, from, to time.Time) ([]hierarchy.Point, error) {
+// History returns the intervals of one level of a counter. See counting.Counters.History.
+func (s *Service) History(ctx context.Context, counter events.Counter, level engine.Level, from, to time.Time) (engine.History, error) {
 	return s.config.Counters.History(ctx, counter, level, from, to)
 }
 

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"github.com/counterd/counterd/counting"
 	"github.com/counterd/counterd/engine"
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/hierarchy"
@@ -27,27 +28,27 @@ var now = time.Date(2026, 3, 14, 23, 30, 33, 0, time.UTC)
 
 func clock() time.Time { return now }
 
-// counting is a service whose rules a test reloads.
-type counting struct {
+// reloaded is a service whose rules a test reloads.
+type reloaded struct {
 	*service.Service
 	rules atomic.Pointer[events.Rules]
 }
 
-func newCounting(tb testing.TB, on store.Store, rules string) *counting {
+func newService(tb testing.TB, on store.Store, rules string) *reloaded {
 	tb.Helper()
-	c := &counting{}
+	c := &reloaded{}
 	c.reload(tb, rules)
 	decider, err := limiter.New(limiter.Config{Timeout: 20 * time.Second}, hierarchy.NewCounters(hierarchy.Config{Store: on, Clock: clock, Grace: 40 * time.Second})) // the machine may be busy
 
 	require.NoError(tb, err)
 	c.Service, err = service.New(service.Config{
-		Rules: c.rules.Load, Limiter: decider, Counters: hierarchy.NewCounters(hierarchy.Config{Store: on, Clock: clock}),
+		Rules: c.rules.Load, Limiter: decider, Counters: counting.New(counting.Config{}, hierarchy.NewCounters(hierarchy.Config{Store: on, Clock: clock})),
 	})
 	require.NoError(tb, err)
 	return c
 }
 
-func (c *counting) reload(tb testing.TB, rules string) {
+func (c *reloaded) reload(tb testing.TB, rules string) {
 	tb.Helper()
 	parsed, err := events.ParseRules([]byte(rules))
 	require.NoError(tb, err)
@@ -69,7 +70,7 @@ func TestNewNamesWhatIsMissing(t *testing.T) {
 }
 
 func TestHitAndCheck(t *testing.T) {
-	c := newCounting(t, newStore(), "events: {e: {limits: [{per: ip, rate: 2/m}]}}")
+	c := newService(t, newStore(), "events: {e: {limits: [{per: ip, rate: 2/m}]}}")
 	event, err := c.Event("e")
 	require.NoError(t, err)
 	for i, want := range []service.Outcome{service.Allowed, service.Allowed, service.Denied} {
@@ -88,7 +89,7 @@ func TestHitAndCheck(t *testing.T) {
 
 // What was looked up once stays as it was, whatever is reloaded.
 func TestAnEventKeepsItsRules(t *testing.T) {
-	c := newCounting(t, newStore(), "events: {e: {limits: [{per: ip, rate: 1/m}]}}")
+	c := newService(t, newStore(), "events: {e: {limits: [{per: ip, rate: 1/m}]}}")
 	event, err := c.Event("e")
 	require.NoError(t, err)
 	c.reload(t, "events: {e: {limits: [{per: ip, rate: 9/m}]}}")
@@ -103,7 +104,7 @@ func TestAnEventKeepsItsRules(t *testing.T) {
 
 // Each hit of a batch has its result at its place, those without an event an error.
 func TestHits(t *testing.T) {
-	c := newCounting(t, newStore(), "events: {e: {limits: [{per: ip, rate: 2/m}]}, f: {limits: [{per: user, rate: 1/m}]}}")
+	c := newService(t, newStore(), "events: {e: {limits: [{per: ip, rate: 2/m}]}, f: {limits: [{per: user, rate: 1/m}]}}")
 	user := events.Features{"user": "42"}
 	e, f := c.Rules().Events["e"], c.Rules().Events["f"]
 	for range 2 {
@@ -133,7 +134,7 @@ func TestHits(t *testing.T) {
 }
 
 func TestCounting(t *testing.T) {
-	c := newCounting(t, newStore(), "events: {e: {limits: [{per: [ip, user], rate: 9/m}]}}")
+	c := newService(t, newStore(), "events: {e: {limits: [{per: [ip, user], rate: 9/m}]}}")
 	event, err := c.Event("e")
 	require.NoError(t, err)
 	done, err := c.Increment(t.Context(), event, events.Features{"ip": "203.0.113.9", "user": "42"}, 3, time.Time{})
@@ -149,9 +150,9 @@ func TestCounting(t *testing.T) {
 	count, err := c.Count(t.Context(), counter, time.Minute, time.Time{})
 	require.NoError(t, err)
 	assert.Equal(t, int64(3), count.Count)
-	points, err := c.History(t.Context(), counter, hierarchy.Minute, now, now)
+	history, err := c.History(t.Context(), counter, engine.Minute, now, now)
 	require.NoError(t, err)
-	assert.Equal(t, int64(3), points[0].Count)
+	assert.Equal(t, int64(3), history.Intervals[0].Count)
 	require.NoError(t, c.Reset(t.Context(), counter))
 	count, err = c.Count(t.Context(), counter, time.Minute, time.Time{})
 	require.NoError(t, err)
@@ -173,7 +174,7 @@ func (failing) Capabilities() store.Capabilities { return store.Capabilities{} }
 
 // A reset that the store has begun may have forgotten a part.
 func TestAResetThatFails(t *testing.T) {
-	c := newCounting(t, failing{}, "events: {e: {limits: [{per: ip, rate: 9/m}]}}")
+	c := newService(t, failing{}, "events: {e: {limits: [{per: ip, rate: 9/m}]}}")
 	event, err := c.Event("e")
 	require.NoError(t, err)
 	counter, err := event.Counter(ip)

@@ -19,27 +19,28 @@ type batch struct {
 	appended bool         // the log has them
 	decided  bool         // how many of them count is known
 	total    int64        // the cost of what counts
-	time     int64        // of all of them
+	time     int64        // milliseconds
+	at       int64        // of the entries: time, but for increments
+	pending  bool         // replicas may order the hits differently
 	voids    trip
 }
 
-// entry is an entry, and how many of its hits count.
+// entry is an entry, and what the log says of it.
 type entry struct {
 	journal.Entry
-	counts int64
+	counts int64 // how many of its hits count
+	admits int64 // how many of them the log admits, if the limits of the session do
 }
 
-// place is where a hit is: its entry, how many hits of it are before, and what those of all entries
-// before it cost that count.
+// place is where a hit is: its entry, or -1, and how many hits of it are before.
 type place struct {
 	entry  int
 	before int64
-	ahead  int64
 }
 
 // begin begins without hits.
-func (b *batch) begin(id string, time int64) {
-	b.time, b.voids.op.Counter, b.voids.op.Data = time, id, true
+func (b *batch) begin(id string, time int64, pending bool) {
+	b.time, b.at, b.pending, b.voids.op.Counter, b.voids.op.Data = time, time, pending, id, true
 }
 
 func (b *batch) end() {
@@ -52,19 +53,23 @@ func (b *batch) clear() {
 	b.appended, b.decided, b.total = false, false, 0
 }
 
-// take makes entries of the hits.
-func (b *batch) take(hits []engine.Hit, identity func() journal.ID) {
+// take makes entries of the hits, but for some that are left out.
+func (b *batch) take(hits []engine.Hit, identity func() journal.ID, leftOut func(hit int) bool) {
 	b.clear()
 	b.hits = hits
-	for _, h := range hits {
-		kind := journal.Hit
+	for i, h := range hits {
+		if leftOut(i) {
+			b.places = append(b.places, place{entry: -1})
+			continue
+		}
+		kind, pending := journal.Hit, h.Pending || b.pending
 		if h.Counts {
-			kind = journal.Increment
+			kind, pending = journal.Increment, false
 		}
 		last := len(b.entries) - 1
-		if last < 0 || b.entries[last].Kind != kind || b.entries[last].Cost != h.Cost || b.entries[last].Pending != h.Pending {
+		if last < 0 || b.entries[last].Kind != kind || b.entries[last].Cost != h.Cost || b.entries[last].Pending != pending {
 			last++
-			b.entries = append(b.entries, entry{Entry: journal.Entry{Kind: kind, Pending: h.Pending, Cost: h.Cost}})
+			b.entries = append(b.entries, entry{Entry: journal.Entry{Kind: kind, Pending: pending, Cost: h.Cost}})
 		}
 		b.places = append(b.places, place{entry: last, before: b.entries[last].Count})
 		b.entries[last].Count++
@@ -81,46 +86,53 @@ func (b *batch) rename(identity func() journal.ID) {
 	}
 }
 
+// bound returns how large the log may become by the entries: increments leave room for hits.
+func (b *batch) bound() int {
+	if slices.ContainsFunc(b.entries, func(e entry) bool { return e.Kind != journal.Increment }) {
+		return journal.MaxSize
+	}
+	return journal.MaxSize * 7 / 8
+}
+
 // encode appends the entries to dst.
 func (b *batch) encode(dst []byte) ([]byte, error) {
 	for i := range b.entries {
-		b.entries[i].Time = b.time
+		e := &b.entries[i].Entry
+		if e.Time, e.Appended = b.at, 0; b.at != b.time {
+			e.Appended = b.time
+		}
 		var err error
-		if dst, err = journal.AppendEntry(dst, b.entries[i].Entry); err != nil {
+		if dst, err = journal.AppendEntry(dst, *e); err != nil {
 			return dst, fmt.Errorf("%w: %w", engine.ErrStore, err)
 		}
-	}
-	if len(dst) > journal.MaxSize/2 {
-		return dst, fmt.Errorf("%w: %w: %d bytes at once", engine.ErrStore, journal.ErrTooLarge, len(dst))
 	}
 	return dst, nil
 }
 
-// decide notes what the log counts of the entries.
-func (b *batch) decide(log *journal.Log) {
-	b.decided = true
+// decide notes what the log says of the entries. It decides hits that are not pending. The others
+// are the session's to decide, by what is ahead of the batch; by limits of other rules than its own
+// the log says how many of them fit.
+func (b *batch) decide(log *journal.Log, others bool) {
+	b.decided, b.total = true, 0
 	for i := range b.entries {
-		b.entries[i].counts = log.Verdict(i).Counted
-	}
-	b.total = 0
-	for i := range b.places {
-		p := &b.places[i]
-		p.ahead = b.total
-		if b.counts(i) {
-			b.total += b.hits[i].Cost
+		e, v := &b.entries[i], log.Verdict(i)
+		e.counts, e.admits = v.Counted, v.Counted
+		if e.Pending && others {
+			e.admits = v.Admitted
 		}
+		b.total += e.counts * e.Cost
 	}
 }
 
-// counts reports whether the log counts the hit.
-func (b *batch) counts(hit int) bool {
+// admits reports whether the log admits the hit.
+func (b *batch) admits(hit int) bool {
 	p := b.places[hit]
-	return p.before < b.entries[p.entry].counts
+	return p.entry >= 0 && p.before < b.entries[p.entry].admits
 }
 
-// isDenied reports whether there are hits that the log does not count.
+// isDenied reports whether there are hits that the log does not admit.
 func (b *batch) isDenied() bool {
-	return slices.ContainsFunc(b.entries, func(e entry) bool { return e.counts < e.Count })
+	return slices.ContainsFunc(b.entries, func(e entry) bool { return e.admits < e.Count })
 }
 
 // appendVoids appends what leaves so many hits of each entry, where the log may count more.
@@ -162,5 +174,5 @@ func (b *batch) RollBack() []*store.Op {
 	return b.voids.all()
 }
 
-// Hint returns nothing: there is one replica.
+// Hint returns nothing: what a replica has missed, the next session on the counter appends to it.
 func (b *batch) Hint() []*store.Op { return nil }

@@ -9,25 +9,31 @@ import (
 
 	"github.com/cespare/xxhash/v2"
 
+	"github.com/counterd/counterd/algorithm"
 	"github.com/counterd/counterd/engine"
 	"github.com/counterd/counterd/journal"
 	"github.com/counterd/counterd/store"
 )
 
 // Algorithm is what the rules call limits that this engine counts.
-const Algorithm = "sliding-log"
+const Algorithm = algorithm.SlidingLog
 
 // logItem is the one item of a counter.
 var logItem = store.Item(store.OtherLevels, 0)
+
+// Item returns the number of the one item of a counter.
+func Item() uint64 { return logItem }
 
 // Engine keeps counters as logs. It is safe for concurrent use.
 type Engine struct {
 	base     engine.Base
 	now      func() time.Time
-	grace    int64 // milliseconds
+	grace    grace
 	process  uint32
 	sequence atomic.Uint64
 	sizes    sizes
+	// replicated: the store keeps several replicas of a counter, which order hits differently.
+	replicated bool
 }
 
 // New returns an engine on the base of another one. Processes that share a store need the same
@@ -37,12 +43,10 @@ func New(base engine.Base) (*Engine, error) {
 	switch {
 	case !can.Writes.Has(store.Append):
 		return nil, fmt.Errorf("slidinglog: %w: the store has no appends", store.ErrUnsupported)
-	case can.Replicated():
-		return nil, fmt.Errorf("slidinglog: %w: the store keeps %d replicas of a counter: set one", store.ErrUnsupported, can.Replicas)
 	case base.Grace <= 0:
 		return nil, errors.New("slidinglog: the base has no grace")
 	}
-	e := &Engine{base: base, now: base.Clock, grace: base.Grace.Milliseconds(), process: rand.Uint32()}
+	e := &Engine{base: base, now: base.Clock, grace: grace(base.Grace.Milliseconds()), process: rand.Uint32(), replicated: can.Replicated()}
 	if e.now == nil {
 		e.now = time.Now
 	}
@@ -58,21 +62,34 @@ func (e *Engine) Keeps(algorithm string) bool { return algorithm == Algorithm }
 // Tick returns a millisecond.
 func (e *Engine) Tick() time.Duration { return time.Millisecond }
 
-// young is for how long, in milliseconds, an entry keeps its identity. A writer looks for it, and
-// voids it, within half the grace each, by a clock that is off by a quarter at most.
-func (e *Engine) young() int64 { return 2 * e.grace }
-
-// undecided is for how long, in milliseconds, another counter may take to deny a hit. If it takes
-// longer, or the clock of its process is as far behind, hits that rest on it are denied for good.
-func (e *Engine) undecided() int64 { return e.grace / 8 }
-
 // identity returns an identity for an entry.
 func (e *Engine) identity() journal.ID { return journal.NewID(e.process, e.sequence.Add(1)) }
 
+// grace is the allowance for clock skew and late round trips, in milliseconds.
+type grace int64
+
+// young is for how long, in milliseconds, an entry keeps its identity. A writer looks for it, and
+// voids it, within half the grace each, by a clock that is off by a quarter at most.
+func (g grace) young() int64 { return 2 * int64(g) }
+
+// undecided is for how long, in milliseconds, another counter may take to deny a hit. If it takes
+// longer, or the clock of its process is as far behind, hits that rest on it are denied for good.
+func (g grace) undecided() int64 { return int64(g) / 8 }
+
 // ttl returns for how many seconds the log lives that holds windows of that length.
-func (e *Engine) ttl(window time.Duration) int64 {
-	return engine.CeilSeconds(window+time.Duration(e.young()+e.grace)*time.Millisecond) + 1
+func (g grace) ttl(window time.Duration) int64 {
+	return engine.CeilSeconds(window+time.Duration(g.young()+int64(g))*time.Millisecond) + 1
 }
+
+// Life returns for how long a log lives that was written now, if its longest window is that long and
+// its hits are frequent: it lives for longer where they are rare, up to twice as long as they need it.
+func Life(window, allowance time.Duration) time.Duration {
+	ttl := time.Duration(grace(allowance.Milliseconds()).ttl(window)) * time.Second
+	return ttl + max(ttl/4, leastSpare)
+}
+
+// leastSpare is for how long a log lives at least when its hits do not need it any more.
+const leastSpare = 10 * time.Second
 
 // sizeBits is how many bits of a hash say where the size of a log is noted.
 const sizeBits = 14

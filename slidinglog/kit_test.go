@@ -97,6 +97,14 @@ func (p *process) check(event *events.Event, features events.Features) limiter.D
 	return d
 }
 
+// ipOf returns the counter of the ip of someUser.
+func ipOf(tb testing.TB, event *events.Event) events.Counter {
+	tb.Helper()
+	counter, err := event.Counter(events.Features{"ip": someUser["ip"]})
+	require.NoError(tb, err)
+	return counter
+}
+
 // counterOf returns the ID of the counter of the kind.
 func counterOf(tb testing.TB, event *events.Event, kind string) string {
 	tb.Helper()

@@ -11,6 +11,7 @@ import (
 	"github.com/counterd/counterd/engine"
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/internal/testkit"
+	"github.com/counterd/counterd/internal/testkit/bubble"
 	"github.com/counterd/counterd/internal/testkit/storestest"
 	"github.com/counterd/counterd/limiter"
 	"github.com/counterd/counterd/slidinglog"
@@ -116,8 +117,13 @@ func TestStaleRulesShortenNoLife(t *testing.T) {
 	b := newBench(t, "[{per: ip, rate: 10/m}]", limiter.Config{})
 	newer, other := newEvent(t, 2, "[{per: ip, rate: 2/h}]"), b.other(limiter.Config{})
 	require.True(t, other.hit(newer, someUser).Allowed)
-	require.Equal(t, int64(2), b.tripsOf(func() { require.True(t, b.hit(b.event, someUser).Allowed) }))
-	b.clock.Advance(59 * time.Minute)
+	until := b.log().Head().Until
+	require.Greater(t, until, b.clock.Now().Add(time.Hour).UnixMilli())
+	require.True(t, b.hit(b.event, someUser).Allowed)
+	b.clock.Advance(20 * time.Minute)
+	b.hit(b.event, someUser)
+	require.GreaterOrEqual(t, b.log().Head().Until, until)
+	b.clock.Advance(39 * time.Minute)
 	require.False(t, other.hit(newer, someUser).Allowed)
 
 	shorter := newEvent(t, 3, "[{per: ip, rate: 3/m}]")
@@ -163,7 +169,7 @@ func TestADeniedHitIsVoid(t *testing.T) {
 func TestAFinalDenialIsNotRetried(t *testing.T) {
 	b := newBench(t, "[{per: ip, rate: 1/m}, {per: user, rate: 9/m}]", limiter.Config{NoCachedDenials: true})
 	b.hit(b.event, someUser)
-	b.clock.Advance(grace)
+	b.clock.Advance(grace / 4) // it is not pending any more
 	require.Equal(t, int64(2), b.tripsOf(func() { require.False(t, b.hit(b.event, someUser).Allowed) }))
 }
 
@@ -190,6 +196,22 @@ func TestAPendingHitLocksNoOneOut(t *testing.T) {
 	}
 	require.False(t, b.hit(b.event, someUser).Allowed)
 	running.Wait()
+}
+
+// A hit that fills a limit and stays denies those behind it as soon as its writer would have voided
+// it, and not only when it can be void no more.
+func TestAPendingHitThatStaysDeniesSoon(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		kept := storestest.Embedded(time.Now)
+		event := newEvent(t, 1, "[{per: ip, rate: 1/h}, {per: user, rate: 9/h}]")
+		longest := func(below time.Duration) time.Duration { return below }
+		first, second := newProcess(t, kept, nil, limiter.Config{}), newProcess(t, kept, nil, limiter.Config{Random: longest})
+		require.True(t, first.hit(event, someUser).Allowed)
+		began := time.Now()
+		require.False(t, second.hit(event, someUser).Allowed)
+		require.Less(t, time.Since(began), 50*time.Millisecond)
+		require.Less(t, 32*time.Millisecond, time.Since(began))
+	})
 }
 
 // Of a batch with equal hits those on one counter are not pending, and those on several are.
@@ -242,4 +264,58 @@ func TestBesideBuckets(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, want, d.Allowed, "%d", i)
 	}
+}
+
+// A log that newer rules begin says so for a window, to each process, also to one that knows nothing
+// of the rules before, and in a cached denial.
+func TestANewLogIsIncomplete(t *testing.T) {
+	b := newBench(t, "[{per: ip, rate: [2/h, 9/10h]}]", limiter.Config{})
+	unaware := b.other(limiter.Config{})
+	aware := newEvent(t, 1, "[{per: ip, rate: [2/h, 9/10h]}]")
+	for i := range aware.Rules[0].Limits {
+		aware.Rules[0].Limits[i].Since = b.clock.Now().Unix()
+	}
+	incomplete := func(p *process, event *events.Event) []bool {
+		d := p.hit(event, someUser)
+		return []bool{d.Limits[0].Incomplete, d.Limits[1].Incomplete}
+	}
+	b.clock.Advance(time.Minute)
+	require.Equal(t, []bool{true, true}, incomplete(b.process, aware))
+	for range 4 { // the last ones are denied
+		require.Equal(t, []bool{true, true}, incomplete(unaware, b.event))
+	}
+	b.clock.Advance(58*time.Minute + 59*time.Second)
+	require.Equal(t, []bool{true, true}, incomplete(unaware, b.event))
+	b.clock.Advance(time.Second)
+	require.Equal(t, []bool{false, true}, incomplete(unaware, b.event))
+	b.clock.Advance(9 * time.Hour)
+	require.Equal(t, []bool{false, false}, incomplete(unaware, b.event))
+}
+
+// A new log knows all events of a window that begins within a second.
+func TestANewLogIsComplete(t *testing.T) {
+	b := newBench(t, "[{per: ip, rate: [3/s, 5/10s]}]", limiter.Config{})
+	b.clock.Advance(900 * time.Millisecond)
+	for range 2 {
+		for _, limit := range b.hit(b.event, someUser).Limits {
+			require.False(t, limit.Incomplete)
+		}
+	}
+}
+
+// A log that was rewritten lacks what a longer window of newer rules would count. One of a counter
+// without hits lacks nothing.
+func TestALongerWindowIsIncomplete(t *testing.T) {
+	b := newBench(t, "[{per: ip, rate: 90/m}]", limiter.Config{})
+	require.False(t, b.hit(b.event, someUser).Limits[0].Incomplete)
+	b.clock.Advance(time.Minute)
+	for range 40 {
+		b.clock.Advance(time.Second)
+		require.False(t, b.hit(b.event, someUser).Limits[0].Incomplete)
+	}
+	longer := newEvent(t, 2, "[{per: ip, rate: 90/h}]")
+	other := b.other(limiter.Config{})
+	require.True(t, other.hit(longer, someUser).Limits[0].Incomplete)
+	b.clock.Advance(time.Hour)
+	require.False(t, other.hit(longer, someUser).Limits[0].Incomplete)
 }

@@ -18,54 +18,67 @@ import (
 type phase uint8
 
 const (
-	idle      phase = iota
-	looking         // reads the log
-	probing         // reads the log, to see whether it has room for the entries
-	appending       // appends the entries and reads the log
-	creating        // creates the log, too
-	rewriting       // swaps the log for a shorter one
-	extending       // extends the life of the log
+	idle       phase = iota
+	looking          // reads the log
+	probing          // reads the log, to see whether it has room for the entries
+	appending        // appends the entries and reads the log
+	creating         // creates the log, too
+	rewriting        // swaps the log for a shorter one
+	repairing        // gives replicas what they lack
+	confirming       // reads the log, now that all replicas have the entries
 )
 
 const (
 	// maxTrips bounds the round trips of a step: a log that changes all the time ends it.
 	maxTrips = 6
-	// maxBlind is the most bytes that are appended to a log that was not read before.
-	maxBlind = 1 << 10
+	// maxConfirms bounds how often it reads the log only to see that its entries have what they need.
+	maxConfirms = 16
+	// maxBlind is the most bytes that are appended to a log that was not read before, and maxEntries
+	// the most entries if it has little room: they take half its bound at the most.
+	maxBlind   = 1 << 10
+	maxEntries = 300
 )
 
 var (
 	errNoRoom  = fmt.Errorf("slidinglog: no room for the log: %w", engine.ErrStore)
-	errMissing = fmt.Errorf("slidinglog: the log was lost again, or the clock is far behind those of other processes: %w", engine.ErrStore)
+	errMissing = fmt.Errorf("slidinglog: the log was lost again, or changes all the time: %w", engine.ErrStore)
 )
 
 // session decides the hits of one batch on one counter: it says which round trip is next.
 type session struct {
 	windows
 	trip
+	replicas
 	engine  *Engine
 	counter events.Counter
 	size    *atomic.Uint32 // of the log when it was read last
 
-	step  phase
-	after phase // of a rewrite
-	trips int
+	step     phase
+	after    phase // of a rewrite, or of a repair
+	trips    int
+	confirms int // reads of the step confirming, which are not among them
 
-	data    []byte // to be appended
-	next    []byte // the log that a rewrite writes, or an empty one
-	version uint64 // of the log that was read
-	fault   error  // of the hits
+	data  []byte // to be appended
+	next  []byte // the log that a rewrite writes, or an empty one
+	fault error  // of the hits
 }
 
 var sessions = sync.Pool{New: func() any { return new(session) }}
 
 // Begin returns a session on the counter.
 func (e *Engine) Begin(counter events.Counter, id string, moment engine.Moment) engine.Session {
+	return e.begin(counter, id, moment)
+}
+
+func (e *Engine) begin(counter events.Counter, id string, moment engine.Moment) *session {
+	if use := e.base.OnUse; use != nil && !moment.Alone {
+		use(id, counter, moment.Now)
+	}
 	s := sessions.Get().(*session)
 	s.engine, s.counter, s.size = e, counter, e.sizes.of(id, moment.Alone)
-	s.step, s.trips, s.version, s.fault = idle, 0, 0, nil
+	s.step, s.trips, s.confirms, s.fault = idle, 0, 0, nil
 	s.windows.begin(moment, counter.Remembered())
-	s.batch.begin(id, s.time)
+	s.batch.begin(id, s.time, e.replicated)
 	s.op.Counter, s.op.Data, s.op.Versions = id, true, true
 	return s
 }
@@ -74,13 +87,14 @@ func (e *Engine) Begin(counter events.Counter, id string, moment engine.Moment) 
 func (s *session) End() {
 	s.windows.end()
 	s.batch.end()
+	s.replicas.clear()
 	s.engine, s.counter, s.size, s.op.Counter = nil, events.Counter{}, nil, ""
 	sessions.Put(s)
 }
 
 // Look reads the log, which holds what the windows hold. After the hits were added that is known.
 func (s *session) Look() {
-	s.step, s.trips = looking, 0
+	s.step, s.trips, s.confirms = looking, 0, 0
 	if s.batch.decided {
 		s.step = idle
 	}
@@ -89,11 +103,11 @@ func (s *session) Look() {
 // Add appends an entry for each run of equal hits and reads the log. If the log may be full, it
 // is read before.
 func (s *session) Add(hits []engine.Hit, _ int64) {
-	s.trips = 0
-	s.batch.take(hits, s.engine.identity)
+	s.trips, s.confirms = 0, 0
+	s.batch.take(hits, s.engine.identity, func(int) bool { return false })
 	s.data, s.fault = s.batch.encode(s.data[:0])
 	s.step = appending
-	if seen := s.size.Load(); s.fault != nil || len(s.data) > maxBlind || int(seen)+len(s.data) > journal.MaxSize {
+	if len(s.data) > maxBlind || int(s.size.Load())+len(s.data) > journal.MaxSize/2 {
 		s.step = probing
 	}
 }
@@ -105,30 +119,29 @@ func (s *session) Next(now time.Time) []*store.Op {
 	case idle:
 		return nil
 	case looking, probing:
-		s.read(0) // it lives long enough for what it holds
+		s.read()
 	case appending:
+		s.size.Add(uint32(len(s.data))) // others do not wait for what is read
 		s.write(store.Write{Kind: store.Append, Data: s.data})
-		s.read(s.expires(0))
+		s.read()
 	case creating:
-		s.write(store.Write{Kind: store.Create, Data: s.next, Expires: s.expires(0)})
+		s.write(store.Write{Kind: store.Create, Data: s.next, Expires: lifeOf(s).expires()})
 		s.write(store.Write{Kind: store.Append, Data: s.data})
-		s.read(s.expires(0))
+		s.read()
 	case rewriting:
-		s.write(store.Write{Kind: store.Swap, Data: s.next, Version: s.version, Expires: s.expires(s.log.Head().TTL)})
-	case extending:
-		s.read(s.expires(s.log.Head().TTL))
+		if s.after != confirming {
+			s.trips++
+		}
+		return s.replicas.rewrite(s.op.Counter, s.next, lifeOf(s).expires())
+	case repairing:
+		return s.replicas.repair(s.op.Counter, s.data, lifeOf(s).expires())
+	case confirming:
+		s.confirms++
+		s.read()
+		return s.trip.all()
 	}
 	s.trips++
 	return s.trip.all()
-}
-
-// expires returns when the log expires that lives for so many seconds from now on; longer, by older
-// limits, only until newer ones rewrite it.
-func (s *session) expires(ttl int64) int64 {
-	if s.log.Head().Outdated(s.revision) {
-		ttl = 0
-	}
-	return max(s.time/1000, s.engine.now().Unix()) + max(ttl, s.engine.ttl(s.longest))
 }
 
 // Absorb takes in what the round trip has found.
@@ -146,12 +159,13 @@ func (s *session) absorb() error {
 	switch step {
 	case rewriting:
 		return s.rewritten()
-	case extending:
-		return nil // a hit that came to less is decided all the same
-	case appending, creating:
-		if s.op.Receipt.On(0) == len(s.op.Writes) {
-			s.appended = s.op.Writes[len(s.op.Writes)-1].Result == 1
+	case repairing: // whatever became of it
+		if s.after == confirming {
+			return s.again(confirming)
 		}
+		return nil
+	case appending, creating:
+		s.appended = s.trip.landed()
 	}
 	if s.op.Err != nil {
 		return noted(s.size, engine.StoreError(s.op.Err))
@@ -159,43 +173,51 @@ func (s *session) absorb() error {
 	if s.fault != nil {
 		return s.fault
 	}
-	if s.op.Reads[0].Version == 0 {
-		return s.absent(step)
-	}
-	if err := s.decode(); err != nil {
+	found, err := s.decode()
+	switch {
+	case err != nil:
 		return err
+	case !found:
+		return s.absent(step)
 	}
 	switch {
 	case step == looking:
-		for i, limit := range s.question.Limits {
-			s.base[i] = s.log.Held(limit, s.time)
-		}
-	case step == probing && s.log.HasRoom(len(s.data)):
-		s.step = appending
-	case step == probing || !s.appended:
+		s.hold()
+	case step == probing:
+		return s.probed()
+	case !s.appended && s.largest+len(s.data) <= journal.MaxSize && s.trips < maxTrips/2:
+		s.step = appending // another process has created the log since, if it was lost or reset
+	case !s.appended:
 		return s.rewrite(appending)
-	case !s.log.Verdict(0).Found: // it was lost since
-		return s.again(appending)
+	case !s.log.Verdict(0).Found: // it was lost since, or the clock is behind
+		return s.append(max(s.time, s.log.Head().Floor+1))
+	case s.lackKeys():
+		s.step, s.after = repairing, confirming
 	default:
-		s.settle()
+		return s.settle()
 	}
 	return nil
 }
 
-// decode reads the log.
-func (s *session) decode() error {
-	read := &s.op.Reads[0]
-	s.version = read.Version
-	s.question.Keys, s.question.Revision = s.batch.keys, s.revision
-	s.question.Pending = max(s.time-s.engine.undecided(), 1)
-	switch err := s.log.Read(read.Data, s.question); {
-	case errors.Is(err, journal.ErrVersion):
-		return noted(s.size, fmt.Errorf("%w: %w", engine.ErrStore, err))
-	case err != nil:
-		return noted(s.size, fmt.Errorf("%w: %w", engine.ErrBadCounter, err))
+// decode reads the log, of replicas what they hold together. It reports whether there is one.
+func (s *session) decode() (found bool, err error) {
+	value := s.replicas.take(&s.trip, s.batch.keys, s.time-s.engine.grace.undecided())
+	if value == nil && s.replicas.fault == nil {
+		return false, nil
 	}
-	s.size.Store(uint32(len(read.Data)))
-	return nil
+	if err = s.replicas.fault; err == nil {
+		s.question.Keys, s.question.Revision = s.batch.keys, s.revision
+		s.question.Pending = max(s.time-s.engine.grace.undecided(), 1)
+		err = s.log.Read(value, s.question)
+	}
+	switch {
+	case errors.Is(err, journal.ErrVersion):
+		return true, noted(s.size, fmt.Errorf("%w: %w", engine.ErrStore, err))
+	case err != nil:
+		return true, noted(s.size, fmt.Errorf("%w: %w", engine.ErrBadCounter, err))
+	}
+	s.size.Store(uint32(s.largest))
+	return true, nil
 }
 
 // absent goes on where there is no log.
@@ -206,11 +228,12 @@ func (s *session) absent(step phase) error {
 	case step == looking:
 		clear(s.base)
 		return nil
-	case step == creating && !s.appended:
-		return errNoRoom
+	case step == creating && !s.appended && s.op.Writes[0].Result == 0 && s.trips >= maxTrips/2:
+		return errNoRoom // else a reset may have been between the creation and the append
 	}
 	s.appended = false
-	head := journal.Head{Revision: s.revision, Limits: s.enforced(), TTL: s.engine.ttl(s.longest), Floor: s.time - s.engine.young(), Since: s.time}
+	life := lifeOf(s)
+	head := journal.Head{Revision: s.revision, Limits: s.enforced(), TTL: life.ttl, Until: life.until, Floor: s.time - s.engine.grace.young(), Since: s.since()}
 	var err error
 	if s.next, err = journal.AppendNew(s.next[:0], head, s.time); err != nil {
 		return fmt.Errorf("%w: %w", engine.ErrStore, err)
@@ -220,25 +243,30 @@ func (s *session) absent(step phase) error {
 
 // again has the step go on, unless it has made too many round trips.
 func (s *session) again(step phase) error {
-	if s.trips >= maxTrips {
+	if s.trips >= maxTrips || s.confirms >= maxConfirms {
 		return errMissing
 	}
 	s.step = step
 	return nil
 }
 
-// rewrite swaps the log for a shorter one, and goes on with the step after it.
+// rewrite swaps the log for a shorter one, and goes on with the step after it. While replicas hold
+// different entries, these keep their identity, unless the log grows too large.
 func (s *session) rewrite(after phase) error {
+	life := lifeOf(s)
 	rewrite := journal.Rewrite{
-		Limits: s.enforced(), Revision: s.revision, TTL: s.engine.ttl(s.longest),
-		Now: s.time, Young: s.engine.young(), Retain: s.counter.Remembered().Milliseconds(),
+		Limits: s.enforced(), Revision: s.revision, TTL: life.ttl, Until: life.until,
+		Since: s.kept(), Now: s.time, Young: s.engine.grace.young(), Retain: s.counter.Remembered().Milliseconds(),
+	}
+	if !s.mayShrink() {
+		rewrite.Young = s.time
 	}
 	var err error
 	s.next, err = s.log.AppendRewrite(s.next[:0], rewrite)
-	if err == nil && after == appending && len(s.next)+len(s.data) > journal.MaxSize {
+	if err == nil && after == appending && len(s.next)+len(s.data) > s.batch.bound() {
 		err = journal.ErrTooLarge
 	}
-	if err != nil && after == idle {
+	if err != nil && after == idle || errors.Is(err, journal.ErrTooLarge) && s.leaveOut(true) {
 		return nil
 	}
 	if err != nil {
@@ -248,44 +276,129 @@ func (s *session) rewrite(after phase) error {
 	return s.again(rewriting)
 }
 
-// rewritten goes on after a rewrite. A hit that has been decided is, whatever became of it.
+// probed goes on after a read of the log ahead of the entries. Of a log over half its bound it appends
+// no more of them than have room, so what is denied does not fill it.
+func (s *session) probed() error {
+	if s.largest+len(s.data) > journal.MaxSize/2 && s.leaveOut(false) {
+		return nil
+	}
+	if s.largest+len(s.data) > s.batch.bound() {
+		return s.rewrite(appending)
+	}
+	return s.again(appending)
+}
+
+// leaveOut has hits not appended for which the limits have no room, by the log that was read, and
+// those behind too many others, which come again. It reports whether none is left. An increment stays,
+// unless all increments that are denied are to be left out, too: a flood of hits that are counted
+// although they are denied does not pass by on_error.
+func (s *session) leaveOut(increments bool) (all bool) {
+	if s.batch.decided {
+		return false
+	}
+	s.hold()
+	ahead := int64(0)
+	s.batch.take(s.hits, s.engine.identity, func(hit int) bool {
+		h := &s.hits[hit]
+		if denied := s.denies(ahead, h.Cost); h.Counts && !(denied && increments) {
+			return false
+		} else if denied || len(s.entries) > maxEntries {
+			return true
+		}
+		ahead += h.Cost
+		return false
+	})
+	s.data, s.fault = s.batch.encode(s.data[:0])
+	s.batch.decided = len(s.entries) == 0
+	return s.batch.decided
+}
+
+// append has the entries appended once more, as others, by a clock that is as late.
+func (s *session) append(time int64) error {
+	if s.at == s.time {
+		s.at = time
+	}
+	s.time = time
+	s.batch.rename(s.engine.identity)
+	s.data, s.fault = s.batch.encode(s.data[:0])
+	return s.again(appending)
+}
+
+// rewritten goes on after a rewrite. A hit that has been decided is, whatever became of it, unless
+// its entries need it.
 func (s *session) rewritten() error {
-	swapped := s.op.Err == nil && s.op.Writes[0].Result == 1
-	if swapped {
+	all, err := s.replicas.rewritten()
+	if all {
 		s.size.Store(uint32(len(s.next)))
 	}
 	switch {
-	case s.after == idle:
+	case s.after == idle || s.after == confirming && all:
 		return nil
-	case s.op.Err != nil:
-		return engine.StoreError(s.op.Err)
-	case !swapped:
+	case err != nil:
+		return engine.StoreError(err)
+	case s.after == confirming:
+		return s.again(confirming)
+	case !all:
 		return s.again(probing)
 	}
 	return s.again(appending)
 }
 
-// settle takes in the verdicts of the entries, and sees to the log.
-func (s *session) settle() {
+// life is how long a log is to live that is written now.
+type life struct {
+	ttl   int64 // seconds
+	need  int64 // the time until which the entries of the session need it; 0: none of them counts
+	spare int64 // for how many milliseconds it lives longer: the rarer its hits, the longer, so that few extend it
+	until int64 // the time that its header says
+}
+
+// lifeOf returns how long the log is to live; by older limits only until newer ones rewrite it.
+func lifeOf(s *session) (l life) {
+	head := s.log.Head()
+	if l.ttl = s.engine.grace.ttl(s.longest); head.Outdated(s.revision) {
+		head.TTL, head.Until = 0, 0
+	}
+	l.ttl = max(l.ttl, head.TTL)
+	now := max(s.time, s.engine.now().UnixMilli())
+	least := leastSpare.Milliseconds()
+	l.spare = min(max(l.ttl*second/4, least, 2*s.log.Age(now)), max(l.ttl*second, least))
+	l.until = max(head.Until, now+l.ttl*second+l.spare)
+	if s.batch.total > 0 {
+		l.need = s.time + l.ttl*second
+	}
+	return l
+}
+
+// expires returns the Unix second when the item expires.
+func (l life) expires() int64 { return l.until/second + 1 }
+
+// settle takes in the verdicts of the entries.
+func (s *session) settle() error {
 	for i := range s.base {
 		s.base[i] = s.log.Ahead(0, i)
 	}
-	s.batch.decide(&s.log)
-	head := s.log.Head()
-	outdated := head.Outdated(s.revision)
-	switch {
-	case outdated && s.batch.isDenied() && s.trips < maxTrips/2:
+	s.batch.decide(&s.log, s.log.Head().Revision != s.revision)
+	if s.log.Head().Outdated(s.revision) && s.batch.isDenied() && s.trips < maxTrips/2 && s.rewrite(appending) == nil {
 		// By limits that are no longer in force: the entries are void, and come again.
-		if s.rewrite(appending) == nil {
-			s.data = s.batch.appendVoids(s.data[:0], func(int) int64 { return 0 })
-			s.batch.rename(s.engine.identity)
-			s.data, s.fault = s.batch.encode(s.data)
-		}
-	case outdated || s.log.Due():
-		_ = s.rewrite(idle) // the hits are decided, whatever becomes of it
-	case head.TTL > s.engine.ttl(s.longest):
-		s.step = extending
+		s.data = s.batch.appendVoids(s.data[:0], func(int) int64 { return 0 })
+		s.batch.rename(s.engine.identity)
+		s.data, s.fault = s.batch.encode(s.data)
+		return nil
 	}
+	life, until := lifeOf(s), s.log.Head().Until
+	switch {
+	case until < life.need: // it may expire before its entries have left their windows
+		if err := s.rewrite(confirming); err != nil {
+			return err
+		}
+	case s.log.Head().Outdated(s.revision) || s.mayShrink() && s.log.Due() || s.whole && s.replicas.lackSums(),
+		until < life.need+life.spare/4, s.log.Head().Since < s.kept():
+		_ = s.rewrite(idle) // the hits are decided, whatever becomes of it
+	}
+	if s.step == idle && s.replicas.lack() {
+		s.step, s.after = repairing, idle
+	}
+	return nil
 }
 
 // trip is a round trip to the log.
@@ -295,7 +408,7 @@ type trip struct {
 }
 
 func (t *trip) clear() {
-	t.op.Writes, t.op.Reads, t.op.Receipt = t.op.Writes[:0], t.op.Reads[:0], store.Receipt{}
+	t.op.Writes, t.op.Reads, t.op.Replicas, t.op.Receipt = t.op.Writes[:0], t.op.Reads[:0], nil, store.Receipt{}
 }
 
 func (t *trip) write(w store.Write) {
@@ -304,9 +417,26 @@ func (t *trip) write(w store.Write) {
 }
 
 // read reads the log into the memory of the read before.
-func (t *trip) read(expires int64) {
+func (t *trip) read() {
 	t.op.Reads = slices.Grow(t.op.Reads, 1)[:1]
-	t.op.Reads[0] = store.Read{Item: logItem, Expires: expires, Data: t.op.Reads[0].Data}
+	t.op.Reads[0] = store.Read{Item: logItem, Data: t.op.Reads[0].Data}
+}
+
+// landed reports whether the last write, an append, has found the log of any replica.
+func (t *trip) landed() bool {
+	has := func(op *store.Op) bool {
+		last := len(op.Writes) - 1
+		return op.Receipt.On(0) == last+1 && op.Writes[last].Result == 1
+	}
+	if len(t.op.Replicas) == 0 {
+		return has(&t.op)
+	}
+	for i := range t.op.Replicas {
+		if has(&t.op.Replicas[i]) {
+			return true
+		}
+	}
+	return false
 }
 
 func (t *trip) all() []*store.Op {

@@ -10,15 +10,14 @@ import (
 // windows are the limits of a counter, and what a log that was read says of them.
 type windows struct {
 	batch
-	limits   []engine.Limit
+	occupancy
 	revision uint64        // the highest of them
 	longest  time.Duration // window, or the retention
 	moment   int64         // milliseconds; waits count from here
 
 	log      journal.Log
 	question journal.Question
-	base     []journal.Content // what each limit counts ahead of the batch
-	waits    []engine.Wait     // of the searches
+	waits    []engine.Wait // of the searches
 }
 
 func (w *windows) begin(moment engine.Moment, retention time.Duration) {
@@ -28,16 +27,22 @@ func (w *windows) begin(moment engine.Moment, retention time.Duration) {
 }
 
 func (w *windows) end() {
-	clear(w.limits)
-	w.limits, w.base, w.waits, w.question.Limits = w.limits[:0], w.base[:0], w.waits[:0], w.question.Limits[:0]
+	w.occupancy.clear()
+	w.waits, w.question.Limits = w.waits[:0], w.question.Limits[:0]
 }
 
 // Limit adds a limit.
 func (w *windows) Limit(limit engine.Limit) {
-	w.limits = append(w.limits, limit)
+	w.occupancy.add(limit)
 	w.question.Limits = append(w.question.Limits, journal.Limit{Window: limit.Window.Milliseconds(), Ceiling: limit.Ceiling, Shadow: !limit.Enforced})
-	w.base = append(w.base, journal.Content{})
 	w.longest, w.revision = max(w.longest, limit.Window), max(w.revision, limit.Revision)
+}
+
+// hold notes what the windows hold by the log that was read.
+func (w *windows) hold() {
+	for i, limit := range w.question.Limits {
+		w.base[i] = w.log.Held(limit, w.time)
+	}
 }
 
 // enforced returns the limits of the newest rules.
@@ -61,8 +66,9 @@ func (w *windows) Standing(limit, decided int, ahead, cost int64) engine.Standin
 	if standing.Outcome != engine.Fits || own.Shadow {
 		return standing
 	}
-	if decided < len(w.hits) {
-		if w.batch.decided && (w.hits[decided].Counts || w.batch.counts(decided) || w.denies(ahead, cost)) {
+	counts := decided < len(w.hits) && w.hits[decided].Counts
+	if decided < len(w.hits) && !(counts && w.isStale()) {
+		if w.batch.decided && (counts || w.batch.admits(decided) || w.denies(ahead, cost)) {
 			return standing
 		}
 		standing.Outcome = engine.FullForNow
@@ -71,28 +77,6 @@ func (w *windows) Standing(limit, decided int, ahead, cost int64) engine.Standin
 		standing.Outcome = engine.Full
 	}
 	return standing
-}
-
-// outcome returns how the limit answers by itself.
-func (w *windows) outcome(limit int, ahead, cost int64) engine.Outcome {
-	held, ceiling := w.base[limit], w.limits[limit].Ceiling
-	switch {
-	case engine.OutcomeOf(held.Count+ahead, cost, ceiling) == engine.Fits:
-		return engine.Fits
-	case engine.OutcomeOf(held.Count-held.Undecided+ahead, cost, ceiling) == engine.Fits:
-		return engine.FullForNow
-	}
-	return engine.Full
-}
-
-// denies reports whether a limit denies the hit by itself.
-func (w *windows) denies(ahead, cost int64) bool {
-	for i := range w.limits {
-		if w.limits[i].Enforced && w.outcome(i, ahead, cost) != engine.Fits {
-			return true
-		}
-	}
-	return false
 }
 
 // isStale reports whether the log has limits of newer rules than the session.
@@ -114,39 +98,99 @@ func (w *windows) isExact(limit journal.Limit) bool {
 	return w.log.Head().Coarse <= w.time-limit.Window-1000
 }
 
-// Span returns the first second of the window. A log has one order.
+// Span returns the first second of the window, and since when the log that was read knows all
+// events. A log has one order.
 func (w *windows) Span(limit int) engine.Span {
 	length := w.limits[limit].Window
+	span := engine.Span{First: w.time/1000 - int64(length/time.Second) + 1, Since: w.log.Head().Since / 1000}
 	if length < time.Minute {
-		return engine.Span{First: (w.time - length.Milliseconds() + 1) / 1000}
+		span.First = (w.time - length.Milliseconds() + 1) / 1000
 	}
-	return engine.Span{First: w.time/1000 - int64(length/time.Second) + 1}
+	return span
 }
 
-// WantFinal wants nothing: what was read says which hits may be void yet.
-func (w *windows) WantFinal(int) {}
+// since returns the time after which a new log knows all events: those before would have left it, or
+// came when no log was kept for the limits.
+func (w *windows) since() int64 {
+	return max(w.time-w.longest.Milliseconds()-1000, w.kept(), 0) // a window begins within a second
+}
 
-// Final returns what the window holds without hits that other counters may deny.
-func (w *windows) Final(limit int) int64 {
-	return w.base[limit].Count - w.base[limit].Undecided
+// kept returns the time since which a log is kept for all limits, as far as this process knows; or 0.
+func (w *windows) kept() (since int64) {
+	for _, limit := range w.limits {
+		if limit.Since != 0 {
+			since = max(since, limit.Since*second+999)
+		}
+	}
+	return since
 }
 
 // Search finds in the log when the limit has room. It makes no round trip.
 func (w *windows) Search(limit int, ahead, cost int64) (int, bool) {
 	cost += ahead - w.total // hits of the batch that are void leave at once
-	at, _ := w.log.Frees(w.question.Limits[limit], cost, w.time)
+	at, ok := w.log.Frees(w.question.Limits[limit], cost, w.time)
 	if w.isStale() {
 		for _, other := range w.log.Head().Limits {
-			frees, _ := w.log.Frees(other, cost, w.time)
-			at = max(at, frees)
+			frees, fits := w.log.Frees(other, cost, w.time)
+			at, ok = max(at, frees), ok && fits
 		}
 	}
-	if at <= w.time {
+	wait := engine.Wait(at-w.moment) * engine.Wait(time.Millisecond)
+	switch {
+	case !ok:
+		wait = engine.Never
+	case at <= w.time:
 		return 0, false
 	}
-	w.waits = append(w.waits, engine.Wait(at-w.moment)*engine.Wait(time.Millisecond))
+	w.waits = append(w.waits, wait)
 	return len(w.waits) - 1, true
 }
 
 // Wait returns what the search has found.
 func (w *windows) Wait(search int) engine.Wait { return w.waits[search] }
+
+// occupancy is what each limit of a session counts.
+type occupancy struct {
+	limits []engine.Limit
+	base   []journal.Content // of each, ahead of the batch
+}
+
+// add adds a limit that counts nothing yet.
+func (o *occupancy) add(limit engine.Limit) {
+	o.limits, o.base = append(o.limits, limit), append(o.base, journal.Content{})
+}
+
+func (o *occupancy) clear() {
+	clear(o.limits)
+	o.limits, o.base = o.limits[:0], o.base[:0]
+}
+
+// outcome returns how the limit answers by itself.
+func (o *occupancy) outcome(limit int, ahead, cost int64) engine.Outcome {
+	held, ceiling := o.base[limit], o.limits[limit].Ceiling
+	switch {
+	case engine.OutcomeOf(held.Count+ahead, cost, ceiling) == engine.Fits:
+		return engine.Fits
+	case engine.OutcomeOf(held.Count-held.Undecided+ahead, cost, ceiling) == engine.Fits:
+		return engine.FullForNow
+	}
+	return engine.Full
+}
+
+// denies reports whether a limit denies the hit by itself.
+func (o *occupancy) denies(ahead, cost int64) bool {
+	for i := range o.limits {
+		if o.limits[i].Enforced && o.outcome(i, ahead, cost) != engine.Fits {
+			return true
+		}
+	}
+	return false
+}
+
+// WantFinal wants nothing: what was read says which hits may be void yet.
+func (o *occupancy) WantFinal(int) {}
+
+// Final returns what the window holds without hits that other counters may deny.
+func (o *occupancy) Final(limit int) int64 {
+	return o.base[limit].Count - o.base[limit].Undecided
+}

@@ -65,8 +65,8 @@ const (
 	Swap
 	// Append writes Data at the end of an item of bytes, which keeps its expiry. Result is 1 if
 	// it wrote; else 0: the item is not there, or would be larger than the store takes. Of
-	// several replicas each gets Appends and Creates. One that makes the round trip is enough,
-	// but all of them have the whole timeout.
+	// several replicas each gets Appends and Creates. One that makes the round trip is enough;
+	// then the others have until half of the time is over.
 	Append
 )
 
@@ -99,9 +99,6 @@ type Write struct {
 // Read is one read of an item.
 type Read struct {
 	Item uint64
-	// Expires is, in an op with Data, the Unix second until which the item is kept from here
-	// on; 0: it keeps its own expiry.
-	Expires int64
 
 	Value   int64
 	Version uint64 // see SameVersion; 0: the item is not there

@@ -17,6 +17,7 @@ import (
 	"github.com/counterd/counterd/api"
 	"github.com/counterd/counterd/api/client"
 	"github.com/counterd/counterd/api/wire"
+	"github.com/counterd/counterd/counting"
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/hierarchy"
 	"github.com/counterd/counterd/internal/testkit/leaktest"
@@ -35,7 +36,7 @@ func TestMain(m *testing.M) {
 func handlerOf(rules *events.Rules, store store.Store, decider *limiter.Limiter) http.Handler {
 	counting, err := service.New(service.Config{
 		Rules:    func() *events.Rules { return rules },
-		Counters: hierarchy.NewCounters(hierarchy.Config{Store: store}),
+		Counters: counting.New(counting.Config{}, hierarchy.NewCounters(hierarchy.Config{Store: store})),
 		Limiter:  decider,
 	})
 	if err != nil {

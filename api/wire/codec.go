@@ -266,6 +266,9 @@ func (w *writer) decision(b []byte, d *Decision) []byte {
 	b = d.At.UTC().AppendFormat(b, time.RFC3339)
 	b = append(b, '"')
 	b = seconds(b, `,"retry_after":`, d.RetryAfter)
+	if d.RetryAfterMS != 0 {
+		b = integer(b, `,"retry_after_ms":`, d.RetryAfterMS)
+	}
 	b = append(b, `,"limits":`...)
 	for i := range d.Limits {
 		b = append(b, opening(i)...)

@@ -126,7 +126,7 @@ func FuzzAppend(f *testing.F) {
 		if flag(5) {
 			limit.Exact = new(flag(6))
 		}
-		decision := wire.Decision{Allowed: flag(7), Event: name, At: moment, RetryAfter: pointer(8, n), Limits: make([]wire.LimitState, flags>>9&3)}
+		decision := wire.Decision{Allowed: flag(7), Event: name, At: moment, RetryAfter: pointer(8, n), RetryAfterMS: n % 3, Limits: make([]wire.LimitState, flags>>9&3)}
 		for i := range decision.Limits {
 			decision.Limits[i] = limit
 		}

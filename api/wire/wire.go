@@ -43,7 +43,7 @@ type Incremented struct {
 	Counters []string `json:"counters"` // the features that were counted, combinations included
 }
 
-// Count is the exact sum of a window.
+// Count is the sum of a window.
 type Count struct {
 	Event   string  `json:"event"`
 	Feature string  `json:"feature"`
@@ -51,7 +51,8 @@ type Count struct {
 	From    Moment  `json:"from"` // first second of the window
 	To      Moment  `json:"to"`   // last second of the window
 	Count   int64   `json:"count"`
-	Buckets Buckets `json:"buckets"`
+	Exact   *bool   `json:"exact,omitempty"`  // present if false
+	Buckets Buckets `json:"buckets,omitzero"` // of counters that are kept in buckets
 }
 
 // Buckets are the numbers of buckets that were summed, by level.
@@ -68,8 +69,9 @@ type History struct {
 	Event   string   `json:"event"`
 	Feature string   `json:"feature"`
 	Level   string   `json:"level"`
-	From    Moment   `json:"from"` // first second of the first bucket
-	To      Moment   `json:"to"`   // last second of the last bucket
+	From    Moment   `json:"from"`            // first second of the first bucket
+	To      Moment   `json:"to"`              // last second of the last bucket
+	Exact   *bool    `json:"exact,omitempty"` // present if false
 	Buckets []Bucket `json:"buckets"`
 }
 
@@ -124,11 +126,13 @@ type Hit struct {
 
 // Decision is the answer to a hit or a check.
 type Decision struct {
-	Allowed    bool         `json:"allowed"`
-	Event      string       `json:"event"`
-	At         Moment       `json:"at"`          // the second in which the hit was stamped
-	RetryAfter *int64       `json:"retry_after"` // seconds until all limits admit it; nil: never
-	Limits     []LimitState `json:"limits"`
+	Allowed    bool   `json:"allowed"`
+	Event      string `json:"event"`
+	At         Moment `json:"at"`          // the second in which the hit was stamped
+	RetryAfter *int64 `json:"retry_after"` // seconds until all limits admit it; nil: never
+	// RetryAfterMS is RetryAfter in milliseconds, if it is less than a second; else 0.
+	RetryAfterMS int64        `json:"retry_after_ms,omitzero"`
+	Limits       []LimitState `json:"limits"`
 }
 
 // LimitState is the state of one limit after a hit.

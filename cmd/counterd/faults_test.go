@@ -24,6 +24,7 @@ type fault struct {
 	copies  int    // on as many servers
 	direct  bool   // there is no proxy
 	small   bool   // the servers have room for little
+	logs    bool   // counters are logs
 	undo    bool   // adds arrive, and their rollback does not in time
 	strike  func(s *site)
 	again   func(s *site) // instead: now and then, until both was seen, what was decided and what was not
@@ -36,9 +37,9 @@ type counted string
 
 const (
 	countedAll     counted = "all"
-	countedTwice   counted = "all; some perhaps twice"
-	countedPending counted = "all after the replay; some perhaps twice"
-	countedLate    counted = "all, when the other is back; some perhaps twice"
+	countedTwice   counted = "all; logs exactly, buckets some perhaps twice"
+	countedPending counted = "all after the replay; logs exactly, buckets some perhaps twice"
+	countedLate    counted = "all, when the other is back; logs exactly, buckets some perhaps twice"
 	countedAfter   counted = "only what came since"
 	countedLess    counted = "what was not evicted"
 )
@@ -174,7 +175,7 @@ func TestFaults(t *testing.T) {
 // meet has the fault befall a site under load, and returns what it was as the row of a
 // table, and whether all was decided and counted on the store after it.
 func (f fault) meet(t *testing.T) (row string, settled bool) {
-	s := newSite(t, siteConfig{servers: f.copies, copies: f.copies, processes: 2, proxies: !f.direct, small: f.small})
+	s := newSite(t, siteConfig{servers: f.copies, copies: f.copies, processes: 2, proxies: !f.direct, small: f.small, logs: f.logs})
 	stop := s.hammer("a", "b")
 	defer stop()
 	s.awaitStore()
@@ -199,6 +200,10 @@ func (f fault) meet(t *testing.T) (row string, settled bool) {
 	s.inTime(hit)
 	if f.counted == countedAll || f.counted == countedTwice {
 		s.holdLimits()
+	}
+	if f.logs {
+		f.compareLogs(s)
+		return f.row(all), settled
 	}
 	for name := range before {
 		f.compare(s, name, before[name], during[name], back[name])

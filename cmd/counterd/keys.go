@@ -14,10 +14,11 @@ import (
 	"github.com/counterd/counterd/internal/backend"
 	"github.com/counterd/counterd/internal/settings"
 	"github.com/counterd/counterd/memcache"
+	"github.com/counterd/counterd/slidinglog"
 )
 
-const keysUsage = `counterd keys prints the Memcached keys of a counter now, a line for each level:
-for a look with any Memcached client.
+const keysUsage = `counterd keys prints the Memcached keys of a counter now, a line for each level, and
+one for its log if it has one: for a look with any Memcached client.
 
 Usage:
   counterd keys -event E -feature K:V [-feature K:V ...] [flags]
@@ -64,7 +65,7 @@ func keys(ctx context.Context, args []string, stdout, _ io.Writer) error {
 	if err := s.ValidateKeys(); err != nil {
 		return usageError(oneLine(err))
 	}
-	counter, err := findCounter(rulesFile, name, list)
+	event, counter, err := findCounter(rulesFile, name, list)
 	if err != nil {
 		return err
 	}
@@ -72,35 +73,34 @@ func keys(ctx context.Context, args []string, stdout, _ io.Writer) error {
 	if err != nil {
 		return err
 	}
-	return printKeys(stdout, counter, secret, cmp.Or(strings.Join(servers, ","), "-"), time.Now())
+	return printKeys(stdout, event, counter, secret, cmp.Or(strings.Join(servers, ","), "-"), time.Now())
 }
 
 // findCounter returns the counter that the flags name.
-func findCounter(rulesFile, name string, list []string) (counter events.Counter, err error) {
+func findCounter(rulesFile, name string, list []string) (event *events.Event, counter events.Counter, err error) {
 	rules := events.Example()
 	if rulesFile != "" {
 		if rules, err = events.ReadRules(rulesFile); err != nil {
-			return counter, err
+			return nil, counter, err
 		}
 	}
 	if name == "" {
-		return counter, usageError("-event is missing: name an event of the rules")
+		return nil, counter, usageError("-event is missing: name an event of the rules")
 	}
-	event, err := rules.Event(name)
-	if err != nil {
-		return counter, usageError(fmt.Sprintf("-event: the rules have no event %q", name))
+	if event, err = rules.Event(name); err != nil {
+		return nil, counter, usageError(fmt.Sprintf("-event: the rules have no event %q", name))
 	}
 	features, err := events.ParseFeatures(list)
 	if err != nil {
-		return counter, usageError("-feature: " + oneLine(err))
+		return nil, counter, usageError("-feature: " + oneLine(err))
 	}
 	if counter, err = event.Counter(features); err != nil {
-		return counter, usageError("-feature: " + oneLine(err))
+		return nil, counter, usageError("-feature: " + oneLine(err))
 	}
-	return counter, nil
+	return event, counter, nil
 }
 
-func printKeys(to io.Writer, counter events.Counter, secret []byte, server string, now time.Time) error {
+func printKeys(to io.Writer, event *events.Event, counter events.Counter, secret []byte, server string, now time.Time) error {
 	table := tabwriter.NewWriter(to, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(table, "LEVEL\tFROM\tKEY\tSERVER")
 	for bucket := range hierarchy.BucketsOf(counter, now.Unix()) {
@@ -110,6 +110,13 @@ func printKeys(to io.Writer, counter events.Counter, secret []byte, server strin
 		}
 		from := time.Unix(bucket.First(), 0).UTC().Format(time.RFC3339)
 		fmt.Fprintf(table, "%s\t%s\t%s\t%s\n", bucket.Level, from, keys[0], server)
+	}
+	if event.HasLog(counter.Feature.Kinds()) {
+		keys, err := memcache.SecretKeys(secret, counter.ID(), []uint64{slidinglog.Item()})
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(table, "log\t-\t%s\t%s\n", keys[0], server)
 	}
 	return table.Flush()
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/counterd/counterd/api"
+	"github.com/counterd/counterd/counting"
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/hierarchy"
 	"github.com/counterd/counterd/internal/backend"
@@ -68,7 +69,7 @@ func newFlooded(t *testing.T, rules string, servers ...string) flooded {
 	require.NoError(t, err)
 	counting, err := service.New(service.Config{
 		Rules:    func() *events.Rules { return parsed },
-		Counters: counters,
+		Counters: counting.New(counting.Config{}, counters),
 		Limiter:  decider,
 	})
 	require.NoError(t, err)

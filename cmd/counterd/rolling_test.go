@@ -39,16 +39,17 @@ type rolling struct {
 
 const (
 	rollingRules = "events: {login: {limits: [{per: user, rate: 5/d, on_error: deny}]}}\n"
+	rollingLogs  = "events: {login: {limits: [{per: user, rate: 5/d, algorithm: sliding-log, on_error: deny}]}}\n"
 	rollingLimit = 5
 )
 
-// newRolling starts all, with so long between two new users.
-func newRolling(t *testing.T, every time.Duration) *rolling {
+// newRolling starts all with those rules, and so long between two new users.
+func newRolling(t *testing.T, rulesText string, every time.Duration) *rolling {
 	t.Helper()
 	leaktest.Check(t)
 	r := &rolling{t: t, admitted: map[string]int{}}
 	rules := filepath.Join(t.TempDir(), "rules.yaml")
-	testkit.WriteFile(t, rules, rollingRules)
+	testkit.WriteFile(t, rules, rulesText)
 	var names []string
 	for range 2 {
 		server := memcachedtest.Start(t)
@@ -170,13 +171,18 @@ const (
 // are whole again, each after one repair, and no limit begins again.
 func TestTwoLossesRepairedOneAfterTheOther(t *testing.T) {
 	leaktest.Parallel(t)
-	for name, every := range map[string]time.Duration{"a new user in 2.5 s": 2500 * time.Millisecond, "many a second": 20 * time.Millisecond} {
+	for name, test := range map[string]struct {
+		rules string
+		every time.Duration
+	}{
+		"a new user in 2.5 s": {rollingRules, 2500 * time.Millisecond}, "many a second": {rollingRules, 20 * time.Millisecond}, "logs": {rollingLogs, 20 * time.Millisecond},
+	} {
 		t.Run(name, func(t *testing.T) {
-			if every > time.Second {
+			if test.every > time.Second {
 				testkit.Long(t)
 			}
 			t.Parallel()
-			r := newRolling(t, every)
+			r := newRolling(t, test.rules, test.every)
 			r.use("known", 20)
 			for server := range r.servers {
 				r.lose(server)
@@ -194,30 +200,35 @@ func TestTwoLossesRepairedOneAfterTheOther(t *testing.T) {
 // processes that are restarted afterwards.
 func TestARollingRestartBeginsWithCounterd(t *testing.T) {
 	leaktest.Parallel(t)
-	r := newRolling(t, 50*time.Millisecond)
-	r.use("known", 40)
-	r.use("later", 40)
-	require.Zero(t, r.said())
-	r.restart()
-	for server := range r.servers {
-		r.lose(server)
-		r.await(server, empty)
-	}
-	r.use("known", 40)
-	assert.Positive(t, r.said(), "nothing was lost")
-	before := r.said()
-	r.restart()
-	r.use("later", 40)
-	assert.Greater(t, r.said(), before, "nothing was lost")
-	for server := range r.servers {
-		r.await(server, empty)
+	for name, rules := range map[string]string{"buckets": rollingRules, "logs": rollingLogs} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRolling(t, rules, 50*time.Millisecond)
+			r.use("known", 40)
+			r.use("later", 40)
+			require.Zero(t, r.said())
+			r.restart()
+			for server := range r.servers {
+				r.lose(server)
+				r.await(server, empty)
+			}
+			r.use("known", 40)
+			assert.Positive(t, r.said(), "nothing was lost")
+			before := r.said()
+			r.restart()
+			r.use("later", 40)
+			assert.Greater(t, r.said(), before, "nothing was lost")
+			for server := range r.servers {
+				r.await(server, empty)
+			}
+		})
 	}
 }
 
 // The same where the processes are restarted between the two losses.
 func TestCounterdIsRestartedBetweenTwoLosses(t *testing.T) {
 	testkit.Long(t)
-	r := newRolling(t, 50*time.Millisecond)
+	r := newRolling(t, rollingRules, 50*time.Millisecond)
 	r.use("known", 40)
 	r.lose(0)
 	r.restart()

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -42,6 +43,16 @@ events:
   tight: {limits: [{per: user, rate: [4/s, 12/6s, 25/m], on_error: deny}]}
 `
 
+// logRules are the same on logs.
+const logRules = `
+events:
+  allow: {limits: [{per: user, rate: 900/d, algorithm: sliding-log, on_error: allow}]}
+  deny:  {limits: [{per: user, rate: 900/d, algorithm: sliding-log, on_error: deny}]}
+  local: {limits: [{per: user, rate: 900/d, algorithm: sliding-log, on_error: local}]}
+  count: {limits: [{per: user, rate: 900/d, algorithm: sliding-log, on_error: deny}]}
+  tight: {limits: [{per: user, rate: [4/s, 12/6s, 25/m], algorithm: sliding-log, on_error: deny}]}
+`
+
 // tightLimits are those of the event tight.
 func tightLimits() []oracle.Limit {
 	return []oracle.Limit{{N: 4, Window: time.Second}, {N: 12, Window: 6 * time.Second}, {N: 25, Window: time.Minute}}
@@ -56,7 +67,9 @@ type site struct {
 	clients   []*client.Client
 	ways      [][]*memcachedtest.Proxy // of each process, to each server; nil where there are none
 	timeout   time.Duration
-	list      string // the file that names the servers, where there is one
+	logs      bool         // counters are logs, and each caller comes with new features, too
+	fresh     atomic.Int64 // how many came
+	list      string       // the file that names the servers, where there is one
 
 	stalls   *testkit.Stalls
 	mu       sync.Mutex
@@ -72,14 +85,18 @@ type siteConfig struct {
 	proxies                    bool          // between each process and each server
 	small                      bool          // the servers evict
 	listed                     bool          // a file names them, which may change
+	logs                       bool          // the rules are logRules
 	timeout                    time.Duration // 0: siteTimeout
 }
 
 func newSite(t *testing.T, config siteConfig) *site {
 	t.Helper()
-	s := &site{t: t, stalls: testkit.WatchStalls(t), timeout: cmp.Or(config.timeout, siteTimeout), counters: map[counterName]*oracle.Counter{}, slowest: map[string]time.Duration{}}
+	s := &site{t: t, stalls: testkit.WatchStalls(t), timeout: cmp.Or(config.timeout, siteTimeout), logs: config.logs, counters: map[counterName]*oracle.Counter{}, slowest: map[string]time.Duration{}}
 	rules := filepath.Join(t.TempDir(), "rules.yaml")
 	testkit.WriteFile(t, rules, siteRules)
+	if config.logs {
+		testkit.WriteFile(t, rules, logRules)
+	}
 	start := func(tb testing.TB) *memcachedtest.Server { return memcachedtest.Start(tb) }
 	if config.small {
 		start = memcachedtest.StartSmall
@@ -263,18 +280,19 @@ func (s *site) load(rounds int) []seen {
 		for _, event := range []string{"allow", "deny", "local", "count"} {
 			for caller := range 2 {
 				running.Go(func() {
-					user := fmt.Sprint("caller-", caller)
 					for range rounds {
-						var hit, increment outcome
-						if event == "count" {
-							increment = s.increment(process, user)
-						} else {
-							hit = s.hit(process, event, user)
+						for _, user := range s.users(caller) {
+							var hit, increment outcome
+							if event == "count" {
+								increment = s.increment(process, user)
+							} else {
+								hit = s.hit(process, event, user)
+							}
+							mu.Lock()
+							all[process].hits |= hit
+							all[process].increments |= increment
+							mu.Unlock()
 						}
-						mu.Lock()
-						all[process].hits |= hit
-						all[process].increments |= increment
-						mu.Unlock()
 					}
 				})
 			}
@@ -282,6 +300,15 @@ func (s *site) load(rounds int) []seen {
 	}
 	running.Wait()
 	return all
+}
+
+// users returns the users that a caller comes as.
+func (s *site) users(caller int) []string {
+	users := []string{fmt.Sprint("caller-", caller)}
+	if s.logs {
+		users = append(users, fmt.Sprint("new-", s.fresh.Add(1)))
+	}
+	return users
 }
 
 // hammer has callers hit a limit at all processes until stop is called.

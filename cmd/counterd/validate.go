@@ -4,16 +4,25 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"text/tabwriter"
+	"time"
 
+	"github.com/counterd/counterd/algorithm"
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/hierarchy"
+	"github.com/counterd/counterd/journal"
+	"github.com/counterd/counterd/memcache"
 )
 
 const validateUsage = `counterd validate checks a rules file and prints what the counters of each event
 cost: the levels that every event is added to, the most buckets that a count of
 the longest window reads, and the most memory that one counter takes in Memcached.
+A counter in a log (algorithm: sliding-log) has the level log: it is one item.
+It compares what a counter takes in buckets, which are the default, and in a log,
+if its limits are full and events come at equal distances: bytes of Memcached, and
+operations of a hit far from its limits.
 It warns of probable mistakes, such as a limit that never decides.
 
 Usage:
@@ -36,6 +45,9 @@ func validate(_ context.Context, args []string, stdout, stderr io.Writer) error 
 	if err := printCosts(stdout, rules); err != nil {
 		return err
 	}
+	if err := printEngines(stdout, rules); err != nil {
+		return err
+	}
 	for _, event := range rules.All() {
 		if len(event.Methods) > 0 {
 			fmt.Fprintf(stdout, "%s: authorize and the middleware count %s only\n", event.Name, strings.Join(event.Methods, ", "))
@@ -54,34 +66,127 @@ func printCosts(w io.Writer, rules *events.Rules) error {
 	for _, event := range rules.All() {
 		remembered := event.Remembered() // it looks at all limits
 		for _, per := range combinations(event) {
-			cost := hierarchy.FootprintOf(events.Counter{Retention: remembered, Precision: per.precision}, hierarchy.DefaultGrace)
-			fmt.Fprintf(table, "%s\t%s\t%s\t%s to %s\t%d\t%d\n", event.Name, per.name,
-				events.FormatDuration(remembered), cost.Finest, cost.Coarsest, cost.Reads, cost.Bytes)
+			if per.inBuckets() {
+				cost := hierarchy.FootprintOf(events.Counter{Retention: remembered, Precision: per.precision}, hierarchy.DefaultGrace)
+				fmt.Fprintf(table, "%s\t%s\t%s\t%s to %s\t%d\t%d\n", event.Name, per.name,
+					events.FormatDuration(remembered), cost.Finest, cost.Coarsest, cost.Reads, cost.Bytes)
+			}
+			if per.inLog() { // any log grows as large by hits that are denied, and by increments
+				fmt.Fprintf(table, "%s\t%s\t%s\tlog\t1\t%d\n", event.Name, per.name,
+					events.FormatDuration(remembered), memcache.ChunkBytesOfData(journal.MaxSize))
+			}
 		}
 	}
 	return table.Flush()
+}
+
+// printEngines prints what the counters of each event with limits take in buckets and in a log.
+func printEngines(w io.Writer, rules *events.Rules) error {
+	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(table, "\nEVENT\tPER\tEVENTS\tBUCKETS: BYTES\tOPERATIONS\tLOG: BYTES\tOPERATIONS\tRECOMMENDED")
+	reads := bucketReads{}
+	any := false
+	for _, event := range rules.All() {
+		for _, per := range combinations(event) {
+			if per.rules == nil {
+				continue
+			}
+			any = true
+			counter := events.Counter{Retention: event.Remembered(), Precision: per.precision}
+			log := event.LogFootprintOf(per.rules[0].Per, events.DefaultGrace)
+			buckets := hierarchy.SpreadBytes(counter, log.Hits, events.DefaultGrace)
+			bytes, operations := "too large", "-"
+			if log.Fits {
+				bytes, operations = fmt.Sprint(memcache.ChunkBytesOfData(log.Bytes)), "2"
+			}
+			fmt.Fprintf(table, "%s\t%s\t%d\t%d\t%.0f\t%s\t%s\t%s\n", event.Name, per.name, log.Hits, buckets, reads.of(counter, per),
+				bytes, operations, per.recommended(log.Fits && memcache.ChunkBytesOfData(log.Bytes) < buckets))
+		}
+	}
+	if !any {
+		return nil
+	}
+	return table.Flush()
+}
+
+// bucketReads has what was computed, which is slow, and the same for most rules.
+type bucketReads map[string]float64
+
+// of returns how many operations a hit makes that is far from its limits.
+func (b bucketReads) of(counter events.Counter, per combination) float64 {
+	var windows []time.Duration
+	for _, rule := range per.rules {
+		for _, limit := range rule.Limits {
+			windows = append(windows, limit.Window)
+		}
+	}
+	key := fmt.Sprint(counter.Retention, counter.Precision, windows)
+	if operations, known := b[key]; known {
+		return operations
+	}
+	cost := hierarchy.FootprintOf(counter, events.DefaultGrace)
+	operations := float64(cost.Coarsest - cost.Finest + 1)
+	far := hierarchy.FarReadsOf(counter, windows, events.DefaultGrace)
+	for level := range far.Open {
+		operations += far.Open[level] + far.Closed[level]
+	}
+	b[key] = operations
+	return operations
 }
 
 // combination is the kinds that a counter of an event is per.
 type combination struct {
 	name      string
 	precision events.Precision
+	rules     []*events.Rule // per those kinds; none: the event has no limits
+}
+
+// inLog reports whether limits have a counter in a log.
+func (c combination) inLog() bool { return slices.ContainsFunc(c.rules, isInLog) }
+
+// inBuckets reports whether there is a counter in buckets: of other limits, or without limits.
+func (c combination) inBuckets() bool {
+	return len(c.rules) == 0 || slices.ContainsFunc(c.rules, func(rule *events.Rule) bool { return !isInLog(rule) })
+}
+
+func isInLog(rule *events.Rule) bool { return rule.Limits[0].Algorithm == algorithm.SlidingLog }
+
+// recommended returns the algorithm for the limits. What only buckets do is not changed, and nor is a
+// counter of all hits: a flood of them, which no limit bounds, does not fit a log.
+func (c combination) recommended(log bool) string {
+	for _, rule := range c.rules {
+		switch {
+		case rule.Limits[0].Algorithm != "" && rule.Limits[0].Algorithm != algorithm.SlidingLog:
+			return rule.Limits[0].Algorithm
+		case rule.Throttle.Kind == events.Elastic || rule.Precision != events.Second || rule.Count == events.CountAll:
+			log = false
+		}
+	}
+	if log {
+		return algorithm.SlidingLog
+	}
+	return algorithm.Default
 }
 
 // combinations returns the combinations that the event's rules name, once each; without rules,
 // one for any feature.
 func combinations(event *events.Event) []combination {
 	var all []combination
-	seen := map[string]bool{}
-	for _, rule := range event.Rules {
+	places := map[string]int{}
+	for i := range event.Rules {
+		rule := &event.Rules[i]
 		name := strings.Join(rule.Per, "+")
 		if name == "" {
 			name = "(all)"
 		}
-		if !seen[name] {
-			seen[name] = true
-			all = append(all, combination{name, rule.Precision})
+		place, known := places[name]
+		if !known {
+			place = len(all)
+			places[name] = place
+			all = append(all, combination{name: name})
 		}
+		c := &all[place]
+		c.precision, c.rules = max(c.precision, rule.Precision), append(c.rules, rule)
 	}
 	if len(all) == 0 {
 		all = append(all, combination{name: "(each feature)"})

@@ -37,3 +37,44 @@ func TestValidateSaysWhatIsCountedAndWarns(t *testing.T) {
 			warning+"6, column 27: events.notes.limits[1].rate: 9/m never decides: 5/m in line 5 is at least as strict\n",
 		stderr.String())
 }
+
+// Each counter is compared in buckets and in a log. What a log cannot do stays in buckets.
+func TestValidateComparesBucketsAndLogs(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "rules.yaml")
+	require.NoError(t, os.WriteFile(file, []byte(`events:
+  a:
+    limits:
+      - {per: user, rate: 500/h}
+      - {per: user, rate: 400/h, algorithm: sliding-log}
+      - {per: [], rate: 9000/m}
+      - {per: key, rate: 90/h, precision: minute}
+      - {per: team, rate: 90/h, count: all}
+      - {per: org, rate: 90/h, algorithm: fixed-window}
+      - {per: lot, rate: 90/h, throttle: elastic}
+      - {per: spot, rate: 90/h, algorithm: sliding-log}
+  b:
+`), 0o600))
+	var stdout, stderr bytes.Buffer
+	require.Equal(t, exitOK, run(t.Context(), []string{"validate", file}, &stdout, &stderr), "%s", &stderr)
+	costs, table, found := strings.Cut(stdout.String(), "\n\n")
+	require.True(t, found)
+	var levels []string
+	for line := range strings.Lines(costs) {
+		levels = append(levels, strings.Join(strings.Fields(line)[1:4], " "))
+	}
+	assert.Equal(t, []string{
+		"PER RETENTION LEVELS", "user 1h second", "user 1h log", "(all) 1h second", "key 1h minute", "team 1h second", "org 1h second",
+		"lot 1h second", "spot 1h log", "(each feature) 24h",
+	}, levels)
+	assert.Regexp(t, `a +spot +1h +log +1 +17352\n`, costs)
+	var recommended []string
+	for line := range strings.Lines(table) {
+		fields := strings.Fields(line)
+		recommended = append(recommended, fields[1]+" "+fields[len(fields)-1])
+	}
+	assert.Equal(t, []string{
+		"PER RECOMMENDED", "user sliding-log", "(all) sliding-window", "key sliding-window", "team sliding-window", "org fixed-window", "lot sliding-window", "spot sliding-log",
+	}, recommended)
+	assert.Regexp(t, `a +user +400 +44928 +4 +\d+ +2 +sliding-log\n`, table)
+	assert.Regexp(t, `a +\(all\) +540000 +\d+ +\d +too large +- +sliding-window\n`, table)
+}

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/counterd/counterd/engine"
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/hierarchy"
 	"github.com/counterd/counterd/internal/settings"
@@ -16,6 +17,7 @@ import (
 	"github.com/counterd/counterd/memcache"
 	"github.com/counterd/counterd/memcache/discovery"
 	"github.com/counterd/counterd/replication/repair"
+	"github.com/counterd/counterd/slidinglog"
 	"github.com/counterd/counterd/store"
 )
 
@@ -62,7 +64,11 @@ func Open(ctx context.Context, s settings.Settings, config Config) (*Backend, er
 	}
 	if s.Replicas > 1 {
 		layout := hierarchy.Layout{Grace: s.Grace}
-		if b.repairer, err = newRepairer(s, fleet, layout); err != nil {
+		logs, err := slidinglog.New(engine.Base{Store: fleet, Grace: s.Grace})
+		if err == nil {
+			b.repairer, err = newRepairer(s, fleet, layout, logs)
+		}
+		if err != nil {
 			_ = b.Close() // nothing was counted
 			return nil, err
 		}
@@ -179,10 +185,10 @@ func openFleet(ctx context.Context, s settings.Settings, servers []string, c Con
 
 // newRepairer returns the repairer of the fleet's replicas. Failures are logged at most once a
 // second for each cause.
-func newRepairer(s settings.Settings, fleet *memcache.Fleet, layout repair.Layout) (*repair.Repairer, error) {
+func newRepairer(s settings.Settings, fleet *memcache.Fleet, layout repair.Layout, logs *slidinglog.Engine) (*repair.Repairer, error) {
 	var failures sparse.Lines
 	return repair.New(repair.Config{
-		Store: fleet, Layout: layout, Grace: s.Grace,
+		Store: fleet, Layout: layout, RepairLog: logs.Repair, Grace: s.Grace,
 		OnRepaired: func(gaps uint64) {
 			fleet.Repaired(gaps)
 			warnOfLosses(fleet.Health(), s.Log)

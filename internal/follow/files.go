@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -49,6 +50,7 @@ type Files struct {
 	refused  atomic.Bool
 
 	// Of the goroutine that follows.
+	modified time.Time  // when what is taken was modified
 	inForce  []snapshot // what is in force came from them
 	judged   []snapshot // the last that were judged
 	pending  []snapshot // to be judged once they have been the same for a moment
@@ -215,6 +217,7 @@ func (f *Files) takeAll(found []snapshot, contents [][]byte) ([]any, error) {
 		if len(contents[i]) > events.MaxRulesFile { // it was cut off
 			return nil, ErrTooLarge
 		}
+		f.modified = one.modified
 	}
 	return f.take(contents)
 }
@@ -262,15 +265,20 @@ func forget(contents [][]byte) {
 
 // snapshot is what a file held at one moment: its sum, since the content may be secret.
 type snapshot struct {
-	sum [sha256.Size]byte
-	err error // why it could not be read
+	sum      [sha256.Size]byte
+	err      error // why it could not be read
+	modified time.Time
 }
 
 // takeSnapshot reads a file. The caller clears the content if it may be secret.
 func takeSnapshot(path string) (snapshot, []byte) {
+	var modified time.Time
+	if info, err := os.Stat(path); err == nil { // before the content: stale content is never newer
+		modified = info.ModTime()
+	}
 	// The reader of the content reports a file that is one byte too large.
 	data, err := filewatch.Read(path, events.MaxRulesFile+1)
-	return snapshot{sha256.Sum256(data), err}, data
+	return snapshot{sha256.Sum256(data), err, modified}, data
 }
 
 func (s snapshot) equal(other snapshot) bool {

@@ -33,6 +33,7 @@ func ReadRules(path string) (*events.Rules, RulesFile, error) {
 	if err != nil {
 		return nil, RulesFile{}, fmt.Errorf("%s:\n%w", path, err)
 	}
+	rules.Modified(found.modified)
 	return rules, RulesFile{absolute, []snapshot{found}}, nil
 }
 
@@ -41,14 +42,17 @@ func ReadRules(path string) (*events.Rules, RulesFile, error) {
 type Rules struct {
 	*Files
 	now        func() time.Time
+	suits      func(*events.Rules) error
 	rules      atomic.Pointer[events.Rules]
 	replacing  sync.Mutex
 	generation atomic.Int64 // of the rules in force; the first is 1
 }
 
-// NewRules puts the first rules in force, and follows their file, if any, until Close.
-func NewRules(first *events.Rules, file RulesFile, log *slog.Logger) *Rules {
+// NewRules puts the first rules in force, and follows their file, if any, until Close. A version of
+// the file for which suits returns an error is refused.
+func NewRules(first *events.Rules, file RulesFile, suits func(*events.Rules) error, log *slog.Logger) *Rules {
 	r := newRules(first, file, log)
+	r.suits = suits
 	if r.Follows() {
 		r.start()
 	}
@@ -63,7 +67,7 @@ func newRules(first *events.Rules, file RulesFile, log *slog.Logger) *Rules {
 	case file.path != "":
 		log.Info("the rules are not in a regular file: they are read once", "file", file.path)
 	}
-	r := &Rules{now: time.Now}
+	r := &Rules{now: time.Now, suits: func(*events.Rules) error { return nil }}
 	r.Files = newFiles("rules", paths, r.take, log)
 	r.inForce, r.judged = file.found, file.found
 	r.state = func() []any { return []any{"generation", r.Generation()} }
@@ -109,6 +113,10 @@ func (r *Rules) Ask() {
 func (r *Rules) take(contents [][]byte) ([]any, error) {
 	rules, err := events.ParseRules(contents[0])
 	if err != nil {
+		return nil, err
+	}
+	rules.Modified(r.modified)
+	if err := r.suits(rules); err != nil {
 		return nil, err
 	}
 	r.warn(rules)

@@ -42,7 +42,7 @@ func following(t *testing.T, path string) (*Rules, *testkit.Log) {
 	log, text := testkit.DebugLog()
 	rules, file, err := ReadRules(path)
 	require.NoError(t, err)
-	f := NewRules(rules, file, log)
+	f := NewRules(rules, file, func(rules *events.Rules) error { return rules.CheckLogs(time.Minute) }, log)
 	t.Cleanup(f.Close)
 	return f, text
 }
@@ -295,4 +295,34 @@ func TestAStartWithBrokenRules(t *testing.T) {
 
 func nOf(f *Rules) int64 {
 	return f.Rules().Events["e"].Rules[0].Limits[0].N
+}
+
+// A version of the file has the revision that a process which starts with it gives it. Only a file of
+// before that is put back gets one of its own.
+func TestRevisions(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "rules.yaml")
+	modified := time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC)
+	write := func(n int, at time.Time) (revision uint64) {
+		require.NoError(t, os.WriteFile(path, []byte(oneLimit(n)), 0o600))
+		require.NoError(t, os.Chtimes(path, at, at))
+		rules, _, err := ReadRules(path)
+		require.NoError(t, err)
+		return rules.Revision
+	}
+	first := write(1, modified)
+	f, _ := unfollowed(t, path)
+	require.Equal(t, first, f.Rules().Revision)
+	judge := func() {
+		found, contents := f.read()
+		f.judge(found, contents)
+		f.judged = found
+	}
+	second := write(2, modified.Add(time.Second))
+	judge()
+	require.Greater(t, second, first)
+	require.Equal(t, second, f.Rules().Revision)
+	require.Equal(t, first, write(1, modified))
+	judge()
+	require.Equal(t, second+1, f.Rules().Revision)
+	require.Equal(t, second+1, f.Rules().Events["e"].Rules[0].Revision)
 }

@@ -20,6 +20,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/counterd/counterd/api"
+	"github.com/counterd/counterd/counting"
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/hierarchy"
 	"github.com/counterd/counterd/internal/metrics"
@@ -67,9 +68,9 @@ func watch(t testing.TB, rules string) *watched {
 			}
 			return all
 		},
-		Replicas: owing{}, Repair: func() repair.State { return w.mender }, Limiter: w.limiter, Counters: counters, Connections: connections{},
+		Replicas: owing{}, Repair: func() repair.State { return w.mender }, Limiter: w.limiter, Counters: counting.New(counting.Config{}, counters), Connections: connections{},
 	})
-	counting, err := service.New(service.Config{Rules: w.rules.Load, Counters: counters, Limiter: w.limiter})
+	counting, err := service.New(service.Config{Rules: w.rules.Load, Counters: counting.New(counting.Config{}, counters), Limiter: w.limiter})
 	require.NoError(t, err)
 	w.handler = api.NewHandler(api.Config{
 		Service: counting, Metrics: w.Handler(), OnRequest: w.OnRequest, Log: slog.New(slog.DiscardHandler),

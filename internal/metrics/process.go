@@ -3,6 +3,7 @@ package metrics
 import (
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/counterd/counterd/counting"
 	"github.com/counterd/counterd/engine"
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/hierarchy"
@@ -21,7 +22,8 @@ type Process struct {
 	Replicas       interface{ PendingHints() (adds, servers int) }
 	Repair         func() repair.State // of the copies
 	Limiter        *limiter.Limiter
-	Counters       *hierarchy.Counters
+	Counters       *counting.Counters
+	Buckets        *hierarchy.Counters
 	Connections    interface {
 		Open() int
 		Refused() int64
@@ -50,10 +52,12 @@ func (m *Metrics) Watch(p Process) {
 	}
 	if p.Counters != nil {
 		m.addQueue("counts", p.Counters.QueueStats)
+	}
+	if p.Buckets != nil {
 		m.AddCounter("counterd_bucket_cache_hits_total", "Closed buckets that were found in the cache.",
-			func() float64 { return float64(p.Counters.CacheStats().Hits) })
+			func() float64 { return float64(p.Buckets.CacheStats().Hits) })
 		m.AddCounter("counterd_bucket_cache_misses_total", "Closed buckets that were read from the store.",
-			func() float64 { return float64(p.Counters.CacheStats().Misses) })
+			func() float64 { return float64(p.Buckets.CacheStats().Misses) })
 	}
 	if p.Connections != nil {
 		m.AddGauge("counterd_connections", "Connections of clients.",

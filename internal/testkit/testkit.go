@@ -5,39 +5,38 @@
 package testkit
 
 import (
-	"os"
+	"iter"
+	"math/rand/v2"
 	"os/exec"
 	"testing"
 	"time"
 
 	"github.com/counterd/counterd/internal/testkit/bubble"
+	"github.com/counterd/counterd/internal/testkit/simulate"
 )
 
 // Variable is set to "all" where everything is to be tested.
-const Variable = "COUNTERD_TEST"
+const Variable = simulate.Variable
 
 // All reports whether everything is to be tested.
-func All() bool { return os.Getenv(Variable) == "all" }
-
-// share is by what the work of simulations is divided. The race detector makes each seed ten
-// to twenty times as slow.
-func share() uint64 {
-	switch {
-	case All() && !bubble.RaceDetector:
-		return 1
-	case All():
-		return 10
-	case bubble.RaceDetector:
-		return 100
-	}
-	return 20
-}
+func All() bool { return simulate.All() }
 
 // Thorough reports whether even what the race detector makes too slow is to be done.
-func Thorough() bool { return share() == 1 }
+func Thorough() bool { return simulate.Share() == 1 }
 
 // Seeds returns how many of a simulation's seeds a test goes through, at least one.
-func Seeds(all uint64) uint64 { return max(all/share(), 1) }
+func Seeds(all uint64) uint64 { return simulate.Seeds(all) }
+
+// Interleave runs tasks step by step: see [simulate.Interleave].
+func Interleave(rng *rand.Rand, all, atOnce int, chance float64, begin func() iter.Seq[struct{}], between func()) {
+	simulate.Interleave(rng, all, atOnce, chance, begin, between)
+}
+
+// FindFault runs seeds until one has the fault: see [simulate.FindFault].
+func FindFault(t *testing.T, seeds uint64, run func(seed uint64) (fault string, ok bool)) {
+	t.Helper()
+	simulate.FindFault(t, seeds, run)
+}
 
 // Fifth returns all where everything is tested and the race detector is off, and else a fifth:
 // of the counters that fill a store, of the seconds that a simulation lasts.

@@ -46,13 +46,14 @@ type Config struct {
 type sizes struct {
 	addresses int // that hit
 	full      int // of gomemcache with all their 142 buckets
+	denied    int // that deny, with as many
 	counted   int // of the rows that count
 	timeout   time.Duration
 }
 
 // defaultSizes are those in the names of the rows. The timeout is the longest that the
 // default grace allows: a busy machine is no failure of the store.
-var defaultSizes = sizes{addresses: 10_000, full: 2000, counted: 8000, timeout: hierarchy.DefaultGrace / 2}
+var defaultSizes = sizes{addresses: 10_000, full: 2000, denied: 500, counted: 8000, timeout: hierarchy.DefaultGrace / 2}
 
 // Check returns all faults of the config, joined.
 func (c Config) Check() error {

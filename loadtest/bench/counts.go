@@ -3,16 +3,20 @@ package bench
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync/atomic"
 	"time"
 
+	"github.com/counterd/counterd/engine"
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/hierarchy"
 	"github.com/counterd/counterd/memcache"
+	"github.com/counterd/counterd/slidinglog"
+	"github.com/counterd/counterd/store"
 )
 
 func countRows() []row {
-	all, same := counts{}, counts{same: true}
+	all, same, logged := counts{}, counts{same: true}, counts{logged: true}
 	var rows []row
 	for i, with := range []string{"1 goroutine", "16 goroutines"} {
 		id := func(n int) string { return fmt.Sprintf("C%d", 6*i+n) }
@@ -22,6 +26,7 @@ func countRows() []row {
 			row{id: id(2), name: "Count of a day, 142 buckets there, " + with, callers: callers, prepare: all.prepare, against: []string{id(1)}},
 			row{id: id(3), name: "gomemcache: GetMulti of the same 142 again and again, " + with, callers: callers, prepare: same.prepareGetMulti},
 			row{id: id(4), name: "Count of a day, of the same counter again and again, " + with, callers: callers, prepare: same.prepare, against: []string{id(3), id(1)}},
+			row{id: id(5), name: "Count of a day, sliding log of 142 events, " + with, callers: callers, prepare: logged.prepare, against: []string{id(1)}},
 		)
 	}
 	return rows
@@ -29,7 +34,10 @@ func countRows() []row {
 
 // counts are counts of many counters one after the other, or of the same one again and again.
 // The clock is frozen, and all the buckets of the last day hold one event.
-type counts struct{ same bool }
+type counts struct {
+	same   bool
+	logged bool // in logs, which hold the same events
+}
 
 // open returns the counters. Their buckets, which all rows share, exist.
 func (c counts) open(ctx context.Context, s *stage) ([]events.Counter, error) {
@@ -75,19 +83,35 @@ func (c counts) prepare(ctx context.Context, s *stage, r row) (*subject, error) 
 		return nil, err
 	}
 	kept, trips, err := s.store(ctx, frozen)
+	if err != nil {
+		return nil, err
+	}
+	logs, err := slidinglog.New(hierarchy.NewCounters(hierarchy.Config{Store: kept, Clock: frozen}).Base())
+	if err == nil && c.logged {
+		err = c.writeLogs(ctx, kept, list)
+	}
+	if err != nil {
+		return nil, err
+	}
 	var (
-		counters atomic.Pointer[hierarchy.Counters]
+		counters atomic.Pointer[engine.Counting]
 		next     atomic.Int64
 		want     = int64(len(dayOf(opened)))
 	)
-	forget := func() { counters.Store(hierarchy.NewCounters(hierarchy.Config{Store: kept, Clock: frozen})) }
+	forget := func() {
+		var counting engine.Counting = logs // which remember nothing
+		if !c.logged {
+			counting = hierarchy.NewCounters(hierarchy.Config{Store: kept, Clock: frozen})
+		}
+		counters.Store(&counting)
+	}
 	steps := r.each(func() step {
 		return func() (int, error) {
 			i := int(next.Add(1)) % len(list)
 			if i == 0 && !c.same {
 				forget()
 			}
-			found, err := counters.Load().Count(context.Background(), list[i], 24*time.Hour, time.Time{})
+			found, err := (*counters.Load()).Count(context.Background(), list[i], 24*time.Hour, time.Time{})
 			if err == nil && found.Count != want {
 				err = fmt.Errorf("the last day holds %d, and was counted as %d", want, found.Count)
 			}
@@ -98,5 +122,21 @@ func (c counts) prepare(ctx context.Context, s *stage, r row) (*subject, error) 
 		next.Store(0)
 		forget()
 		return steps()
-	}}, err
+	}}, nil
+}
+
+// writeLogs gives the counters logs with an event of each of the buckets.
+func (c counts) writeLogs(ctx context.Context, kept store.Store, list []events.Counter) error {
+	var times []time.Time
+	for bucket := range hierarchy.CoverOf(hierarchy.WindowAt(opened, 24*time.Hour), hierarchy.Second, hierarchy.Day).Buckets() {
+		times = append(times, time.Unix(bucket.First(), 0))
+	}
+	slices.SortFunc(times, time.Time.Compare)
+	logs, err := logsOf(ctx, list[0], times)
+	if err != nil {
+		return err
+	}
+	return eachOf(ctx, list, func(ctx context.Context, _ int, counter events.Counter) error {
+		return writeLog(ctx, kept, counter.ID(), logs[len(logs)-1])
+	})
 }

@@ -7,19 +7,19 @@ import (
 	"sync/atomic"
 	"time"
 
-	"golang.org/x/sync/errgroup"
-
+	"github.com/counterd/counterd/engine"
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/hierarchy"
 	"github.com/counterd/counterd/limiter"
 	"github.com/counterd/counterd/memcache"
+	"github.com/counterd/counterd/slidinglog"
 	"github.com/counterd/counterd/store"
 )
 
 func hitRows() []row {
 	hot := far
 	hot.one = true
-	return []row{
+	return append([]row{
 		{id: "A1", name: "gomemcache: 3 increments, GetMulti of 142, all there (2,000 counters)", callers: 16, prepare: prepareFull},
 		{id: "A2", name: "gomemcache: 3 increments, GetMulti of 142, those 3 there", callers: 16, prepare: prepareSparse, against: []string{"A1"}},
 		{id: "A3", name: "Hit, four limits, 16 callers", callers: 16, prepare: far.prepare, against: []string{"A1", "A2"}},
@@ -30,7 +30,7 @@ func hitRows() []row {
 		{id: "A11", name: "Hit denied from memory, one counter", callers: 16, prepare: prepareFlood, against: []string{"A3"}},
 		{id: "A12", name: "Hit, embedded store, 1 caller", callers: 1, prepare: prepareEmbedded, against: []string{"A4"}},
 		{id: "A14", name: "Hit, 256 callers, one counter", callers: 256, prepare: hot.prepare, against: []string{"A3"}},
-	}
+	}, logRows()...)
 }
 
 // hits are hits on one or all counters of an event with four limits, of which only the day's may
@@ -40,11 +40,13 @@ type hits struct {
 	retention string
 	one       bool
 	denied    bool // as all are
+	first     bool // none is denied from memory, or by buckets that the process has read before
 	edge      bool // that all read, and find below the limit
+	before    int  // how many events each counter has, which is then a log; 0: buckets
 
 	event    *events.Event
 	limiter  *limiter.Limiter
-	counters *hierarchy.Counters // that no hit uses
+	counters engine.Counting // that no hit uses
 	features []events.Features
 	admitted []atomic.Int64 // by address, of all slices
 }
@@ -79,20 +81,40 @@ func prepareEmbedded(_ context.Context, s *stage, r row) (*subject, error) {
 // open opens the hits' limiter on a store.
 func (h *hits) open(kept store.Store, s *stage, r row) (err error) {
 	h.features, h.admitted = s.features, make([]atomic.Int64, s.config.sizes.addresses)
-	if h.one {
+	switch {
+	case h.one:
 		h.features = h.features[:1]
+	case h.first && h.before == 0:
+		h.features = h.features[:s.config.sizes.denied]
 	}
-	const rates = "[1000000000/s, 1000000000/m, 1000000000/h, %d/d]"
-	rules, err := events.ParseRules([]byte("events:\n" + rulesOf(r.eventName(), fmt.Sprintf(rates, h.day), h.retention)))
+	rates := fmt.Sprintf("[1000000000/s, 1000000000/m, 1000000000/h, %d/d]", h.day)
+	if h.before > 0 {
+		rates = fmt.Sprintf("[100/s, 1000/m, 1000/h, %d/d], algorithm: %s", h.day, slidinglog.Algorithm)
+	}
+	rules, err := events.ParseRules([]byte("events:\n" + rulesOf(r.eventName(), rates, h.retention)))
 	if err != nil {
 		return err
 	}
 	if h.event, err = rules.Event(r.eventName()); err != nil {
 		return err
 	}
-	timeout := s.config.sizes.timeout
-	h.counters = hierarchy.NewCounters(hierarchy.Config{Store: kept, Clock: s.now})
-	h.limiter, err = limiter.New(limiter.Config{Timeout: timeout}, hierarchy.NewCounters(hierarchy.Config{Store: kept, Clock: s.now, Grace: 2 * timeout}))
+	config := hierarchy.Config{Store: kept, Clock: s.now, Grace: 2 * s.config.sizes.timeout}
+	if h.first && h.before == 0 {
+		config.Clock = frozen
+	}
+	h.counters = hierarchy.NewCounters(config)
+	if h.first {
+		config.CacheBytes = -1
+	}
+	engines := []engine.Engine{hierarchy.NewCounters(config)}
+	if h.before > 0 {
+		logs, err := slidinglog.New(engines[0].Base())
+		if err != nil {
+			return err
+		}
+		h.counters, engines = logs, append(engines, logs)
+	}
+	h.limiter, err = limiter.New(limiter.Config{Timeout: s.config.sizes.timeout, NoCachedDenials: h.first}, engines...)
 	return err
 }
 
@@ -141,25 +163,20 @@ func (h *hits) verify(ctx context.Context) error {
 
 // preload adds to all counters, at a moment.
 func (h *hits) preload(ctx context.Context, by int64, at time.Time) error {
-	group, ctx := errgroup.WithContext(ctx)
-	group.SetLimit(16)
-	for _, features := range h.features {
-		group.Go(func() error {
-			counter, err := h.event.Counter(features)
-			if err == nil {
-				_, err = h.counters.Increment(ctx, by, at, counter)
-			}
-			return err
-		})
-	}
-	return group.Wait()
+	return eachOf(ctx, h.features, func(ctx context.Context, _ int, features events.Features) error {
+		counter, err := h.event.Counter(features)
+		if err == nil {
+			_, err = h.counters.Increment(ctx, by, at, counter)
+		}
+		return err
+	})
 }
 
 // prepareNear adds a million events to yesterday's bucket of each counter, ahead of the last
 // 24 hours: the bucket alone leaves the day's limit open, so hits read the window's edge.
 func prepareNear(ctx context.Context, s *stage, r row) (*subject, error) {
-	near := hits{day: hierarchy.MaxBy, retention: "48h", edge: true}
-	return near.prepareWith(ctx, s, r, func(h *hits) error { return h.preload(ctx, hierarchy.MaxBy, s.now().Add(-30*time.Hour)) })
+	near := hits{day: engine.MaxBy, retention: "48h", edge: true}
+	return near.prepareWith(ctx, s, r, func(h *hits) error { return h.preload(ctx, engine.MaxBy, s.now().Add(-30*time.Hour)) })
 }
 
 // prepareFlood prepares hits on a counter that is full.

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/counterd/counterd/api"
+	"github.com/counterd/counterd/counting"
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/hierarchy"
 	"github.com/counterd/counterd/limiter"
@@ -31,7 +32,7 @@ func TestNothingAnswersAsCounterdDoes(t *testing.T) {
 	require.NoError(t, err)
 	counting, err := service.New(service.Config{
 		Rules:    func() *events.Rules { return rules },
-		Counters: hierarchy.NewCounters(hierarchy.Config{Store: store}),
+		Counters: counting.New(counting.Config{}, hierarchy.NewCounters(hierarchy.Config{Store: store})),
 		Limiter:  decider,
 	})
 	require.NoError(t, err)

@@ -117,17 +117,22 @@ func (s *stage) fill(ctx context.Context, counters []events.Counter, buckets []u
 	if err != nil {
 		return err
 	}
+	return eachOf(ctx, counters, func(ctx context.Context, _ int, counter events.Counter) error {
+		op := store.Op{Counter: counter.ID()}
+		for _, bucket := range buckets {
+			op.Writes = append(op.Writes, store.Write{Kind: store.Add, Item: bucket, By: 1, Expires: opened.Add(48 * time.Hour).Unix()})
+		}
+		kept.Do(ctx, &op)
+		return op.Err
+	})
+}
+
+// eachOf calls a function for each of a list, sixteen at a time, until one fails.
+func eachOf[T any](ctx context.Context, list []T, do func(ctx context.Context, i int, one T) error) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(16)
-	for _, counter := range counters {
-		group.Go(func() error {
-			op := store.Op{Counter: counter.ID()}
-			for _, bucket := range buckets {
-				op.Writes = append(op.Writes, store.Write{Kind: store.Add, Item: bucket, By: 1, Expires: opened.Add(48 * time.Hour).Unix()})
-			}
-			kept.Do(ctx, &op)
-			return op.Err
-		})
+	for i, one := range list {
+		group.Go(func() error { return do(ctx, i, one) })
 	}
 	return group.Wait()
 }

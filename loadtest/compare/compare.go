@@ -1,5 +1,5 @@
 // Package compare sends the same traffic through several ways of limiting, and holds each
-// against an exact log: counterd's engine on its embedded store, and reference implementations
+// against an exact log: counterd's engines on its embedded store, and reference implementations
 // of a sliding log, two windows, fixed windows, the token bucket and GCRA. Time is the
 // traffic's own: nothing waits, and the same traffic gives the same figures.
 //
@@ -28,8 +28,8 @@ import (
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/loadtest/accesslog"
 	"github.com/counterd/counterd/loadtest/exactlog"
-	"github.com/counterd/counterd/loadtest/memcached"
 	"github.com/counterd/counterd/loadtest/progress"
+	"github.com/counterd/counterd/slidinglog"
 )
 
 // Config says what is compared. Traffic, Kind and Limit are needed.
@@ -68,9 +68,9 @@ type algorithm interface {
 	// decide reports whether it admits a hit of that cost, 1 or more, by a feature, in
 	// nanoseconds since 1970. Times do not go back.
 	decide(ctx context.Context, feature string, now, cost int64) (admitted bool, err error)
-	// items returns how many items would keep the feature's state in Memcached since it was
-	// last decided on, and the bytes of the value of each.
-	items(feature string) (n, value int)
+	// bytes returns what the chunks of the feature's state would take in Memcached since it was
+	// last decided on.
+	bytes(feature string) int64
 	asked() asked
 }
 
@@ -97,8 +97,18 @@ func (c Config) contenders() (list []contender) {
 			}})
 		}
 	}
+	logged := c.Limit
+	logged.Algorithm = slidinglog.Algorithm
+	if eventOf(logged, c.Kind, events.Second).LogFootprintOf([]string{c.Kind}, events.DefaultGrace).Fits {
+		list = append(list, contender{inLog, func(limit) (algorithm, error) {
+			return newHierarchical(logged, c.Kind, events.Second)
+		}})
+	}
 	return append(list, references(cmp.Or(c.processes, defaultProcesses))...)
 }
+
+// inLog is counterd's name with its engine of logs.
+const inLog = "counterd, " + slidinglog.Algorithm
 
 // nameOf returns counterd's name with that precision.
 func nameOf(precision events.Precision) string {
@@ -174,8 +184,7 @@ func (c Config) try(ctx context.Context, way contender, hits []hit) (Row, error)
 			return Row{}, err
 		}
 		judge.see(h.feature, h.at, 1, admitted)
-		n, value := a.items(h.feature)
-		most[h.feature] = max(most[h.feature], int64(n)*memcached.ChunkOf(value))
+		most[h.feature] = max(most[h.feature], a.bytes(h.feature))
 	}
 	return judge.row.finish(c.Limit.N, a.asked(), most), nil
 }

@@ -10,11 +10,14 @@ import (
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/hierarchy"
 	"github.com/counterd/counterd/limiter"
+	"github.com/counterd/counterd/loadtest/memcached"
 	"github.com/counterd/counterd/memcache"
+	"github.com/counterd/counterd/slidinglog"
 	"github.com/counterd/counterd/store"
 )
 
-// hierarchical is counterd's engine on its embedded store, at the traffic's own times.
+// hierarchical is counterd on its embedded store, at the traffic's own times, with its engine of
+// buckets or that of logs.
 type hierarchical struct {
 	event   *events.Event
 	kind    string
@@ -32,6 +35,7 @@ func (c *clock) now() time.Time { return time.Unix(0, c.Load()) }
 // embeddedBytes is more than any traffic fills: that nothing was dropped is seen to.
 const embeddedBytes = 1 << 40
 
+// newHierarchical returns it with the engine of the limit's algorithm.
 func newHierarchical(l events.Limit, kind string, precision events.Precision) (*hierarchical, error) {
 	h := &hierarchical{event: eventOf(l, kind, precision), kind: kind, ids: map[string]string{}}
 	return h, h.on(memcache.NewEmbedded(memcache.EmbeddedConfig{Clock: h.clock.now, MaxBytes: embeddedBytes}))
@@ -39,8 +43,13 @@ func newHierarchical(l events.Limit, kind string, precision events.Precision) (*
 
 // on has it decide on a store.
 func (h *hierarchical) on(kept store.Store) (err error) {
-	h.store = &observed{Store: kept, counters: map[string]*buckets{}}
-	h.limiter, err = limiter.New(limiter.Config{}, hierarchy.NewCounters(hierarchy.Config{Store: h.store, Clock: h.clock.now}))
+	h.store = &observed{Store: kept, counters: map[string]*buckets{}, logs: map[string]int{}}
+	counters := hierarchy.NewCounters(hierarchy.Config{Store: h.store, Clock: h.clock.now})
+	logs, err := slidinglog.New(counters.Base())
+	if err != nil {
+		return err
+	}
+	h.limiter, err = limiter.New(limiter.Config{}, counters, logs)
 	return err
 }
 
@@ -85,15 +94,24 @@ func (h *hierarchical) items(feature string) (n, value int) {
 	return of.alive(h.clock.now().Unix()), 1
 }
 
+func (h *hierarchical) bytes(feature string) int64 {
+	if size := h.store.logs[h.ids[feature]]; size > 0 {
+		return memcached.ChunkOfData(size)
+	}
+	n, value := h.items(feature)
+	return int64(n) * memcached.ChunkOf(value)
+}
+
 func (h *hierarchical) asked() asked { return h.store.asked }
 
-// observed counts what the engine asks of its store, and knows which buckets there are. The
+// observed counts what the engine asks of its store, and knows which buckets and logs there are. The
 // embedded store does not wait, so a deadline passes only where this process was held up: there
 // is none, and decisions depend on the traffic alone.
 type observed struct {
 	store.Store
 	asked    asked
 	counters map[string]*buckets
+	logs     map[string]int // the most bytes of each
 }
 
 func (o *observed) Do(ctx context.Context, ops ...*store.Op) {
@@ -101,6 +119,11 @@ func (o *observed) Do(ctx context.Context, ops ...*store.Op) {
 		o.observe(op)
 	}
 	o.Store.Do(context.WithoutCancel(ctx), ops...)
+	for _, op := range ops {
+		if op.Data && len(op.Reads) > 0 && op.Reads[0].Version != 0 {
+			o.logs[op.Counter] = max(o.logs[op.Counter], len(op.Reads[0].Data))
+		}
+	}
 }
 
 func (o *observed) observe(op *store.Op) {

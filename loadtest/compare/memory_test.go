@@ -14,6 +14,7 @@ import (
 	"github.com/counterd/counterd/internal/testkit/memcachedtest"
 	"github.com/counterd/counterd/loadtest/memcached"
 	"github.com/counterd/counterd/memcache"
+	"github.com/counterd/counterd/slidinglog"
 )
 
 // chunkBytes returns the bytes of all chunks in use.
@@ -49,36 +50,41 @@ func TestChunksAreMemcacheds(t *testing.T) {
 }
 
 // A state is of as many numbers as its item has.
-func TestItemsOfStates(t *testing.T) {
+func TestBytesOfStates(t *testing.T) {
 	for i, want := range []int{3 * 8, 24, 16, 16, 8, 3 * 8} {
 		way := references(2)[i]
 		a := made(t, way, limit{100, 60 * second})
-		n, _ := a.items("f")
-		assert.Zero(t, n, way.name)
+		assert.Zero(t, a.bytes("f"), way.name)
 		for _, cost := range []int64{1, 2} {
 			decide(t, a, "f", moment{opening.UnixNano(), cost})
 		}
-		n, value := a.items("f")
-		assert.Equal(t, []int{1, want}, []int{n, value}, way.name)
+		assert.Equal(t, memcached.ChunkOf(want), a.bytes("f"), way.name)
 	}
 }
 
 // A real Memcached takes as many bytes for counterd's counters as their rows have.
 func TestBytesAreMemcacheds(t *testing.T) {
 	const users = 50
-	for _, precision := range []events.Precision{events.Second, events.Minute} {
+	ten := events.Limit{N: 20, Window: 10 * time.Minute}
+	logged := ten
+	logged.Algorithm = slidinglog.Algorithm
+	for _, c := range []struct {
+		limit     events.Limit
+		precision events.Precision
+		hits      int64
+		within    int64 // seconds
+	}{{ten, events.Second, 20, 599}, {ten, events.Minute, 20, 599}, {logged, events.Second, 5, 60}} { // five in a minute make no rewrite due
 		server := memcachedtest.Start(t, "-m", "64")
-		h := ours(t, events.Limit{N: 20, Window: 10 * time.Minute}, precision)
+		h := ours(t, c.limit, c.precision)
 		fleet, err := memcache.NewFleet(t.Context(), memcache.Config{Servers: []string{server.Addr}, Timeout: time.Minute, Clock: h.clock.now})
 		require.NoError(t, err)
 		require.NoError(t, h.on(fleet))
-		for i := range int64(users * 20) {
-			require.True(t, decide(t, h, fmt.Sprint("user-", i%users), moment{opening.UnixNano() + i*599*second/(users*20), 1}))
+		for i := range users * c.hits {
+			require.True(t, decide(t, h, fmt.Sprint("user-", i%users), moment{opening.UnixNano() + i*c.within*second/(users*c.hits), 1}))
 		}
 		want := int64(0)
 		for i := range users {
-			buckets, value := h.items(fmt.Sprint("user-", i))
-			want += int64(buckets) * memcached.ChunkOf(value)
+			want += h.bytes(fmt.Sprint("user-", i))
 		}
 		assert.InDelta(t, want, chunkBytes(t, server), memcached.SmallestChunk, "the instance marker is an item, too")
 		require.NoError(t, fleet.Close())

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"golang.org/x/time/rate"
+
+	"github.com/counterd/counterd/loadtest/memcached"
 )
 
 // reference is a way of limiting that keeps one item for each feature: it reads the state S and,
@@ -31,12 +33,12 @@ func (r *reference[S]) decide(_ context.Context, feature string, now, cost int64
 	return admitted, nil
 }
 
-func (r *reference[S]) items(feature string) (n, value int) {
+func (r *reference[S]) bytes(feature string) int64 {
 	state, found := r.states[feature]
 	if !found {
-		return 0, 0
+		return 0
 	}
-	return 1, 8 * r.numbers(state)
+	return memcached.ChunkOf(8 * r.numbers(state))
 }
 
 func (r *reference[S]) asked() asked { return r.count }

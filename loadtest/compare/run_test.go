@@ -125,7 +125,7 @@ func TestRun(t *testing.T) {
 		assert.EqualValues(t, len(config.Traffic.Events), row.Admitted+row.Denied)
 		assert.Greater(t, row.Denied, row.Admitted/10)
 		switch row.Name {
-		case "counterd", "sliding log":
+		case "counterd", inLog, "sliding log":
 			assert.Zero(t, row.WrongAdmissions+row.WrongDenials, row.Name)
 			assert.Equal(t, 1.0, row.WorstWindow)
 		case "counterd, precision: minute":
@@ -137,7 +137,7 @@ func TestRun(t *testing.T) {
 		}
 	}
 	assert.Equal(t, []string{
-		"counterd", "counterd, precision: minute", "sliding log", "two windows", "fixed window", "token bucket", "GCRA", "log, 16 at once",
+		"counterd", "counterd, precision: minute", inLog, "sliding log", "two windows", "fixed window", "token bucket", "GCRA", "log, 16 at once",
 	}, names)
 	assert.Equal(t, rowOf(t, found, "sliding log").Admitted, rowOf(t, found, "counterd").Admitted)
 	assert.True(t, (&Report{[]*Comparison{found}}).OK())
@@ -171,7 +171,7 @@ func TestProgress(t *testing.T) {
 	_, err := Run(t.Context(), config)
 	require.NoError(t, err)
 	assert.EqualValues(t, 1, run.stages.Load())
-	assert.EqualValues(t, 8*len(config.Traffic.Events), run.steps.Load())
+	assert.EqualValues(t, 9*len(config.Traffic.Events), run.steps.Load())
 	assert.Equal(t, run.steps.Load(), run.done.Load())
 }
 
@@ -201,6 +201,7 @@ func TestCounterdMayBeWrong(t *testing.T) {
 		"admission":           {Name: "counterd", WrongAdmissions: 1},
 		"denial":              {Name: "counterd", WrongDenials: 1},
 		"admission by minute": {Name: "counterd, precision: minute", WrongAdmissions: 1},
+		"denial by a log":     {Name: inLog, WrongDenials: 1},
 	} {
 		r := &Report{[]*Comparison{{Resolution: "second", Rows: []Row{row}}}}
 		assert.False(t, r.OK(), name)
@@ -280,7 +281,7 @@ func TestTheRealLog(t *testing.T) {
 			denied++
 		}
 	}
-	for _, name := range []string{"counterd", "sliding log"} {
+	for _, name := range []string{"counterd", inLog, "sliding log"} {
 		row := rowOf(t, found, name)
 		assert.EqualValues(t, denied, row.Denied, name)
 		assert.Zero(t, row.WrongAdmissions+row.WrongDenials, name)

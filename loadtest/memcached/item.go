@@ -1,28 +1,22 @@
 package memcached
 
-// The layout of Memcached 1.6 as it is by default. An item has a header, a version (unless
-// -C), the key and a zero byte, the value and the end of its line; client flags of 0 take no
-// room. Its chunk is of the smallest class with room for it (-n 48, -f 1.25): chunks grow by a
-// quarter, in multiples of eight. Beyond the largest an item takes several.
-const (
-	overhead      = 48 + 8 + 1 + 2
-	SmallestChunk = 96
-	largestChunk  = 512 << 10
+import "github.com/counterd/counterd/memcache"
 
+const (
+	// SmallestChunk is what the smallest item takes.
+	SmallestChunk = 96
 	// KeyBytes is the length of every key of counterd.
 	KeyBytes = 28
 )
 
 // ItemBytes returns what Memcached counts for an item of counterd with a value of so many bytes.
-func ItemBytes(value int) int64 { return int64(overhead + KeyBytes + value) }
+func ItemBytes(value int) int64 { return memcache.ItemBytes(value) }
 
 // ChunkOf returns the bytes of the chunk that this item takes.
-func ChunkOf(value int) int64 {
-	item := ItemBytes(value)
-	for size := int64(SmallestChunk); size*5 < largestChunk*4; size = (size*5/4 + 7) &^ 7 {
-		if item <= size {
-			return size
-		}
-	}
-	return (item + largestChunk - 1) / largestChunk * largestChunk
-}
+func ChunkOf(value int) int64 { return memcache.ChunkBytes(value) }
+
+// ItemBytesOfData returns what Memcached counts for an item of bytes with a value of that size.
+func ItemBytesOfData(value int) int64 { return memcache.ItemBytesOfData(value) }
+
+// ChunkOfData returns the bytes of the chunk that this item takes.
+func ChunkOfData(value int) int64 { return memcache.ChunkBytesOfData(value) }

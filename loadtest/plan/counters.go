@@ -7,6 +7,8 @@ import (
 
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/hierarchy"
+	"github.com/counterd/counterd/journal"
+	"github.com/counterd/counterd/slidinglog"
 )
 
 // counters are the counters of an event per the same kinds.
@@ -18,6 +20,8 @@ type counters struct {
 	windows          []time.Duration
 	counter          events.Counter // one of them, without its feature
 	finest, coarsest hierarchy.Level
+	logged           bool            // each is a log, in place of the buckets of its finest level
+	bounds           []journal.Limit // of the log
 }
 
 func perOf(kinds []string) string {
@@ -27,8 +31,8 @@ func perOf(kinds []string) string {
 	return strings.Join(kinds, "+")
 }
 
-// countersOf returns the counters of an event's rules in their order; without rules one for
-// each feature.
+// countersOf returns the counters of an event's rules in their order, of the same kinds in buckets
+// and in a log apart; without rules one for each feature.
 func countersOf(event *events.Event) []counters {
 	made := func(c counters, precision events.Precision) counters {
 		c.counter = events.Counter{Event: event.Name, Retention: event.Remembered(), Precision: precision}
@@ -42,12 +46,17 @@ func countersOf(event *events.Event) []counters {
 	var all []counters
 	for i := range event.Rules {
 		rule := &event.Rules[i]
-		at := slices.IndexFunc(all, func(c counters) bool { return slices.Equal(c.kinds, rule.Per) })
+		at := slices.IndexFunc(all, func(c counters) bool { return c.counts(rule) })
 		if at < 0 {
 			at = len(all)
-			all = append(all, made(counters{kinds: rule.Per, per: perOf(rule.Per)}, rule.Precision))
+			c := made(counters{kinds: rule.Per, per: perOf(rule.Per), logged: inLog(rule)}, rule.Precision)
+			if c.logged {
+				c.coarsest = c.finest
+			}
+			all = append(all, c)
 		}
 		for _, limit := range rule.Limits {
+			all[at].bounds = append(all[at].bounds, journal.Limit{Window: limit.Window.Milliseconds(), Ceiling: rule.Throttle.Ceiling(limit.N)})
 			all[at].limits = append(all[at].limits, events.FormatRate(limit))
 			all[at].windows = append(all[at].windows, limit.Window)
 		}
@@ -55,11 +64,24 @@ func countersOf(event *events.Event) []counters {
 	return all
 }
 
+// inLog reports whether the rule's limits are kept in a log.
+func inLog(rule *events.Rule) bool {
+	return len(rule.Limits) > 0 && rule.Limits[0].Algorithm == slidinglog.Algorithm
+}
+
+// counts reports whether the counters are those of the rule.
+func (c counters) counts(rule *events.Rule) bool {
+	return slices.Equal(c.kinds, rule.Per) && c.logged == inLog(rule)
+}
+
 // whole reports whether one counter holds the whole event.
 func (c counters) whole() bool { return !c.each && len(c.kinds) == 0 }
 
-// life returns the lifetime of a bucket with an event in its first second.
+// life returns the lifetime of a bucket with an event in its first second, or of a log after its last.
 func (c counters) life(l hierarchy.Level) time.Duration {
+	if c.logged {
+		return slidinglog.Life(c.counter.Retention, events.DefaultGrace)
+	}
 	return time.Duration(hierarchy.BucketAt(l, 0).Expires(c.counter.Retention, hierarchy.DefaultGrace)) * time.Second
 }
 
@@ -73,6 +95,7 @@ type demand struct {
 	reread, peakReread float64
 	live               float64 // counters with a bucket, at most
 	levels             [hierarchy.Levels]levelDemand
+	logs               map[int64]float64 // of the items, by the hits in them
 }
 
 type levelDemand struct {
@@ -87,6 +110,9 @@ type levelDemand struct {
 func (c Config) modelled(counters counters, t Traffic) demand {
 	d := demand{counters: counters, features: t.Features, hits: t.Events / daySeconds, live: 1}
 	d.peak = d.hits * t.Peak
+	if counters.logged {
+		return c.modelledLogs(d, t)
+	}
 	perSecond := t.Events / t.Features / daySeconds / float64(c.processes)
 	d.reread, d.peakReread = 1/(1+perSecond), 1/(1+perSecond*t.Peak)
 	for l := d.finest; l <= d.coarsest; l++ {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/hierarchy"
+	"github.com/counterd/counterd/journal"
 )
 
 // Log sums up a log.
@@ -90,20 +91,24 @@ func (p *planning) fromLog(ctx context.Context, event *events.Event) error {
 
 // hit adds an event of the log to its counters.
 func (s *census) hit(v visit, features events.Features) {
-	counters := map[string]*group{} // by their identity
+	type counter struct {
+		group *group
+		id    string
+	}
+	counters := map[counter]bool{}
 	applied, _ := s.event.Apply(nil, features)
 	for _, a := range applied {
 		if a.Listing == events.Denied && !a.Rule.Shadow {
 			s.log.Denied++
 			return
 		}
-		of := slices.IndexFunc(s.groups, func(g *group) bool { return g.per == perOf(a.Rule.Per) })
-		counters[a.ID] = s.groups[of]
+		of := slices.IndexFunc(s.groups, func(g *group) bool { return g.counts(a.Rule) })
+		counters[counter{s.groups[of], a.ID}] = true
 	}
 	if len(s.event.Rules) == 0 {
 		each, _ := s.event.Counters(features) // features at fault have none
-		for _, counter := range each {
-			counters[counter.ID()] = s.groups[0]
+		for _, c := range each {
+			counters[counter{s.groups[0], c.ID()}] = true
 		}
 	}
 	if len(counters) == 0 {
@@ -116,8 +121,8 @@ func (s *census) hit(v visit, features events.Features) {
 	s.log.Hits++
 	s.log.Last = v.at
 	s.busy[v.at.Unix()/60]++
-	for id, g := range counters {
-		g.visits[id] = append(g.visits[id], v)
+	for c := range counters {
+		c.group.visits[c.id] = append(c.group.visits[c.id], v)
 	}
 }
 
@@ -148,8 +153,38 @@ type bucket struct {
 	beside         bool // the counter has the bucket before it
 }
 
+// logs yields the logs that visits of a counter make one after the other, as buckets do.
+func (g *group) logs(visits []visit) iter.Seq2[hierarchy.Level, bucket] {
+	return func(yield func(hierarchy.Level, bucket) bool) {
+		life := int64(g.life(g.finest) / time.Second)
+		for rest := visits; len(rest) > 0; {
+			end := 1
+			for end < len(rest) && rest[end].at.Unix() < rest[end-1].at.Unix()+life {
+				end++
+			}
+			if !yield(g.finest, bucket{rest[0].at.Unix(), rest[end-1].at.Unix() + life, rest[:end], false}) {
+				return
+			}
+			rest = rest[end:]
+		}
+	}
+}
+
+// held returns how many of the visits are in the log in the second, at least one.
+func (g *group) held(visits []visit, second int64) (hits int64) {
+	for _, v := range visits {
+		if at := v.at.Unix(); at <= second && at > second-int64(g.counter.Retention/time.Second) {
+			hits++
+		}
+	}
+	return max(hits, 1)
+}
+
 // buckets yields the buckets that visits of a counter make, with their levels.
 func (g *group) buckets(visits []visit) iter.Seq2[hierarchy.Level, bucket] {
+	if g.logged {
+		return g.logs(visits)
+	}
 	return func(yield func(hierarchy.Level, bucket) bool) {
 		for l := g.finest; l <= g.coarsest; l++ {
 			before := int64(-1)
@@ -173,7 +208,8 @@ func (g *group) buckets(visits []visit) iter.Seq2[hierarchy.Level, bucket] {
 // demand returns what the log of so many seconds does to the counters; items are those of the
 // second.
 func (g *group) demand(seconds float64, second int64) demand {
-	d := demand{counters: g.counters}
+	d := demand{counters: g.counters, logs: map[int64]float64{}}
+	most, _, _ := journal.Spread(g.bounds, g.counter.Retention.Milliseconds(), young)
 	var hits, days, rereads float64
 	for _, visits := range g.visits {
 		hits += float64(len(visits))
@@ -199,6 +235,9 @@ func (g *group) demand(seconds float64, second int64) demand {
 			if b.first <= second && second < b.expires {
 				live = 1
 				level.items++
+				if g.logged {
+					d.logs[min(g.held(b.visits, second), most)]++
+				}
 				for _, v := range b.visits {
 					if v.at.Unix() <= second {
 						level.value++

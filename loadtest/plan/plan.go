@@ -82,7 +82,10 @@ func (p *planning) counter(d demand) Counter {
 		FeaturesADay: d.features, Levels: []Level{}, Total: Figures{Counters: d.live},
 	}
 	items := held{}
-	for l := d.finest; l <= d.coarsest; l++ {
+	if d.logged {
+		p.addLogs(&d, &c, items)
+	}
+	for l := d.finest; l <= d.coarsest && !d.logged; l++ {
 		level := d.levels[l]
 		n, value := level.items*float64(p.config.Replicas), digits(level.value)
 		c.Total.Items += n
@@ -102,6 +105,9 @@ func (p *planning) counter(d demand) Counter {
 
 // rates returns what so many hits a second take, a part of which reads closed buckets.
 func (p *planning) rates(d demand, hits, reread float64) Rates {
+	if d.logged {
+		return p.logRates(&d, hits)
+	}
 	far := hierarchy.FarReadsOf(d.counter, d.windows, hierarchy.DefaultGrace)
 	trips := hits * float64(p.config.Replicas)
 	var made, reads, found, value, wire float64

@@ -91,6 +91,41 @@ func TestALogIsCountedExactly(t *testing.T) {
 	}
 }
 
+// So are the logs that it makes.
+func TestLogsAreCountedExactly(t *testing.T) {
+	rules := rulesOf(t, "events: {hit: {limits: [{per: ip, rate: [5/s, 90/m], algorithm: sliding-log}]}}")
+	for seed := range uint64(20) {
+		rng := rand.New(rand.NewPCG(seed, 2))
+		var entries []entry
+		at := time.Date(2026, 3, 14, 23, 57, 13, 0, time.UTC)
+		last, most, created := map[string]int64{}, 0, 0
+		for range 300 {
+			at = at.Add(time.Duration(rng.IntN(8)) * time.Second)
+			user := fmt.Sprintf("192.0.2.%d", rng.IntN(20))
+			entries = append(entries, entry{at, events.Features{"ip": user}})
+			if at.Unix()-last[user] >= 83 {
+				created++
+			}
+			last[user] = at.Unix()
+			live := 0
+			for _, second := range last {
+				if at.Unix()-second < 83 {
+					live++
+				}
+			}
+			most = max(most, live)
+		}
+		report, err := Run(t.Context(), Config{Rules: rules, Log: logOf(entries), Replicas: 1})
+		require.NoError(t, err)
+		assert.EqualValues(t, most, report.Total.Items, "seed %d", seed)
+		average := report.Total.Average
+		assert.InDelta(t, 300+created, average.Reads/average.Hits*300, 1e-6)
+		chunks := report.Total.ItemBytes / report.Total.Items
+		assert.Greater(t, chunks, 150.)
+		assert.Less(t, chunks, 250.)
+	}
+}
+
 func TestALogsFaults(t *testing.T) {
 	at := time.Unix(1_000_000_000, 0)
 	run := func(rules string, entries ...entry) (*Report, error) {

@@ -113,13 +113,17 @@ func (c Config) assumptionsOfLog(log Log, longest time.Duration) []string {
 }
 
 func (c Config) commonAssumptions() []string {
-	return []string{
+	list := []string{
 		"Hits are far from their limits, also those of an event that a limit of 0 closes. Near one a counter costs a trip more, once a second in each process; a denial about six, and no items.",
 		fmt.Sprintf("Hits come one by one, to %d processes; hits of a batch, and simultaneous hits on a counter, share trips.", processes),
 		"CPU times are of the machine of docs/performance.md at half load, where a hit costs about twice that of row B2.",
 		fmt.Sprintf("Memcached 1.6 with its default chunks (-n, -f); %g%% of the items' memory kept free, for expired items; %s beside -m and the hash table; at most %g%% of %g cores busy at the peak.",
 			100*headroom, bytesText(baseMemory), 100*busy, c.Server.Cores),
 	}
+	if c.Rules.UseLogs() {
+		list = append(list, "Hits on logs have cost 1, and let them grow until a rewrite. Logs that all begin at once leave pages of smaller chunks behind.")
+	}
+	return list
 }
 
 // amount writes a number with three significant digits, or whole with commas.

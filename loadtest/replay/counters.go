@@ -26,6 +26,7 @@ type roster struct {
 type counter struct {
 	feature string
 	step    int64 // of its precision, in seconds
+	slides  bool  // it is a log: windows below a minute that end now slide by milliseconds
 	log     exactlog.Log
 }
 
@@ -71,7 +72,7 @@ func (r *roster) asker(of events.Counter, features events.Features) *asker {
 	maps.DeleteFunc(own, func(kind, _ string) bool { return !slices.Contains(kinds, kind) })
 	a := &asker{own, r.counters[of.Feature]}
 	if a.counter == nil {
-		a.counter = &counter{feature: of.Feature.String(), step: seconds(of.Precision.Length())}
+		a.counter = &counter{feature: of.Feature.String(), step: seconds(of.Precision.Length()), slides: r.event.HasLog(kinds)}
 		r.counters[of.Feature] = a.counter
 		r.first = append(r.first, a)
 	}
@@ -93,9 +94,11 @@ func eventOf(from wire.Event) (events.Event, error) {
 		if i < 0 {
 			return events.Event{}, fmt.Errorf("%w: an unknown precision", ErrContract)
 		}
-		event.Rules = append(event.Rules, events.Rule{
-			Per: slices.Sorted(slices.Values(rule.Per)), Precision: precisions[i], IPv6Prefix: rule.IPv6Prefix,
-		})
+		own := events.Rule{Per: slices.Sorted(slices.Values(rule.Per)), Precision: precisions[i], IPv6Prefix: rule.IPv6Prefix}
+		for _, limit := range rule.Limits {
+			own.Limits = append(own.Limits, events.Limit{Algorithm: limit.Algorithm})
+		}
+		event.Rules = append(event.Rules, own)
 	}
 	return event, nil
 }

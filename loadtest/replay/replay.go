@@ -349,15 +349,19 @@ func (r *run) compare(ctx context.Context, q question, a *asker) error {
 	if q.now {
 		latest = r.now() + 1
 	}
+	from, to := got.From.Unix(), got.To.Unix()
+	if q.now && a.slides && to-from == q.window {
+		from++ // it begins within that second, and all events are at the beginning of theirs
+	}
 	difference := Difference{
 		Feature: a.feature, Window: events.FormatDuration(window), At: moment(q.at),
 		From: got.From, To: got.To, Got: got.Count,
-		Expected: a.log.Sum(got.From.Unix(), got.To.Unix()),
+		Expected: a.log.Sum(from, to),
 	}
 	switch {
 	case got.Event != r.Event || got.Feature != difference.Feature || got.Window != difference.Window:
 		difference.Reason = "it is the answer to another question"
-	case !answers(got.From.Unix(), got.To.Unix(), q.window, a.step, earliest, latest):
+	case !answers(from, to, q.window, a.step, earliest, latest):
 		difference.Reason = "this is not the window that was asked for"
 	case got.Count != difference.Expected:
 		difference.Reason = "the count is wrong"

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/counterd/counterd/api"
+	"github.com/counterd/counterd/counting"
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/hierarchy"
 	"github.com/counterd/counterd/limiter"
@@ -16,17 +17,21 @@ import (
 	"github.com/counterd/counterd/loadtest/replay"
 	"github.com/counterd/counterd/memcache"
 	"github.com/counterd/counterd/service"
+	"github.com/counterd/counterd/slidinglog"
 )
 
 // realServer is all of counterd in process, on the embedded store.
 func realServer(t *testing.T, event events.Event, clock func() time.Time) http.Handler {
 	rules := &events.Rules{Events: map[string]*events.Event{event.Name: &event}}
 	store := memcache.NewEmbedded(memcache.EmbeddedConfig{Clock: clock})
-	decider, err := limiter.New(limiter.Config{}, hierarchy.NewCounters(hierarchy.Config{Store: store, Clock: clock}))
+	buckets := hierarchy.NewCounters(hierarchy.Config{Store: store, Clock: clock})
+	logs, err := slidinglog.New(buckets.Base())
+	require.NoError(t, err)
+	decider, err := limiter.New(limiter.Config{}, buckets, logs)
 	require.NoError(t, err)
 	counting, err := service.New(service.Config{
 		Rules:    func() *events.Rules { return rules },
-		Counters: hierarchy.NewCounters(hierarchy.Config{Store: store, Clock: clock}),
+		Counters: counting.New(counting.Config{}, buckets, logs),
 		Limiter:  decider,
 	})
 	require.NoError(t, err)
@@ -37,6 +42,7 @@ func realServer(t *testing.T, event events.Event, clock func() time.Time) http.H
 func TestServerCountsTheRealLog(t *testing.T) {
 	log := readRealLog(t)
 	perIP := []string{"ip"}
+	inLogs := []events.Rule{{Per: perIP, Limits: []events.Limit{{N: 1000, Window: 59 * time.Second, Algorithm: slidinglog.Algorithm}}}}
 	const hour = time.Hour
 	for name, c := range map[string]struct {
 		event                      events.Event
@@ -57,6 +63,14 @@ func TestServerCountsTheRealLog(t *testing.T) {
 		"to the hour": {
 			event:   events.Event{Name: "e", Rules: []events.Rule{{Per: perIP, Precision: events.Hour}}},
 			windows: []time.Duration{90 * time.Minute, 24 * hour}, events: 2821, counters: 543, compared: 543 * 5,
+		},
+		"in a log": {
+			event: events.Event{Name: "e", Retention: 24 * hour, Rules: inLogs}, windows: []time.Duration{10 * time.Second, 24 * hour},
+			events: 2821, counters: 543, compared: 543 * 5,
+		},
+		"in a log, by milliseconds": {
+			event: events.Event{Name: "e", Retention: 59 * time.Second, Rules: inLogs}, windows: []time.Duration{59 * time.Second},
+			events: 79, counters: 23, compared: 23,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -211,8 +211,14 @@ func (c *caller) count(ctx context.Context, call judge.Call, id int32, window, a
 	if at != 0 {
 		end = contract.Span{Earliest: at, Latest: at}
 	}
-	c.answered(a, c.CountFaults(got, of.Name, of.Step, window, end))
-	c.log.Look(judge.Look{Call: a.Call, Counter: id, From: got.From.Unix(), To: got.To.Unix(), Count: got.Count})
+	slides := at == 0 && of.Rule.Slides(window)
+	c.answered(a, c.CountFaults(got, of.Name, of.Rule.Step, window, slides, end))
+	look := judge.Look{Call: a.Call, Counter: id, Least: judge.Seconds(got.From.Unix(), got.To.Unix()), Count: got.Count}
+	look.Most = look.Least
+	if slides && got.To.Unix()-got.From.Unix() == window {
+		look.Least, look.Most = c.log.SlidingWindow(a.Call, c.skew, got.To.Unix(), window)
+	}
+	c.log.Look(look)
 	return true
 }
 
@@ -227,8 +233,8 @@ func (c *caller) history(ctx context.Context, call judge.Call, id int32, level c
 	}
 	c.answered(a, c.HistoryFaults(got, of.Name, level, from, to))
 	for _, bucket := range got.Buckets {
-		start := bucket.Start.Unix()
-		c.log.Look(judge.Look{Call: a.Call, Counter: id, Bucket: true, From: start, To: start + level.Length - 1, Count: bucket.Count})
+		whole := judge.Seconds(bucket.Start.Unix(), bucket.Start.Unix()+level.Length-1)
+		c.log.Look(judge.Look{Call: a.Call, Counter: id, Bucket: true, Least: whole, Most: whole, Count: bucket.Count})
 	}
 	return true
 }

@@ -73,7 +73,7 @@ func (r *run) close(ctx context.Context, n int, id int32) bool {
 		}
 	}
 	for _, level := range contract.Levels {
-		if level.Length < r.log.Counter(id).Step || level.Length > r.Retention {
+		if level.Length < r.log.Counter(id).Rule.Step || level.Length > r.Retention {
 			continue
 		}
 		all = r.history(ctx, r.closer(n), id, level, max(began-1, now-9000), now) && all

@@ -124,6 +124,10 @@ func (r *run) load(ctx context.Context, length time.Duration) error {
 	}
 }
 
+// ownSkew is by how much the clock of this process, which does not follow changes of the time, may
+// differ from that of processes on this machine.
+const ownSkew = 5 * time.Millisecond
+
 // round drives clients for a time, and holds the answers to the contract.
 func (r *run) round(ctx context.Context, length time.Duration) error {
 	r.log, r.kills = judge.NewLog(r.Contract, r.hosts, r.config.maxEvents, r.config.Features), nil
@@ -133,8 +137,12 @@ func (r *run) round(ctx context.Context, length time.Duration) error {
 		return err
 	}
 	r.closing(ctx)
+	skew := r.config.Skew
+	if r.config.own() {
+		skew = ownSkew
+	}
 	judge.Case{
-		Log: r.log, Findings: r.findings, Kills: r.kills, Timeout: r.config.Timeout, Replicas: max(r.config.Fleet.Replicas, 1),
+		Log: r.log, Findings: r.findings, Kills: r.kills, Timeout: r.config.Timeout, Skew: skew, Replicas: max(r.config.Fleet.Replicas, 1),
 		Ours: r.config.own(), Alone: r.alone, Queued: r.queued() && !r.HasWhole(),
 	}.Judge()
 	r.add()

@@ -15,6 +15,7 @@ import (
 
 	"github.com/go-json-experiment/json"
 
+	"github.com/counterd/counterd/algorithm"
 	"github.com/counterd/counterd/api/wire"
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/loadtest/verify/contract"
@@ -40,7 +41,7 @@ type target struct {
 	admits            func(d *wire.Decision, over bool) // decides otherwise
 	refuses           func(route string) bool           // is too busy for that
 	precise           bool                              // decides to the second, whatever the rules' precision is
-	countsPrecisely   bool                              // counts to the second, and says that it rounds
+	countsPrecisely   bool                              // counts to the second, and says that it rounds, or slides
 	splits            bool                              // counts the whole event by user
 	takesBack         bool                              // does not count denied hits, where the rules say so
 	takesNoneBack     bool                              // counts them, where they do not
@@ -52,6 +53,8 @@ type target struct {
 	lateIsUndecided   bool                              // does not decide on them
 	resetsNothing     bool                              // forgets no counter
 	resetsAll         bool                              // forgets those of all features
+	bySeconds         bool                              // has windows of whole seconds, where they slide by milliseconds
+	longer            int64                             // has those longer by so many milliseconds
 
 	mu       sync.Mutex
 	contract *contract.Contract
@@ -60,8 +63,8 @@ type target struct {
 }
 
 type kept struct {
-	second, by int64
-	late       bool
+	milli, by int64
+	late      bool
 }
 
 // ruleOf is a rule with limits that are written like 3/1s.
@@ -87,10 +90,16 @@ func with(r wire.Rule, change func(*wire.Rule)) wire.Rule {
 func minutes(r *wire.Rule) { r.Precision = "minute" }
 func elastic(r *wire.Rule) { r.Throttle = "elastic" }
 func allHits(r *wire.Rule) { r.Count = "all" }
+func inLogs(r *wire.Rule) {
+	for i := range r.Limits {
+		r.Limits[i].Algorithm = algorithm.SlidingLog
+	}
+}
 
 var (
 	targetRules = []wire.Rule{ruleOf("user", "3/1s", "5/3s"), ruleOf("ip", "8/2s")}
 	minuteRules = []wire.Rule{with(ruleOf("user", "9/60s", "20/90s"), minutes), ruleOf("ip", "8/2s")}
+	logRules    = []wire.Rule{with(ruleOf("user", "3/1s", "5/3s", "90/60s"), inLogs), with(ruleOf("ip", "8/2s"), inLogs)}
 	roomyRules  = []wire.Rule{ruleOf("user", "100000/600s")} // deny no hit, so that none waits
 	wholeRules  = []wire.Rule{ruleOf("user", "3/1s", "5/3s"), ruleOf("", "40/1s", "80/4s")}
 	allRules    = []wire.Rule{with(ruleOf("user", "3/1s", "6/3s"), allHits), ruleOf("ip", "4/2s")}
@@ -196,12 +205,12 @@ func (s *target) name(r contract.Rule, features map[string]string) string {
 func (s *target) increment(w http.ResponseWriter, in wire.Increment) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	now := time.Now().Unix()
+	now := time.Now().UnixMilli()
 	at, late := now, !in.At.IsZero()
 	if late {
-		at = in.At.Unix()
+		at = in.At.UnixMilli()
 	}
-	done := wire.Incremented{Event: "verify", At: unix(at), By: *in.By}
+	done := wire.Incremented{Event: "verify", At: unix(at / 1000), By: *in.By}
 	if late && s.lateIsNow {
 		at = now
 	}
@@ -236,12 +245,15 @@ func (s *target) reset(name string) {
 func (s *target) decide(features map[string]string, cost int64, adds bool) wire.Decision {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	now := time.Now().Unix()
+	now := time.Now().UnixMilli()
 	d := wire.Decision{Allowed: true, Event: "verify"}
 	roomy := true // the whole event has room
 	for _, l := range s.contract.Limits {
 		sum := s.sum(l, features, now)
 		state := wire.LimitState{Name: l.Name, Limit: l.N, Window: l.Window, Count: sum, Remaining: max(l.N-sum, 0), Allowed: sum+cost <= s.most(l)}
+		if l.Log {
+			state.Algorithm = algorithm.SlidingLog
+		}
 		if !l.Whole() {
 			state.Feature = s.name(l.Rule, features)
 		} else {
@@ -260,9 +272,9 @@ func (s *target) decide(features map[string]string, cost int64, adds bool) wire.
 		s.admits(&d, over)
 	}
 	if over {
-		now += s.stampsAhead
+		now += 1000 * s.stampsAhead
 	}
-	d.At = unix(now)
+	d.At = unix(now / 1000)
 	if s.readThenIncrement && adds {
 		s.mu.Unlock()
 		time.Sleep(20 * time.Millisecond)
@@ -305,7 +317,7 @@ func (s *target) wait(l contract.Limit, features map[string]string, now, cost in
 	if !roomy && cost > l.N {
 		return nil
 	}
-	for !roomy && s.sum(l, features, now+*wait)+cost > s.most(l) && *wait < 200 {
+	for !roomy && s.sum(l, features, now+1000*(*wait))+cost > s.most(l) && *wait < 200 {
 		*wait++
 	}
 	return wait
@@ -320,15 +332,20 @@ func (s *target) most(l contract.Limit) int64 {
 
 // sum is what a limit's window holds.
 func (s *target) sum(l contract.Limit, features map[string]string, at int64) (sum int64) {
-	from := (at - l.Length + 1) / l.Step * l.Step
+	second := at / 1000
+	from := (second - l.Length + 1) / l.Step * l.Step
 	if s.precise {
-		from = at - l.Length + 1
+		from = second - l.Length + 1
 	}
 	if s.fixedWindows {
-		from = at / l.Length * l.Length
+		from = second / l.Length * l.Length
+	}
+	first, last := 1000*from, 1000*second+999
+	if l.Slides(l.Length) && !s.bySeconds {
+		first, last = at-1000*l.Length-s.longer+1, at
 	}
 	for _, k := range s.log[s.name(l.Rule, features)] {
-		if from <= k.second && k.second <= at && !(k.late && s.lateIsUndecided) {
+		if first <= k.milli && k.milli <= last && !(k.late && s.lateIsUndecided) {
 			sum += k.by
 		}
 	}
@@ -392,10 +409,10 @@ func (s *target) hit(w http.ResponseWriter, d wire.Decision) {
 	write(w, answered, wire.Denial{Problem: wire.Problem{Type: wire.TypeQuotaExceeded, Title: "no", Status: status}, ViolatedPolicies: violated, Decision: d})
 }
 
-// added is what a counter got in those seconds.
+// added is what a counter got in those milliseconds.
 func (s *target) added(name string, from, to int64) (sum int64) {
 	for _, k := range s.log[name] {
-		if from <= k.second && k.second <= to {
+		if from <= k.milli && k.milli <= to {
 			sum += k.by
 		}
 	}
@@ -406,7 +423,8 @@ func (s *target) count(w http.ResponseWriter, query url.Values) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	window, _ := events.ParseDuration(query.Get("window"))
-	to := time.Now().Unix()
+	now := time.Now().UnixMilli()
+	to, slides := now/1000, false
 	if query.Has("at") {
 		to = secondOf(query.Get("at"))
 	}
@@ -414,14 +432,20 @@ func (s *target) count(w http.ResponseWriter, query url.Values) {
 	from, step := to-contract.Seconds(window)+1, int64(1)
 	for _, r := range s.contract.Rules {
 		if kind, _, _ := strings.Cut(c.Feature, ":"); strings.Join(r.Per, "") == kind {
-			step = r.Step
+			step, slides = r.Step, !query.Has("at") && r.Slides(contract.Seconds(window))
 		}
 	}
 	first, last := contract.Outward(from, to, step)
 	if !s.countsPrecisely {
 		from, to = first, last
 	}
-	c.From, c.To, c.Count = unix(first), unix(last), s.added(c.Feature, from, to)
+	begin, end := 1000*from, 1000*to+999
+	if slides && now%1000 < 999 {
+		if first--; !s.countsPrecisely {
+			begin, end = now-window.Milliseconds()+1, now
+		}
+	}
+	c.From, c.To, c.Count = unix(first), unix(last), s.added(c.Feature, begin, end)
 	if s.counts != nil {
 		s.counts(&c)
 	}
@@ -435,7 +459,7 @@ func (s *target) tell(w http.ResponseWriter, query url.Values) {
 	first, last := contract.Outward(secondOf(query.Get("from")), secondOf(query.Get("to")), length)
 	h := wire.History{Event: "verify", Feature: strings.Join(query["feature"], "+"), Level: query.Get("level"), From: unix(first), To: unix(last)}
 	for start := first; start <= last; start += length {
-		h.Buckets = append(h.Buckets, wire.Bucket{Start: unix(start), Count: s.added(h.Feature, start, start+length-1)})
+		h.Buckets = append(h.Buckets, wire.Bucket{Start: unix(start), Count: s.added(h.Feature, 1000*start, 1000*(start+length)-1)})
 	}
 	if s.history != nil {
 		s.history(&h)

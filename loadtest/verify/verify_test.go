@@ -51,7 +51,7 @@ func reportOf(t *testing.T, config Config) (*Report, string) {
 func against(s *target) Config {
 	return Config{
 		URLs: []string{"http://a", "http://b"}, Duration: 2500 * time.Millisecond, Clients: 4, Features: 12, Rate: 300, Seed: 1,
-		transport: s.transport(),
+		Skew: time.Millisecond, transport: s.transport(),
 	}
 }
 
@@ -60,7 +60,7 @@ func TestRightTargets(t *testing.T) {
 	t.Parallel()
 	for name, rules := range map[string][]wire.Rule{
 		"limits by the second": targetRules, "by the minute": minuteRules, "the whole event": wholeRules,
-		"all hits counted": allRules, "elastic": elasticRules,
+		"all hits counted": allRules, "elastic": elasticRules, "logs": logRules,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -159,8 +159,24 @@ func TestWrongTargets(t *testing.T) {
 		"admits everything":     {&target{admits: allow}, judge.Windows, "admitted in the "},
 		"a denial with a 200":   {&target{status: http.StatusOK}, judge.Bodies, "denied, with status 200"},
 		"remaining of before":   {&target{answers: func(d *wire.Decision) { d.Limits[0].Remaining++ }}, judge.Bodies, "remaining is"},
-		"an error of its own":   {&target{status: http.StatusInternalServerError}, judge.Answers, "with status 500"},
-		"another limit's name":  {&target{answers: func(d *wire.Decision) { d.Limits[1].Name = "other" }}, judge.Bodies, "the rules have user-5-per-3s"},
+		"windows of seconds, where a log slides by milliseconds": {&target{rules: logRules, bySeconds: true}, judge.Windows, "admitted in the 1s"},
+		"windows of a log that are too short":                    {&target{rules: logRules, longer: -300}, judge.Windows, "admitted in the 1s"},
+		"windows of a log that are too long":                     {&target{rules: logRules, longer: 300}, judge.Denials, "is denied, and"},
+		"waits of a log that are too short": {
+			&target{rules: logRules, answers: waitOtherwise(-1, anyLimit)}, judge.RetryAfter, "has a retry_after of 1s",
+		},
+		"waits of a log that are too long": {
+			&target{rules: logRules, answers: waitOtherwise(1, anyLimit)}, judge.RetryAfter, "by the log it fits all limits a second before",
+		},
+		"counts of seconds, where a log slides by milliseconds": {&target{rules: logRules, countsPrecisely: true}, judge.Counts, "a count of"},
+		"buckets, where the rules say logs": {&target{rules: logRules, answers: func(d *wire.Decision) {
+			d.Limits[0].Algorithm = ""
+		}}, judge.Bodies, "counts by the algorithm"},
+		"a wait in milliseconds that is none": {&target{rules: logRules, answers: func(d *wire.Decision) {
+			d.RetryAfterMS = 1000
+		}}, judge.Bodies, "retry_after_ms is 1000"},
+		"an error of its own":  {&target{status: http.StatusInternalServerError}, judge.Answers, "with status 500"},
+		"another limit's name": {&target{answers: func(d *wire.Decision) { d.Limits[1].Name = "other" }}, judge.Bodies, "the rules have user-5-per-3s"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -226,6 +242,10 @@ const (
 	ownAll = `{events: {verify: {retention: 24h, limits: [
 		{per: user, rate: [4/s, 9/3s, 60/m], count: all, on_error: deny},
 		{per: ip, rate: [5/s, 50/10s], on_error: deny}]}}}`
+	ownLogs = `{events: {verify: {retention: 2h, limits: [
+		{per: user, rate: [2/s, 5/3s, 60/m, 300/h], algorithm: sliding-log, on_error: deny},
+		{per: [ip, user], rate: [12/s, 600/h], algorithm: sliding-log, count: all, on_error: deny},
+		{per: ip, rate: 12/s, on_error: deny}]}}}`
 )
 
 // counterd passes, on every store and with every protocol, also while servers die.
@@ -238,6 +258,10 @@ func TestCounterd(t *testing.T) {
 		"minutes":         {Store: Embedded, Fleet: fleet.Config{Rules: ownMinutes}},
 		"whole, elastic":  {Store: Embedded, Fleet: fleet.Config{Rules: ownWhole}},
 		"count: all":      {Store: Embedded, Fleet: fleet.Config{Rules: ownAll}},
+		"logs, embedded":  {Store: Embedded, Fleet: fleet.Config{Rules: ownLogs}},
+		"logs":            {Fleet: fleet.Config{Rules: ownLogs}},
+		"logs, classic":   {Fleet: fleet.Config{Rules: ownLogs, Servers: 1, Protocol: "classic"}},
+		"logs, chaos":     {Chaos: true, Fleet: fleet.Config{Rules: ownLogs}},
 		"the example":     {Event: "url_shorten", Fleet: fleet.Config{Rules: string(example)}}, // has costs that never fit
 		"one server":      {Fleet: fleet.Config{Servers: 1, Processes: 1, Protocol: "meta"}},
 		"meta":            {Fleet: fleet.Config{Servers: 3, Protocol: "meta"}},

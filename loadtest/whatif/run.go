@@ -15,6 +15,7 @@ import (
 	"github.com/counterd/counterd/loadtest/accesslog"
 	"github.com/counterd/counterd/loadtest/progress"
 	"github.com/counterd/counterd/memcache"
+	"github.com/counterd/counterd/slidinglog"
 )
 
 const (
@@ -111,8 +112,13 @@ func newRun(config Config) (*run, error) {
 		r.named[l.found.Name] = l
 	}
 	r.store = memcache.NewEmbedded(memcache.EmbeddedConfig{MaxBytes: r.MaxBytes, Clock: r.clock.now})
+	counters := hierarchy.NewCounters(hierarchy.Config{Store: patientStore{r.store}, Clock: r.clock.now, CacheBytes: cacheBytes})
+	logs, err := slidinglog.New(counters.Base())
+	if err != nil {
+		return nil, err
+	}
 	decider, err := limiter.New(limiter.Config{Timeout: timeout,
-		OnStoreError: func(err error) { r.failed = errors.Join(r.failed, err) }}, hierarchy.NewCounters(hierarchy.Config{Store: patientStore{r.store}, Clock: r.clock.now, CacheBytes: cacheBytes}))
+		OnStoreError: func(err error) { r.failed = errors.Join(r.failed, err) }}, counters, logs)
 	r.limiter = decider
 	return r, err
 }
@@ -142,7 +148,7 @@ func (r *run) decide(ctx context.Context, e accesslog.Event) error {
 		return nil
 	}
 	second := e.Second()
-	r.clock.at = time.Unix(second, 0)
+	r.clock.at = e.Time().Truncate(time.Millisecond) // which logs go by in windows below a minute
 	hit := limiter.Hit{Event: r.Event, Features: a.features, Cost: a.cost}
 	decision, err := r.limiter.Hit(ctx, hit)
 	if err == nil {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"os"
 	"strings"
 	"testing"
@@ -17,6 +18,7 @@ import (
 	"github.com/counterd/counterd/internal/testkit"
 	"github.com/counterd/counterd/internal/testkit/bubble"
 	"github.com/counterd/counterd/loadtest/accesslog"
+	"github.com/counterd/counterd/loadtest/exactlog"
 	"github.com/counterd/counterd/loadtest/page"
 	"github.com/counterd/counterd/loadtest/whatif"
 )
@@ -295,4 +297,43 @@ func TestWhatIsRefused(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, 1, suggested.Kinds[0].Features)
 	require.Equal(t, 1, suggested.Kinds[0].Hits)
+}
+
+// A log decides whole seconds as buckets do.
+func TestALogDecides(t *testing.T) {
+	var log strings.Builder
+	for i := range 50 {
+		log.WriteString(at(fmt.Sprintf("10:%02d:%02d", i/5, i), "192.0.2.1"))
+	}
+	of := func(algorithm string) whatif.Score {
+		event := parsed(t, "[{per: ip, rate: [2/m, 9/4m], algorithm: "+algorithm+"}]")
+		report, err := whatif.Run(t.Context(), whatif.Config{Event: event, Log: readLog(t, log.String(), "ip=host")})
+		require.NoError(t, err)
+		require.Positive(t, report.All.Denied)
+		return report.All
+	}
+	require.Equal(t, of("sliding-window"), of("sliding-log"))
+}
+
+// Below a minute its windows slide by milliseconds, if the log's times have them.
+func TestALogDecidesMilliseconds(t *testing.T) {
+	random := rand.New(rand.NewPCG(1, 2))
+	log := readLog(t, strings.Repeat(at("10:00:00", "192.0.2.1"), 500), "ip=host")
+	var admitted exactlog.Log
+	var denied int
+	milli := log.Events[0].Micros / 1000
+	for i := range log.Events {
+		milli += random.Int64N(700)
+		log.Events[i].Micros = milli*1000 + random.Int64N(1000)
+		if admitted.Sum(milli-999, milli) < 2 && admitted.Sum(milli-6999, milli) < 9 {
+			admitted.Add(milli, 1)
+		} else {
+			denied++
+		}
+	}
+	event := parsed(t, "[{per: ip, rate: [2/s, 9/7s], algorithm: sliding-log}]")
+	report, err := whatif.Run(t.Context(), whatif.Config{Event: event, Log: log})
+	require.NoError(t, err)
+	require.EqualValues(t, denied, report.All.Denied)
+	require.Positive(t, denied)
 }

@@ -100,7 +100,7 @@ func newRecorded() (r recorded) {
 		writeTrip(batch[4], h, 47, 1, nil, nil, []uint64{1, 4, 8}, now)
 		create := store.Write{Kind: store.Create, Item: 20, Data: []byte("a\r\nb"), Expires: until}
 		add := store.Write{Kind: store.Append, Item: 20, Data: []byte("END\r\n")}
-		batch[5].writeData(h, 48, []store.Write{add, create, add}, []store.Read{{Item: 21}, {Item: 20, Expires: until}}, now)
+		batch[5].writeData(h, 48, []store.Write{add, create, add}, []store.Read{{Item: 21}, {Item: 20}}, now)
 		batch[6].writeData(h, 50, []store.Write{{Kind: store.Swap, Item: 20, Version: 1, Expires: until}}, nil, now)
 		batch[7].writeData(h, 50, nil, []store.Read{{Item: 20}}, now)
 		return batch

@@ -25,26 +25,7 @@ func (l *Conn) Do(hash replication.Hash, op *store.Op, writes []store.Write, now
 	if len(op.Reads) == 0 {
 		return landed, nil
 	}
-	if op.Data {
-		if err := l.extend(hash, op.Reads, now); err != nil {
-			return landed, err
-		}
-	}
 	return landed, l.readAll(hash, op)
-}
-
-// extend has the items live as long as the reads say.
-func (l *Conn) extend(hash replication.Hash, reads []store.Read, now time.Time) error {
-	for i := range reads {
-		if reads[i].Expires == 0 {
-			continue
-		}
-		err := l.client.Touch(keyOf(hash, reads[i].Item), expiration(reads[i].Expires, now))
-		if err != nil && !errors.Is(err, gomemcache.ErrCacheMiss) {
-			return err
-		}
-	}
-	return nil
 }
 
 // Ping asks the server whether it is there.

@@ -11,7 +11,7 @@ import (
 
 // A call for bytes writes with the classic commands append, add and cas, also on a connection
 // of the meta path: where memory is short, a failed meta append deletes the item. It reads
-// with mg, which extends the item's life as it does.
+// with mg, which leaves the item's life as it is.
 
 const (
 	// dataFlags are the client flags of items of bytes. Those of counts are 0, and an append
@@ -35,10 +35,6 @@ func (c *Call) writeData(h replication.Hash, tag uint32, writes []store.Write, r
 	for i := range reads {
 		b = appendKey(append(b, "mg "...), &prefix, reads[i].Item)
 		b = append(b, " v c f"...)
-		if reads[i].Expires != 0 {
-			b = append(b, " T"...)
-			b = strconv.AppendInt(b, int64(expiration(reads[i].Expires, now)), 10)
-		}
 		b = appendTag(b, tag+uint32(i))
 		b = append(b, "\r\n"...)
 	}

@@ -51,19 +51,35 @@ func (b *backlog) come(c Counter) {
 	}
 }
 
+// leave notes counters that have to be repaired.
+func (b *backlog) leave(ids []string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, id := range ids {
+		b.put(id)
+	}
+}
+
+// put notes a counter that is not repaired. The backlog is locked.
+func (b *backlog) put(id string) {
+	if len(b.left) < maxLeft {
+		b.left[id] = true
+	} else {
+		b.again = true
+	}
+	b.failed = len(b.left)
+}
+
 // ended notes what became of the repair of a counter.
 func (b *backlog) ended(id string, raised int, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	switch {
-	case err == nil:
+	if err != nil {
+		b.put(id)
+	} else {
 		delete(b.left, id)
-	case len(b.left) < maxLeft:
-		b.left[id] = true
-	default:
-		b.again = true
+		b.failed = len(b.left)
 	}
-	b.failed = len(b.left)
 	quiet, found := b.cooldowns[id]
 	if !found {
 		return // its repair was not for differing replicas

@@ -84,6 +84,27 @@ var (
 	errUnsettled   = errors.New("it was too busy")
 )
 
+// logLooks is what a look at a log counts as: it is as large as so many buckets.
+const logLooks = 4
+
+// repairLog repairs the log of the counter. It takes one look, and no quiet: entries have identities,
+// and may be written again.
+func repairLog(ctx context.Context, g *repair) error {
+	if g.config.RepairLog == nil || len(g.servers) < 2 {
+		return nil // run says so
+	}
+	if err := g.rate.WaitN(ctx, logLooks*len(g.servers)); err != nil {
+		return err
+	}
+	if err := g.looking.Acquire(ctx, 1); err != nil {
+		return err
+	}
+	defer g.looking.Release(1)
+	changed, err := g.config.RepairLog(ctx, g.counter.ID, g.counter.Retention)
+	g.raised += changed
+	return err
+}
+
 // run repairs all buckets of the counter. Without an error every one is good on every replica.
 func (g *repair) run(ctx context.Context) error {
 	if len(g.servers) < 2 {

@@ -193,29 +193,29 @@ func (s *survivor) judge(t *testing.T) {
 		for _, n := range seconds {
 			sum += n
 		}
-		count := patiently(t, func() (hierarchy.Count, error) {
+		count := patiently(t, func() (engine.Count, error) {
 			return s.counters.Count(t.Context(), counter, 24*time.Hour, time.Time{})
 		})
 		assert.GreaterOrEqual(t, count.Count, sum, "of user %s", user)
 		total += sum
 		above += count.Count - sum
 		unknown += s.unknown[user]
-		for level, unit := range map[hierarchy.Level]int64{hierarchy.Second: 1, hierarchy.Minute: 60, hierarchy.Hour: 3600} {
+		for _, level := range []engine.Level{engine.Second, engine.Minute, engine.Hour} {
 			from := time.Now().Add(-time.Hour)
-			if level == hierarchy.Hour {
-				from = time.Time{}
+			if level == engine.Hour {
+				from = time.Now().Add(-24 * time.Hour)
 			}
-			points := patiently(t, func() ([]hierarchy.Point, error) {
-				return s.counters.History(t.Context(), counter, level, from, time.Time{})
+			history := patiently(t, func() (engine.History, error) {
+				return s.counters.History(t.Context(), counter, level, from, time.Now())
 			})
-			for _, point := range points {
+			for _, interval := range history.Intervals {
 				want := int64(0)
 				for second, n := range seconds {
-					if second >= point.Bucket.First() && second < point.Bucket.First()+unit {
+					if second >= interval.First && second <= interval.Last {
 						want += n
 					}
 				}
-				assert.GreaterOrEqual(t, point.Count, want, "user %s, %v", user, point.Bucket)
+				assert.GreaterOrEqual(t, interval.Count, want, "user %s, %s %d", user, level, interval.First)
 			}
 		}
 	}

@@ -39,9 +39,12 @@ const (
 // Config sets up a Repairer. Store, Layout and Grace are needed.
 type Config struct {
 	Store  Replicas
-	Layout Layout           // of the counters
-	Clock  func() time.Time // nil: time.Now
-	Grace  time.Duration    // that of the engine
+	Layout Layout // of the counters
+	// RepairLog makes the replicas of the log of a counter equal, and returns how many it has
+	// changed; nil: no counter has a log.
+	RepairLog func(ctx context.Context, counter string, retention time.Duration) (changed int, err error)
+	Clock     func() time.Time // nil: time.Now
+	Grace     time.Duration    // that of the engine
 	// Timeout is the longest that a round trip to the store is under way, in any process; 0:
 	// half the grace. What is quiet for more than twice as long is taken to be so.
 	Timeout  time.Duration
@@ -85,7 +88,7 @@ func (c *Config) pause() time.Duration { return 2*c.Timeout + hintPause }
 type Pass struct {
 	Gaps     uint64 // of the store when it began
 	Counters int
-	Raised   int // buckets, once for each replica
+	Raised   int // buckets and logs, once for each replica
 	Failed   int // counters that have to be repaired later
 	Took     time.Duration
 }
@@ -159,9 +162,9 @@ func (r *Repairer) Note(id string, finest, coarsest uint8, retention time.Durati
 // State is how far a Repairer is.
 type State struct {
 	Known      int    // counters
-	ToWalk     int    // of the pass that is under way
+	ToWalk     int    // of the pass that is under way, or due
 	Failed     int    // that have to be tried again
-	Raised     int64  // buckets so far, once for each replica
+	Raised     int64  // buckets and logs so far, once for each replica
 	Walked     uint64 // the store's Gaps up to which all known counters were repaired
 	Overflowed bool   // counters may be missing for which there was no room
 }
@@ -188,10 +191,17 @@ func (r *Repairer) run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		}
+		if missed := r.store.Missed(); len(missed) > 0 {
+			if r.backlog.isEmpty() {
+				retry, retryAt = firstRetry, time.Now().Add(r.config.pause())
+			}
+			r.backlog.leave(missed)
+		}
 		due := !r.backlog.isEmpty() && !time.Now().Before(retryAt)
 		_, more := r.backlog.size()
 		switch gaps := r.store.Gaps(); {
 		case gaps != seen || due && more:
+			r.toWalk.Store(int64(r.counted.len()))
 			if rest(ctx, r.config.pause()) != nil {
 				return
 			}
@@ -298,7 +308,7 @@ func (r *Repairer) repair(ctx context.Context, counter Counter) {
 	g := r.begin(counter)
 	g.lists = true
 	defer g.release()
-	err := g.run(ctx)
+	err := errors.Join(repairLog(ctx, g), g.run(ctx))
 	r.raised.Add(int64(g.raised))
 	if ctx.Err() != nil {
 		return

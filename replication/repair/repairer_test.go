@@ -33,6 +33,7 @@ type memoryReplicas struct {
 	conns     uint32 // each look is on another connection
 	gaps      uint64
 	differing []string
+	missed    []string
 	fails     error
 	alone     bool // one copy is down
 	looked    map[string]int
@@ -157,6 +158,14 @@ func (s *memoryReplicas) Differing() []string {
 	return differing
 }
 
+func (s *memoryReplicas) Missed() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	missed := s.missed
+	s.missed = nil
+	return missed
+}
+
 func repairedCounter(user string) events.Counter {
 	event := &events.Event{Name: "e"}
 	counter, err := event.Counter(events.Features{"user": user})
@@ -216,6 +225,54 @@ func (told *repairerEvents) change(how func()) {
 
 func (told *repairerEvents) report(err error) {
 	told.change(func() { told.faults = append(told.faults, err) })
+}
+
+// A counter of which a replica has missed a write is repaired although nothing else happens, and again
+// until that succeeds. A pass repairs the logs of all counters, and from the moment of its cause on
+// the state says that it is due.
+func TestLogsAreRepaired(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		replicas, fails := newMemoryReplicas(), 2
+		var mu sync.Mutex
+		repaired := map[string]int{}
+		seen := func() map[string]int {
+			mu.Lock()
+			defer mu.Unlock()
+			return maps.Clone(repaired)
+		}
+		m, err := New(Config{
+			Store: replicas, Layout: layout, Grace: layout.Grace, MaxBytes: 1 << 19,
+			RepairLog: func(_ context.Context, counter string, retention time.Duration) (int, error) {
+				mu.Lock()
+				defer mu.Unlock()
+				require.Equal(t, 24*time.Hour, retention)
+				if fails > 0 {
+					fails--
+					return 0, errors.New("a replica does not answer")
+				}
+				repaired[counter]++
+				return 1, nil
+			},
+		})
+		require.NoError(t, err)
+		defer m.Close()
+		for i := range 20 {
+			noteUse(m, repairedCounter(fmt.Sprint(i)))
+		}
+		missed := repairedCounter("7").ID()
+		replicas.change(func() { replicas.missed = []string{missed} })
+		time.Sleep(time.Second)
+		require.Equal(t, 1, m.State().Failed, "it is known at once")
+		time.Sleep(time.Minute)
+		require.Equal(t, map[string]int{missed: 1}, seen())
+		require.Equal(t, State{Known: 20, Raised: 1}, m.State())
+		replicas.change(func() { replicas.gaps++ })
+		time.Sleep(time.Second)
+		require.Equal(t, 20, m.State().ToWalk)
+		time.Sleep(time.Minute)
+		require.Len(t, seen(), 20)
+		require.Equal(t, State{Known: 20, Raised: 21, Walked: 1}, m.State())
+	})
 }
 
 func TestAnEmptyReplicaIsRepaired(t *testing.T) {

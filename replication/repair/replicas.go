@@ -17,6 +17,9 @@ type Replicas interface {
 	ServersUp(counter string) []string
 	// Differing returns counters whose replicas were seen to differ since the last call.
 	Differing() []string
+	// Missed returns counters with a log of which a replica that is up did not acknowledge a
+	// write since the last call.
+	Missed() []string
 	// Gaps returns a number that grows whenever a server may have missed something.
 	Gaps() uint64
 }

@@ -209,6 +209,7 @@ func (c *replicasStore) Gaps() uint64 {
 }
 
 func (c *replicasStore) Differing() []string { return nil }
+func (c *replicasStore) Missed() []string    { return nil }
 
 // brokenRepair is what the sabotage breaks.
 type brokenRepair struct {

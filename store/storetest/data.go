@@ -109,7 +109,7 @@ func dataInOneTrip(t *testing.T, k dataKit) {
 			{Kind: store.Create, Item: item, Data: []byte("head"), Expires: hour()}, {Kind: store.Append, Item: item, Data: []byte(" a")},
 			{Kind: store.Create, Item: item, Data: []byte("again"), Expires: hour()}, {Kind: store.Append, Item: item, Data: []byte(" b")},
 		},
-		Reads: []store.Read{{Item: item, Expires: hour()}, {Item: DataItem(2), Expires: hour()}},
+		Reads: []store.Read{{Item: item}, {Item: DataItem(2)}},
 	})
 	for i, want := range []int64{1, 1, 0, 1} {
 		require.Equal(t, want, op.Writes[i].Result)
@@ -209,7 +209,7 @@ func manyDataItems(t *testing.T, k dataKit) {
 	}
 }
 
-// An item lives as long as it was created for, whatever is appended; a read extends its life.
+// An item lives as long as it was created for, whatever is appended and read; a swap extends its life.
 func dataExpires(t *testing.T, k dataKit) {
 	short, long := DataItem(1), DataItem(2)
 	soon := time.Now().Unix() + 3
@@ -218,9 +218,10 @@ func dataExpires(t *testing.T, k dataKit) {
 			{Kind: store.Create, Item: short, Data: []byte("s"), Expires: soon}, {Kind: store.Create, Item: long, Data: []byte("l"), Expires: soon},
 			{Kind: store.Append, Item: short, Data: []byte("s"), Expires: hour()}, {Kind: store.Append, Item: long, Data: []byte("l")},
 		},
-		Reads: []store.Read{{Item: long, Expires: hour()}},
+		Reads: []store.Read{{Item: long}},
 	})
 	require.Equal(t, "ll", string(op.Reads[0].Data))
+	require.True(t, k.swap(long, k.versions(long), "ll"))
 	require.Eventually(t, func() bool { return k.read(short).Version == 0 }, dataWait, 100*time.Millisecond)
 	require.Equal(t, "ll", string(k.read(long).Data))
 	require.True(t, k.write(store.Create, short, "new"))
@@ -324,7 +325,7 @@ func dataAtOnce(t *testing.T, k dataKit) {
 		running.Go(func() {
 			for i := range appends {
 				op := &store.Op{
-					Counter: k.counter, Data: true, Reads: []store.Read{{Item: item, Expires: hour()}},
+					Counter: k.counter, Data: true, Reads: []store.Read{{Item: item}},
 					Writes: []store.Write{{Kind: store.Append, Item: item, Data: fmt.Appendf(nil, "<%d %d>", caller, i)}},
 				}
 				k.Do(context.Background(), op)

@@ -21,13 +21,14 @@ func (c *Contract) IncrementFaults(got wire.Incremented, by, at int64, counters 
 }
 
 // CountFaults holds a count to the counter, the window in seconds, and when its end was: a moment
-// that was asked for, or some second of the call.
-func (c *Contract) CountFaults(got wire.Count, counter string, step, window int64, end Span) (f Faults) {
+// that was asked for, or some second of the call. A window that slides by milliseconds begins a second
+// sooner, except in the last millisecond.
+func (c *Contract) CountFaults(got wire.Count, counter string, step, window int64, slides bool, end Span) (f Faults) {
 	f.add(got.Event != c.Event || got.Feature != counter, "it is a count of another counter than %s", counter)
 	from, to, right := got.From.Unix(), got.To.Unix(), false
 	for at := end.Earliest; at <= end.Latest; at++ {
 		first, last := Outward(at-window+1, at, step)
-		right = right || from == first && to == last
+		right = right || to == last && (from == first || slides && from == first-1)
 	}
 	f.add(!right, "the window of %ds is that of %d to %d, and it ends at %d to %d", window, from, to, end.Earliest, end.Latest)
 	b := got.Buckets

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"slices"
 
+	"github.com/counterd/counterd/algorithm"
 	"github.com/counterd/counterd/api/wire"
 )
 
@@ -55,12 +56,13 @@ func (c *Contract) DecisionFaults(asked Asked, status int, d wire.Decision) (f F
 		l := c.Limits[i]
 		f.add(s.Name != l.Name || s.Limit != l.N || s.Window != l.Window || s.Shadow != l.Shadow,
 			"limit %d is %s, %d in %s, the rules have %s, %d in %s", i, s.Name, s.Limit, s.Window, l.Name, l.N, l.Window)
+		f.add((s.Algorithm == algorithm.SlidingLog) != l.Log, "%s counts by the algorithm %q", l.Name, s.Algorithm)
 		f.add(s.Feature != asked.Counters[i], "%s counts by another feature than the hit's", l.Name)
 		allowed = allowed && (s.Allowed || l.Shadow)
 		if s.OnError != "" {
 			continue // nothing is promised of what could not be asked
 		}
-		with := f.count(l, s, asked, d.Allowed)
+		with := f.count(l, s, asked, d.Allowed, status == http.StatusServiceUnavailable)
 		if !l.Elastic || known {
 			f.room(l, s, asked.Cost, with, with <= l.Ceiling || l.Elastic && roomy)
 		}
@@ -68,19 +70,22 @@ func (c *Contract) DecisionFaults(asked Asked, status int, d wire.Decision) (f F
 	f.add(d.Allowed != allowed, "allowed is %t, and its limits together say %t", d.Allowed, allowed)
 	f.add(OrNull(d.RetryAfter) != OrNull(c.RetryAfter(d)), "retry_after is %s, and by the resets of the limits that deny it is %s",
 		OrNull(d.RetryAfter), OrNull(c.RetryAfter(d)))
+	slides := slices.ContainsFunc(c.Limits, func(l Limit) bool { return l.Log })
+	f.add(d.RetryAfterMS != 0 && (!slides || d.RetryAfterMS < 1 || d.RetryAfterMS > 999 || Value(d.RetryAfter) != 1),
+		"retry_after_ms is %d, and retry_after is %s", d.RetryAfterMS, OrNull(d.RetryAfter))
 	return f
 }
 
 // count holds the count of a limit to itself, and returns what its window holds with the hit. A
 // limit that admits does so at once, unless it counts a hit that another one has denied, and
-// has no room for it a second time.
-func (f *Faults) count(l Limit, s wire.LimitState, asked Asked, admitted bool) (with int64) {
+// has no room for it a second time. A log may hold others by then, which the count does not.
+func (f *Faults) count(l Limit, s wire.LimitState, asked Asked, admitted, refused bool) (with int64) {
 	left := max(s.Limit-s.Count, 0)
 	f.add(s.Count < 0, "%s: count is %d", l.Name, s.Count)
 	f.add(s.Remaining < 0 || s.Remaining > left, "%s: remaining is %d, which is more than is left of %d, %d counted", l.Name, s.Remaining, s.Limit, s.Count)
 	f.add(s.Over && s.Count <= s.Limit, "%s: over, and count is %d of %d", l.Name, s.Count, s.Limit)
-	switch counted := !asked.Check && !admitted && l.CountAll; {
-	case !s.Allowed:
+	switch counted := !asked.Check && !admitted && !refused && l.CountAll; {
+	case !s.Allowed, counted && l.Log && s.Count+asked.Cost <= l.Ceiling && Value(s.Reset) >= 0 && Value(s.Reset) <= l.Length+1:
 	case counted && !l.Shadow && s.Count+asked.Cost > l.Ceiling && known(s):
 		f.add(s.Reset == nil || *s.Reset > l.Length+l.Step || *s.Reset < 1 && s.IsExact(),
 			"%s: it counts the denied hit, and has no room for it again, and reset is %s", l.Name, OrNull(s.Reset))

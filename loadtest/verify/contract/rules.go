@@ -13,6 +13,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/counterd/counterd/algorithm"
 	"github.com/counterd/counterd/api/wire"
 	"github.com/counterd/counterd/events"
 )
@@ -61,6 +62,7 @@ type Rule struct {
 	CountAll bool
 	Shadow   bool
 	Elastic  bool
+	Log      bool // it counts in a log
 }
 
 // Limit is one of a rule's.
@@ -105,6 +107,15 @@ func (c *Contract) add(i int, r wire.Rule) error {
 		Index: i, Per: slices.Sorted(slices.Values(r.Per)),
 		CountAll: r.Count == "all", Shadow: r.Shadow, Elastic: r.Throttle == "elastic",
 	}
+	for _, l := range r.Limits {
+		if l.Algorithm != "" && l.Algorithm != algorithm.SlidingLog {
+			return fmt.Errorf("the algorithm of its limit %s, %s, is not a sliding window or log, and no other is checked", l.Name, l.Algorithm)
+		}
+		rule.Log = l.Algorithm != ""
+	}
+	if slices.ContainsFunc(c.Rules, func(o Rule) bool { return o.Log != rule.Log && slices.Equal(o.Per, rule.Per) }) {
+		return errors.New("another one with the same per counts otherwise, and answers do not tell their counters apart")
+	}
 	for _, level := range Levels {
 		if level.Name == r.Precision {
 			rule.Step = level.Length
@@ -127,13 +138,13 @@ func (c *Contract) add(i int, r wire.Rule) error {
 		if err != nil {
 			return err
 		}
-		if l.Algorithm != "" {
-			return fmt.Errorf("the algorithm of its limit %s, %s, is not a sliding window, and no other is checked", l.Name, l.Algorithm)
-		}
 		c.Limits = append(c.Limits, Limit{rule, l.Name, l.Limit, throttle.Ceiling(l.Limit), Seconds(window), l.Window})
 	}
 	return nil
 }
+
+// Slides reports whether a window of that many seconds slides by milliseconds, not by whole seconds.
+func (r Rule) Slides(window int64) bool { return r.Log && window < 60 }
 
 // Whole reports whether the rule counts the whole event, by no feature.
 func (r Rule) Whole() bool { return len(r.Per) == 0 }

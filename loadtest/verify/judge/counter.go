@@ -33,10 +33,7 @@ func (c *counter) collect() {
 	var hits []Entry
 	for _, i := range c.entries {
 		e := c.Log.entries[i]
-		a := add{Call: e.Call, known: e.Answered, first: e.Stamp, last: e.Stamp}
-		if e.Stamp == 0 { // it may be in any second
-			a.first, a.last = math.MinInt64, math.MaxInt64
-		}
+		a := add{Call: e.Call, known: e.Answered, Times: c.stamped(e)}
 		a.least, a.most = c.charge(e, i)
 		switch {
 		case e.Kind == Late:
@@ -63,7 +60,7 @@ func (c *counter) collect() {
 			c.late = append(c.late, e)
 		}
 	}
-	c.sure, c.begun = newSeries(adds, func(a add) int64 { return a.known }), newSeries(adds, func(a add) int64 { return a.Sent })
+	c.sure, c.begun = newSeries(adds, true, func(a add) int64 { return a.known }), newSeries(adds, false, func(a add) int64 { return a.Sent })
 	c.flight = newFlight(hits)
 	for k := range c.resets {
 		c.collectReset(&c.resets[k])
@@ -122,7 +119,7 @@ func (c *counter) least(questions []question) []int64 {
 			continue
 		}
 		for _, a := range c.sure.adds { // a target knows its own changes of the past at once
-			if a.Target == q.Target && a.Sent < q.least.time && q.least.time <= a.known && a.Sent > c.keptSince(q.Answered) && a.touches(q.least.from, q.least.to) {
+			if a.Target == q.Target && a.Sent < q.least.time && q.least.time <= a.known && a.Sent > c.keptSince(q.Answered) && a.First >= q.least.First && a.Last <= q.least.Last {
 				sums[i] += a.least
 			}
 		}
@@ -176,8 +173,8 @@ func (c *counter) overshoot(e Entry) int64 {
 }
 
 // knows returns the time of whose adds the answer to an entry surely knows. A target repeats a denial
-// for a while. A lone caller's it repeats for the same cost in the same second, and until it has
-// added something itself.
+// for a while. A lone caller's it repeats for the same cost in the same second, of a log also beyond it, and
+// until it has added something itself.
 func (c *counter) knows(i int32) int64 {
 	e := c.Log.entries[i]
 	switch {
@@ -192,7 +189,7 @@ func (c *counter) knows(i int32) int64 {
 	for _, k := range slices.Backward(entries[:slices.Index(entries, i)]) {
 		switch o := c.Log.entries[k]; {
 		case o.Target != e.Target || o.Kind == Check:
-		case o.Stamp != e.Stamp || o.Outcome != Denied:
+		case !c.Rule.Log && o.Stamp != e.Stamp, o.Answered < e.Sent-remembered, o.Outcome != Denied:
 			return since
 		case o.Cost == e.Cost:
 			since = o.Sent
@@ -217,7 +214,7 @@ func (c *counter) which(such func(i int32, e Entry) bool) func() []int32 {
 func (c *counter) checkLooks() {
 	var questions []question
 	for _, k := range c.looks {
-		questions = append(questions, question{Call: k.Call, least: span{k.Sent, k.From, k.To}, most: span{k.Answered, k.From, k.To}})
+		questions = append(questions, question{Call: k.Call, least: span{k.Sent, k.Least}, most: span{k.Answered, k.Most}})
 	}
 	c.Findings.Checked.Counts += int64(len(c.looks))
 	least, most := c.least(questions), c.most(questions)
@@ -252,12 +249,13 @@ func (c *counter) miscounted(k Look, want string) {
 	look := c.Log.Event(Entry{Call: k.Call, Kind: Count}, nil)
 	look.Answer = fmt.Sprint("count ", k.Count)
 	c.blame(Violation{Check: Counts, Events: []Event{look}}, c.id, c.which(func(_ int32, e Entry) bool {
-		unplaced := e.Stamp == 0 && c.Log.second(e.Sent) <= k.To && c.Log.second(e.Answered) >= k.From
+		from, to := k.Most.First/1000, k.Most.Last/1000
+		unplaced := e.Stamp == 0 && c.Log.second(e.Sent) <= to && c.Log.second(e.Answered) >= from
 		underWay := e.Sent < k.Answered && e.Answered > k.Sent
-		placed := (e.Outcome != Denied || c.all) && e.Stamp >= k.From && e.Stamp <= k.To
+		placed := (e.Outcome != Denied || c.all) && e.Stamp >= from && e.Stamp <= to
 		return e.Kind != Check && (unplaced || underWay || placed)
 	}), "%s of %s to %s is %d, and by the log it is %s", what,
-		time.Unix(k.From, 0).UTC().Format(time.DateTime), time.Unix(k.To, 0).UTC().Format(time.DateTime), k.Count, want)
+		time.UnixMilli(k.Most.First).UTC().Format(time.DateTime), time.UnixMilli(k.Most.Last).UTC().Format(time.DateTime), k.Count, want)
 }
 
 // unlimited is above every count.

@@ -19,6 +19,7 @@ type Case struct {
 	Findings *Findings
 	Kills    []Kill        // in the order of time
 	Timeout  time.Duration // a denied hit that took longer may not have been rolled back
+	Skew     time.Duration // by which the targets' clocks may differ from that of the log
 	Replicas int           // of each counter, at least 1
 	Ours     bool          // all losses are known
 	Alone    bool          // no other client calls

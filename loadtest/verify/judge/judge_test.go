@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -25,9 +26,9 @@ func TestSums(t *testing.T) {
 		adds, questions := make([]add, rng.IntN(30)), make([]question, rng.IntN(20))
 		for i := range adds {
 			second := rng.Int64N(15)
-			adds[i] = add{known: rng.Int64N(20), first: second, last: second, least: rng.Int64N(5)}
+			adds[i] = add{known: rng.Int64N(20), Times: Times{second, second}, least: rng.Int64N(5)}
 			if rng.IntN(3) == 0 {
-				adds[i].last += rng.Int64N(9)
+				adds[i].Last += rng.Int64N(9)
 			}
 		}
 		after := func(a add, moment int64) int64 {
@@ -36,19 +37,31 @@ func TestSums(t *testing.T) {
 			}
 			return a.least
 		}
-		want := make([]int64, len(questions))
+		want, within := make([]int64, len(questions)), make([]int64, len(questions))
 		for i := range questions {
 			from := rng.Int64N(18) - 2
-			asked, moment := span{rng.Int64N(25), from, from + rng.Int64N(10)}, rng.Int64N(3)
+			asked, moment := span{rng.Int64N(25), Times{from, from + rng.Int64N(10)}}, rng.Int64N(3)
 			questions[i] = question{Call: Call{Sent: moment}, least: asked}
 			for _, a := range adds {
-				if asked != (span{}) && a.known < asked.time && a.touches(asked.from, asked.to) {
+				if asked == (span{}) || a.known >= asked.time {
+					continue
+				}
+				if a.First <= asked.Last && a.Last >= asked.First {
 					want[i] += after(a, moment)
+				}
+				if a.First >= asked.First && a.Last <= asked.Last {
+					within[i] += after(a, moment)
 				}
 			}
 		}
 		of := func(q question) (span, int64) { return q.least, q.Sent }
-		require.Equal(t, want, newSeries(adds, func(a add) int64 { return a.known }).sums(questions, of, after), "%v %v", adds, questions)
+		known := func(a add) int64 { return a.known }
+		require.Equal(t, want, newSeries(adds, false, known).sums(questions, of, after), "%v %v", adds, questions)
+		for i, least := range newSeries(adds, true, known).sums(questions, of, after) {
+			require.LessOrEqual(t, least, within[i], "%v %v", adds, questions)
+			longer := slices.ContainsFunc(adds, func(a add) bool { return a.First < questions[i].least.First && a.Last > questions[i].least.Last })
+			require.True(t, longer || least == within[i], "%v %v", adds, questions)
+		}
 	}
 }
 
@@ -119,7 +132,7 @@ func (c *Case) at(second int64, o Outcome, count int64, change ...func(e *Entry)
 
 // look notes a count of those seconds after the beginning.
 func (c *Case) look(sent, answered, from, to, count int64) {
-	c.Log.Look(Look{Call: Call{Sent: sent, Answered: answered}, From: second0 + from, To: second0 + to, Count: count})
+	c.Log.Look(Look{Call: Call{Sent: sent, Answered: answered}, Least: Seconds(second0+from, second0+to), Most: Seconds(second0+from, second0+to), Count: count})
 }
 
 // kill kills a server, by seconds after the beginning.

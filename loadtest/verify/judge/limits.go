@@ -54,7 +54,7 @@ func (l *limitEval) windows() {
 
 // overfull reports whether a window of those hits held more than the limit admits, and is not excused.
 func (l *limitEval) overfull(entries []int32) bool {
-	excused, most := &l.Findings.Excused, l.limit.Ceiling
+	most := l.limit.Ceiling
 	var log exactlog.Log
 	slices.SortStableFunc(entries, func(a, b int32) int { return cmp.Compare(l.Log.entries[a].Stamp, l.Log.entries[b].Stamp) })
 	for _, i := range entries {
@@ -62,26 +62,60 @@ func (l *limitEval) overfull(entries []int32) bool {
 	}
 	l.Findings.Checked.Windows += int64(log.Len())
 	for w := range log.Overfull(most, l.limit.Length, l.limit.Step) {
-		hits, strict := entries[w.First:w.Last], w.Sum
-		for _, i := range hits {
-			if e := l.Log.entries[i]; l.excused(e) {
-				strict -= int64(e.Cost)
+		if !l.isExcused(w, entries[w.First:w.Last]) {
+			return true
+		}
+	}
+	return l.limit.Slides(l.limit.Length) && l.overfullToTheMillisecond(entries)
+}
+
+// overfullToTheMillisecond finds the same of windows that slide by milliseconds, by the hits that
+// were surely stamped in them.
+func (l *limitEval) overfullToTheMillisecond(entries []int32) bool {
+	slices.SortStableFunc(entries, func(a, b int32) int {
+		return cmp.Compare(l.stamped(l.Log.entries[a]).First, l.stamped(l.Log.entries[b]).First)
+	})
+	for n, first := range entries {
+		from := l.stamped(l.Log.entries[first]).First
+		w, hits := exactlog.Window{From: from / 1000, To: from/1000 + l.limit.Length}, []int32(nil)
+		for _, i := range entries[n:] {
+			e := l.Log.entries[i]
+			at := l.stamped(e)
+			if at.First >= from+l.limit.Length*1000 {
+				break
+			}
+			if at.Last < from+l.limit.Length*1000 {
+				w.Sum, hits = w.Sum+int64(e.Cost), append(hits, i)
 			}
 		}
-		robbed := l.resets.robbed(l.Log.entries[hits[0]].Sent)
-		switch {
-		case strict > most+robbed, l.Ours && w.Sum > most*(1+l.losses.within(w.From, w.To, l.Log.second))+robbed:
-			l.blame(Violation{Check: Windows, Limit: l.limit.Name}, l.id, only(hits...),
-				"%d admitted in the %s of %s, and %s admits %d", w.Sum, l.limit.Window, w, l.limit.Name, most)
+		if w.Sum > l.limit.Ceiling && !l.isExcused(w, hits) {
 			return true
-		case strict == w.Sum:
-			excused.AfterResets++
-		default:
-			excused.Windows++
-			excused.MostBeyond = max(excused.MostBeyond, w.Sum-most)
 		}
 	}
 	return false
+}
+
+// isExcused reports whether such a window, of these hits, is excused, and counts it; else it blames it.
+func (l *limitEval) isExcused(w exactlog.Window, hits []int32) bool {
+	excused, most, strict := &l.Findings.Excused, l.limit.Ceiling, w.Sum
+	for _, i := range hits {
+		if e := l.Log.entries[i]; l.excused(e) {
+			strict -= int64(e.Cost)
+		}
+	}
+	robbed := l.resets.robbed(l.Log.entries[hits[0]].Sent)
+	switch {
+	case strict > most+robbed, l.Ours && w.Sum > most*(1+l.losses.within(w.From, w.To, l.Log.second))+robbed:
+		l.blame(Violation{Check: Windows, Limit: l.limit.Name}, l.id, only(hits...),
+			"%d admitted in the %s of %s, and %s admits %d", w.Sum, l.limit.Window, w, l.limit.Name, most)
+		return false
+	case strict == w.Sum:
+		excused.AfterResets++
+	default:
+		excused.Windows++
+		excused.MostBeyond = max(excused.MostBeyond, w.Sum-most)
+	}
+	return true
 }
 
 // answers holds the decisions to the log.
@@ -95,12 +129,6 @@ func (l *limitEval) answers() {
 	l.ask(l.questions)
 }
 
-// window is what the limit looks at when it decides in a second, as of a time.
-func (l *limitEval) window(time, second int64) span {
-	from, to := l.limit.WindowAt(second)
-	return span{time, from, to}
-}
-
 // decided holds a count, and a denial. An admitted hit counts no less than what had been
 // acknowledged before it; a hit is denied only if it does not fit with all that may have been counted
 // before its answer. Of a lone caller's decisions both are known.
@@ -111,12 +139,13 @@ func (l *limitEval) decided(i int32, e Entry) {
 		return
 	}
 	q := question{Call: e.Call}
+	least, most := l.window(e, 0)
 	if counts {
-		from, to := contract.Outward(e.Stamp-l.limit.Length+1, e.Stamp, l.limit.Step)
-		q.least = span{l.knows(i), from, to}
+		q.least = span{l.knows(i), least}
+		q.least.Last = Seconds(contract.Outward(e.Stamp, e.Stamp, l.limit.Step)).Last
 	}
 	if l.lone || denies {
-		q.most = l.window(e.Answered, e.Stamp)
+		q.most = span{e.Answered, most}
 		if e.Outcome == Admitted {
 			q.most.time = e.Sent + 1 // by what comes behind it in its batch it is not changed
 		}
@@ -132,6 +161,13 @@ func (l *limitEval) decided(i int32, e Entry) {
 		if denies {
 			l.denied(i, most-own)
 		}
+	}
+	if counts && l.Rule.Log && e.Outcome == Denied { // a denial is repeated beyond its second, with the count that it had
+		count := q
+		count.most.First -= remembered / 1e6
+		count.then = func(least, most int64) { l.counted(i, count, own, least+own, most) }
+		counts = false
+		l.questions = append(l.questions, count)
 	}
 	l.questions = append(l.questions, q)
 }
@@ -190,7 +226,7 @@ func (l *limitEval) deniedByWhole(e Entry) bool {
 func (l *limitEval) before(i int32) func() []int32 {
 	e := l.Log.entries[i]
 	return l.which(func(k int32, o Entry) bool {
-		return k == i || o.Sent < e.Answered && o.Stamp > e.Stamp-l.limit.Length && o.Stamp <= e.Stamp+contract.Grace && (o.Outcome != Denied || l.all) && o.Kind != Check
+		return k == i || o.Sent < e.Answered && o.Stamp >= e.Stamp-l.limit.Length && o.Stamp <= e.Stamp+contract.Grace && (o.Outcome != Denied || l.all) && o.Kind != Check
 	})
 }
 
@@ -209,20 +245,22 @@ func (l *limitEval) waits(i int32, e Entry) {
 		mark.waits = mark.waits || !l.deniedByWhole(e)
 		return
 	}
-	due, excused := e.Stamp+int64(e.RetryAfter), l.excused(e)
-	q := question{Call: e.Call, most: l.window(e.Answered, due-1)}
+	excused := l.excused(e)
+	_, sooner := l.window(e, int64(e.RetryAfter)-1)
+	q := question{Call: e.Call, most: span{e.Answered, sooner}}
 	if !excused {
-		q.least = l.window(l.knows(i), due)
+		then, _ := l.window(e, int64(e.RetryAfter))
+		q.least = span{l.knows(i), then}
 	}
 	q.then = func(least, most int64) {
-		if own, _ := l.charge(e, i); e.Stamp >= q.least.from {
+		if own, _ := l.charge(e, i); l.stamped(e).First >= q.least.First {
 			least += own // where denied hits are counted
 		}
 		if beyond := least + int64(e.Cost) - l.limit.Ceiling; !excused && beyond > 0 {
 			l.tooSoon(i, least, beyond)
 		}
 		// Others were stamped while it was under way, and by clocks that differ by less than the grace.
-		if latest := e.Stamp + contract.Grace + contract.Seconds(e.took()) + 1; q.most.from <= latest {
+		if latest := e.Stamp + contract.Grace + contract.Seconds(e.took()) + 1; q.most.First <= latest*1000+999 {
 			most += l.overshoot(e)
 		}
 		mark.waits = mark.waits || l.shared || most+int64(e.Cost) > l.limit.Ceiling
@@ -235,9 +273,9 @@ func (l *limitEval) waits(i int32, e Entry) {
 // buckets as they were and of others as they are.
 func (l *limitEval) tooSoon(i int32, least, beyond int64) {
 	e := l.Log.entries[i]
-	from, to := l.limit.WindowAt(e.Stamp)
+	_, beside := l.window(e, 0)
 	for _, o := range l.late {
-		if !l.lone && (o.Stamp == 0 || from <= o.Stamp && o.Stamp <= to) && o.Sent < e.Answered && o.Answered+stale >= e.Sent {
+		if !l.lone && (o.Stamp == 0 || beside.First <= o.Stamp*1000 && o.Stamp*1000 <= beside.Last) && o.Sent < e.Answered && o.Answered+stale >= e.Sent {
 			beyond -= int64(o.Cost)
 		}
 	}

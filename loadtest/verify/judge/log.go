@@ -65,13 +65,14 @@ type Entry struct {
 
 func (e Entry) isHit() bool { return e.Kind <= Batch }
 
-// Look is an answer to a count, or a bucket of a history: the seconds, and what they hold.
+// Look is an answer to a count, or a bucket of a history: what it surely spans, what it spans at the
+// most, and what that holds.
 type Look struct {
 	Call
-	Counter  int32
-	Bucket   bool
-	From, To int64 // Unix seconds
-	Count    int64
+	Counter     int32
+	Bucket      bool
+	Least, Most Times
+	Count       int64
 }
 
 // Reset is a counter that was forgotten, or may have been in part.
@@ -144,6 +145,11 @@ func (l *Log) At(nanoseconds int64) time.Time {
 }
 
 func (l *Log) second(at int64) int64 { return l.At(at).Unix() }
+
+// during returns when a call was, by clocks that differ by up to the skew.
+func (l *Log) during(c Call, skew time.Duration) Times {
+	return Times{l.At(c.Sent).Add(-skew).UnixMilli(), l.At(c.Answered).Add(skew).UnixMilli()}
+}
 
 // countsOf returns what the limits of the i-th entry said.
 func (l *Log) countsOf(i int32) []int64 {

@@ -68,7 +68,7 @@ func (j *judge) triesWithin(took time.Duration) int64 {
 // left is what the tries of an entry may have left on a slow replica of a counter. Each has a stamp
 // of its own; but what every call adds is added once, and never tried again.
 func (c *counter) left(e Entry, i int32) add {
-	a := add{Call: e.Call, first: c.Log.second(e.Sent), last: c.Log.second(e.Answered), most: int64(e.Cost) * c.givenUp[i]}
+	a := add{Call: e.Call, Times: Seconds(c.Log.second(e.Sent), c.Log.second(e.Answered)), most: int64(e.Cost) * c.givenUp[i]}
 	if e.Kind == Check || e.Outcome == Refused {
 		a.most = 0
 	}
@@ -78,9 +78,10 @@ func (c *counter) left(e Entry, i int32) add {
 	switch {
 	case e.Stamp == 0:
 	case !e.isHit():
-		a.first, a.last = e.Stamp, e.Stamp
+		a.Times = c.stamped(e)
 	default:
-		a.first, a.last = min(a.first, e.Stamp), max(a.last, e.Stamp)
+		stamp := Seconds(e.Stamp, e.Stamp)
+		a.Times = Times{min(a.First, stamp.First), max(a.Last, stamp.Last)}
 	}
 	return a
 }

@@ -8,19 +8,19 @@ import (
 	"github.com/counterd/counterd/loadtest/exactlog"
 )
 
-// add is what a call added to a counter, at least and at most: in one of these Unix seconds, by
-// its stamp.
+// add is what a call added to a counter, at least and at most: at one of these times, by its stamp.
 type add struct {
 	Call
+	Times
 	known       int64 // from when on an answer has to know the least
-	first, last int64
 	least, most int64
 }
 
-func (a add) touches(from, to int64) bool { return a.first <= to && a.last >= from }
-
-// span asks for what counts before a time in those seconds.
-type span struct{ time, from, to int64 }
+// span asks for what counts before a time, by stamps of those times.
+type span struct {
+	time int64
+	Times
+}
 
 // question asks, for the sake of a call, what a counter held at least and at most. An empty span
 // asks for nothing.
@@ -32,19 +32,20 @@ type question struct {
 
 // series are adds by the time from which on they count.
 type series struct {
-	adds    []add
-	time    func(a add) int64
-	seconds []int64 // all in which one begins or ends
+	adds   []add
+	time   func(a add) int64
+	least  bool    // what is surely in a span counts, else all that may be
+	stamps []int64 // all at which one begins or ends
 }
 
-func newSeries(adds []add, time func(a add) int64) *series {
-	s := &series{adds: slices.Clone(adds), time: time}
+func newSeries(adds []add, least bool, time func(a add) int64) *series {
+	s := &series{adds: slices.Clone(adds), least: least, time: time}
 	slices.SortFunc(s.adds, func(a, b add) int { return cmp.Compare(time(a), time(b)) })
 	for _, a := range adds {
-		s.seconds = append(s.seconds, a.first, a.last)
+		s.stamps = append(s.stamps, a.First, a.Last)
 	}
-	slices.Sort(s.seconds)
-	s.seconds = slices.Compact(s.seconds)
+	slices.Sort(s.stamps)
+	s.stamps = slices.Compact(s.stamps)
 	return s
 }
 
@@ -60,32 +61,39 @@ func (s *series) sums(questions []question, asked func(q question) (span, int64)
 	}
 	for moment, group := range groups {
 		slices.SortFunc(group, func(a, b int) int { return cmp.Compare(spans[a].time, spans[b].time) })
-		begun, ended := fenwick{s.seconds, make([]int64, len(s.seconds)+1)}, fenwick{s.seconds, make([]int64, len(s.seconds)+1)}
+		begun, ended := fenwick{s.stamps, make([]int64, len(s.stamps)+1)}, fenwick{s.stamps, make([]int64, len(s.stamps)+1)}
 		next := 0
 		for _, i := range group {
 			for ; next < len(s.adds) && s.time(s.adds[next]) < spans[i].time; next++ {
 				a := s.adds[next]
-				begun.add(a.first, by(a, moment))
-				ended.add(a.last, by(a, moment))
+				begun.add(a.First, by(a, moment))
+				ended.add(a.Last, by(a, moment))
 			}
-			sums[i] = begun.upTo(spans[i].to) - ended.upTo(spans[i].from-1)
+			if s.least { // one that is longer than the span makes it too little
+				sums[i] = max(ended.upTo(spans[i].Last)-begun.upTo(spans[i].First-1), 0)
+			} else {
+				sums[i] = begun.upTo(spans[i].Last) - ended.upTo(spans[i].First-1)
+			}
 		}
 	}
 	return sums
 }
 
-// fenwick is a Fenwick tree of sums over seconds.
-type fenwick struct{ seconds, tree []int64 }
+// fenwick is a Fenwick tree of sums over times.
+type fenwick struct{ times, tree []int64 }
 
-func (f fenwick) add(second, by int64) {
-	i, _ := slices.BinarySearch(f.seconds, second)
+func (f fenwick) add(time, by int64) {
+	i, _ := slices.BinarySearch(f.times, time)
 	for i++; i < len(f.tree); i += i & -i {
 		f.tree[i] += by
 	}
 }
 
-func (f fenwick) upTo(second int64) (sum int64) {
-	i, _ := slices.BinarySearch(f.seconds, second+1)
+func (f fenwick) upTo(time int64) (sum int64) {
+	i, found := slices.BinarySearch(f.times, time)
+	if found {
+		i++
+	}
 	for ; i > 0; i -= i & -i {
 		sum += f.tree[i]
 	}

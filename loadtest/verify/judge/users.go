@@ -36,7 +36,7 @@ type User struct {
 type Counter struct {
 	Name     string // as answers have it; empty: the whole event
 	Features events.Features
-	Step     int64 // of its precision, in seconds
+	Rule     contract.Rule
 	Late     int64 // the Unix second of its last late increment; 0: none
 }
 
@@ -99,7 +99,7 @@ func (us *Users) add(role Role, number func(kind int) int) int32 {
 
 // counter returns the number of the counter that a rule has of those features.
 func (us *Users) counter(r contract.Rule, all events.Features) int32 {
-	c := Counter{Features: events.Features{}, Step: r.Step}
+	c := Counter{Features: events.Features{}, Rule: r}
 	var parts []string
 	for _, kind := range r.Per {
 		c.Features[kind] = all[kind]

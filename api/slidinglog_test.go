@@ -1,0 +1,285 @@
+package api_test
+
+import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"regexp"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/go-json-experiment/json"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/counterd/counterd/api"
+	"github.com/counterd/counterd/api/wire"
+	"github.com/counterd/counterd/counting"
+	"github.com/counterd/counterd/events"
+	"github.com/counterd/counterd/hierarchy"
+	"github.com/counterd/counterd/internal/testkit"
+	"github.com/counterd/counterd/internal/testkit/storestest"
+	"github.com/counterd/counterd/limiter"
+	"github.com/counterd/counterd/memcache"
+	"github.com/counterd/counterd/service"
+	"github.com/counterd/counterd/slidinglog"
+	"github.com/counterd/counterd/store"
+)
+
+const logGrace = 40 * time.Second
+
+// newLogServer returns a server of the event e with those limits, on both engines.
+func newLogServer(t *testing.T, kept store.Store, clock func() time.Time, limits string) http.Handler {
+	t.Helper()
+	rules, err := events.ParseRules([]byte("events: {e: {limits: " + limits + "}}"))
+	require.NoError(t, err)
+	return newServerOf(t, kept, clock, func() *events.Rules { return rules })
+}
+
+// newServerOf returns a server with rules that may change, on both engines.
+func newServerOf(t *testing.T, kept store.Store, clock func() time.Time, rules func() *events.Rules) http.Handler {
+	t.Helper()
+	counters := hierarchy.NewCounters(hierarchy.Config{Store: kept, Clock: clock, Grace: logGrace})
+	logs, err := slidinglog.New(counters.Base())
+	require.NoError(t, err)
+	config := limiter.Config{Timeout: logGrace / 2, Local: memcache.NewEmbedded(memcache.EmbeddedConfig{Clock: clock})}
+	decider, err := limiter.New(config, counters, logs)
+	require.NoError(t, err)
+	return api.NewHandler(api.Config{Service: newService(service.Config{Rules: rules, Counters: counting.New(counting.Config{}, counters, logs), Limiter: decider})})
+}
+
+// onLogServers runs a test with two servers on each store.
+func onLogServers(t *testing.T, limits string, test func(t *testing.T, clock *testkit.Clock, servers [2]http.Handler)) {
+	clock := testkit.NewClock(time.Time{})
+	storestest.OnEveryStore(t, clock.Now, func(t *testing.T, open func() store.Store) {
+		var servers [2]http.Handler
+		for i := range servers {
+			servers[i] = newLogServer(t, open(), clock.Now, limits)
+		}
+		test(t, clock, servers)
+	})
+}
+
+// decisionOf returns the decision of an answer.
+func decisionOf(t *testing.T, w *httptest.ResponseRecorder) (d wire.Denial) {
+	t.Helper()
+	require.NoError(t, json.Unmarshal(w.Body.Bytes(), &d), w.Body)
+	return d
+}
+
+func hitAs(t *testing.T, h http.Handler, ip string) *httptest.ResponseRecorder {
+	t.Helper()
+	return request(t, h, "POST", "/v1/events/e/hit", fmt.Sprintf(`{"features": {"ip": %q}}`, ip))
+}
+
+// A window below a minute slides by milliseconds, across processes. A cached denial ends with the
+// millisecond in which the window frees.
+func TestALogSlidesByMilliseconds(t *testing.T) {
+	onLogServers(t, "[{per: ip, rate: 2/s, algorithm: sliding-log}]", func(t *testing.T, clock *testkit.Clock, servers [2]http.Handler) {
+		begin := clock.Now().Add(300 * time.Millisecond)
+		for _, hit := range []struct {
+			at, server int
+			wait       int64 // in milliseconds; 0: it is admitted
+		}{
+			{0, 0, 0}, {900, 1, 0}, {950, 0, 50}, {950, 1, 50}, {999, 0, 1}, {1000, 0, 0}, {1001, 1, 899}, {1899, 0, 1}, {1900, 1, 0}, {1999, 0, 1}, {2000, 0, 0}, {2000, 1, 900},
+		} {
+			clock.Set(begin.Add(time.Duration(hit.at) * time.Millisecond))
+			w := hitAs(t, servers[hit.server], "192.0.2.1")
+			d := decisionOf(t, w)
+			require.Equal(t, hit.wait == 0, d.Allowed, "at %d ms", hit.at)
+			require.Equal(t, hit.wait, d.RetryAfterMS, "at %d ms", hit.at)
+			require.Equal(t, "sliding-log", d.Limits[0].Algorithm)
+			if hit.wait > 0 {
+				require.Equal(t, 429, w.Code)
+				require.EqualValues(t, 1, *d.RetryAfter)
+				require.Equal(t, "1", w.Header().Get("Retry-After"))
+				require.Equal(t, `"ip-2-per-1s";r=0;t=1`, w.Header().Get("RateLimit"))
+				unit := map[bool]string{true: "millisecond", false: "milliseconds"}[hit.wait == 1]
+				require.Equal(t, fmt.Sprintf("Denied by ip-2-per-1s: it fits in %d %s, if nothing else comes.", hit.wait, unit), d.Detail)
+			}
+		}
+		clock.Set(begin.Add(5 * time.Second))
+		for range 2 {
+			require.Equal(t, 200, hitAs(t, servers[0], "192.0.2.1").Code)
+		}
+		w := hitAs(t, servers[0], "192.0.2.1")
+		require.NotContains(t, w.Body.String(), "retry_after_ms")
+		require.Contains(t, w.Body.String(), "it fits in 1 second, if nothing else comes.")
+	})
+}
+
+// Of many hits at once at two processes exactly as many are admitted as there is room.
+func TestALogAdmitsExactlyOverHTTP(t *testing.T) {
+	onLogServers(t, "[{per: ip, rate: [10/d, 20/h], algorithm: sliding-log}, {per: ip, rate: 12/m}]", func(t *testing.T, _ *testkit.Clock, servers [2]http.Handler) {
+		var admitted atomic.Int64
+		var running sync.WaitGroup
+		for i := range 60 {
+			running.Go(func() {
+				w := request(t, servers[i%2], "POST", "/v1/events/e/hit", `{"features": {"ip": "192.0.2.1"}}`)
+				if w.Code == 200 {
+					admitted.Add(1)
+				} else {
+					assert.Equal(t, 429, w.Code)
+				}
+			})
+		}
+		running.Wait()
+		require.LessOrEqual(t, admitted.Load(), int64(10))
+		for admitted.Load() < 10 { // of hits that met each other on two counters at once
+			require.Equal(t, 200, hitAs(t, servers[0], "192.0.2.1").Code)
+			admitted.Add(1)
+		}
+		require.Equal(t, 429, hitAs(t, servers[0], "192.0.2.1").Code)
+		require.Equal(t, 429, hitAs(t, servers[1], "192.0.2.1").Code)
+	})
+}
+
+// Each key of a limit does with a log what it does with buckets.
+func TestTheKeysOfALimitWithALog(t *testing.T) {
+	type step struct {
+		ip      string
+		allowed bool
+		count   []int64 // of each limit
+	}
+	const ann, bob, eve = "192.0.2.1", "10.0.0.1", "203.0.113.1"
+	for name, test := range map[string]struct {
+		limits string
+		steps  []step
+		has    string // the last answer
+	}{
+		"throttle":  {"[{per: ip, rate: 10/m, algorithm: sliding-log, throttle: soft 10%}]", append(slicesOf(10, step{ann, true, nil}), step{ann, true, []int64{11}}), `"over":true`},
+		"throttled": {"[{per: ip, rate: 10/m, algorithm: sliding-log, throttle: soft 10%}]", append(slicesOf(11, step{ann, true, nil}), step{ann, false, []int64{11}}), `"remaining":0`},
+		"shadow": {"[{per: ip, rate: 1/m, algorithm: sliding-log, shadow: true}, {per: ip, rate: 9/m, name: b}]",
+			[]step{{ann, true, []int64{1, 1}}, {ann, true, []int64{2, 2}}}, `"allowed":false,"shadow":true`},
+		"overrides": {"[{per: ip, rate: 1/m, algorithm: sliding-log, overrides: {10.0.0.1: 2/m}}]",
+			[]step{{ann, true, []int64{1}}, {ann, false, []int64{1}}, {bob, true, []int64{1}}, {bob, true, []int64{2}}, {bob, false, []int64{2}}}, `"limit":2`},
+		"allow": {"[{per: ip, rate: 1/m, algorithm: sliding-log, allow: 10.0.0.0/8}]",
+			[]step{{bob, true, []int64{1}}, {bob, true, []int64{2}}, {bob, true, []int64{3}}}, `"over":true`},
+		"deny":      {"[{per: ip, rate: 1/m, algorithm: sliding-log, deny: 203.0.113.0/24}]", []step{{eve, false, []int64{0}}}, `"reset":null`},
+		"count all": {"[{per: ip, rate: 2/m, algorithm: sliding-log, count: all}]", []step{{ann, true, []int64{1}}, {ann, true, []int64{2}}, {ann, false, []int64{3}}, {ann, false, []int64{4}}}, `"reset":60`},
+		"name":      {"[{per: ip, rate: 1/m, algorithm: sliding-log, name: mine}]", []step{{ann, true, []int64{1}}}, `"name":"mine"`},
+		"beside buckets": {"[{per: ip, rate: 5/m, algorithm: sliding-log}, {per: ip, rate: 2/h}, {per: [], rate: 3/m, algorithm: fixed-window}]",
+			[]step{{ann, true, []int64{1, 1, 1}}, {ann, true, []int64{2, 2, 2}}, {ann, false, []int64{2, 2, 2}}, {bob, true, []int64{1, 1, 3}}, {eve, false, []int64{0, 0, 3}}}, `"algorithm":"fixed-window"`},
+		"before buckets": {"[{per: ip, rate: 9/m}, {per: ip, rate: 1/h, algorithm: sliding-log}]",
+			[]step{{ann, true, []int64{1, 1}}, {ann, false, []int64{1, 1}}, {ann, false, []int64{1, 1}}}, `"algorithm":"sliding-log"`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			clock := testkit.NewClock(time.Time{})
+			kept := storestest.Embedded(clock.Now)
+			servers := []http.Handler{newLogServer(t, kept, clock.Now, test.limits), newLogServer(t, kept, clock.Now, test.limits)}
+			for i, step := range test.steps {
+				w := hitAs(t, servers[i%2], step.ip)
+				d := decisionOf(t, w)
+				require.Equal(t, step.allowed, d.Allowed, "%d", i)
+				for n, count := range step.count {
+					require.Equal(t, count, d.Limits[n].Count, "%d: %s", i, d.Limits[n].Name)
+				}
+				if i == len(test.steps)-1 {
+					require.Contains(t, w.Body.String(), test.has)
+				}
+			}
+		})
+	}
+}
+
+// slicesOf returns a list of so many equal elements.
+func slicesOf[T any](n int, of T) (list []T) {
+	for range n {
+		list = append(list, of)
+	}
+	return list
+}
+
+// A batch decides its hits in their order. A check tells what a hit would be answered, and adds nothing.
+func TestABatchAndACheckOfALog(t *testing.T) {
+	onLogServers(t, "[{per: ip, rate: 3/m, algorithm: sliding-log}]", func(t *testing.T, clock *testkit.Clock, servers [2]http.Handler) {
+		const hit = `{"event": "e", "features": {"ip": "192.0.2.1"}, "cost": %d}`
+		body := fmt.Sprintf(`{"hits": [`+hit+`,`+hit+`,`+hit+`,`+hit+`]}`, 2, 2, 1, 1)
+		var got struct {
+			Results []struct {
+				Status int `json:"status"`
+			} `json:"results"`
+		}
+		w := request(t, servers[0], "POST", "/v1/batch", body)
+		require.Equal(t, 200, w.Code)
+		require.NoError(t, json.Unmarshal(w.Body.Bytes(), &got))
+		for i, want := range []int{200, 429, 200, 429} {
+			require.Equal(t, want, got.Results[i].Status, "%d: %s", i, w.Body)
+		}
+		for _, server := range servers {
+			d := answer[wire.Decision](t, request(t, server, "GET", "/v1/events/e/check?feature=ip:192.0.2.1", ""))
+			require.False(t, d.Allowed)
+			require.EqualValues(t, 60, *d.RetryAfter)
+			require.EqualValues(t, 3, d.Limits[0].Count)
+		}
+		clock.Advance(time.Minute)
+		for range 2 {
+			d := answer[wire.Decision](t, request(t, servers[1], "GET", "/v1/events/e/check?feature=ip:192.0.2.1&cost=3", ""))
+			require.True(t, d.Allowed)
+			require.Zero(t, d.Limits[0].Count)
+		}
+	})
+}
+
+// Without a store on_error decides.
+func TestALogWithoutAStore(t *testing.T) {
+	clock := testkit.NewClock(time.Time{})
+	for onError, want := range map[string][]int{"allow": {200, 200, 200}, "deny": {503, 503, 503}, "local": {200, 200, 429}} {
+		kept := storestest.OpenFleet(t, clock.Now, "127.0.0.1:1")
+		server := newLogServer(t, kept, clock.Now, "[{per: ip, rate: 2/m, algorithm: sliding-log, on_error: "+onError+"}]")
+		for i, status := range want {
+			w := hitAs(t, server, "192.0.2.1")
+			require.Equal(t, status, w.Code, "%s %d", onError, i)
+			require.Equal(t, onError, decisionOf(t, w).Limits[0].OnError)
+		}
+	}
+}
+
+// The procedure of operations.md changes the algorithm of a limit, and changes it back: no window holds
+// more than N, and what decides is never incomplete.
+func TestTheAlgorithmOfALimitIsChanged(t *testing.T) {
+	page, err := os.ReadFile("../docs/operations.md")
+	require.NoError(t, err)
+	_, section, _ := strings.Cut(string(page), "### Change the algorithm of a limit")
+	section, _, _ = strings.Cut(section, "\n### ")
+	blocks := regexp.MustCompile("(?s)```yaml\n(.*?)```").FindAllStringSubmatch(section, -1)
+	require.Len(t, blocks, 2)
+	both, log := blocks[0][1], blocks[1][1]
+	buckets := strings.Replace(log, ", algorithm: sliding-log", "", 1)
+	back := strings.Replace(strings.Replace(both, ", name: log, algorithm: sliding-log", ", name: buckets", 1), "20/d]}", "20/d], algorithm: sliding-log}", 1)
+
+	clock := testkit.NewClock(time.Time{})
+	var rules atomic.Pointer[events.Rules]
+	server := newServerOf(t, storestest.Embedded(clock.Now), clock.Now, rules.Load)
+	var admitted []time.Time
+	for i, file := range []string{buckets, both, log, back, buckets} {
+		parsed, err := events.ParseRules([]byte(file))
+		require.NoError(t, err, file)
+		if i > 0 {
+			parsed = events.Succeed(rules.Load(), parsed, clock.Now().Unix())
+		}
+		rules.Store(parsed)
+		reloaded := clock.Now()
+		for clock.Now().Before(reloaded.Add(25 * time.Hour)) {
+			w := request(t, server, "POST", "/v1/events/login_failed/hit", `{"features": {"ip": "192.0.2.1"}}`)
+			d := decisionOf(t, w)
+			if d.Allowed {
+				admitted = append(admitted, clock.Now())
+			}
+			for n, limit := range d.Limits {
+				young := n >= 2 && clock.Now().Before(reloaded.Add(24*time.Hour)) && (n == 3 || clock.Now().Before(reloaded.Add(time.Minute)))
+				require.Equal(t, young, limit.Incomplete, "%s, %s after the reload %d", limit.Name, clock.Now().Sub(reloaded), i)
+				require.Equal(t, n >= 2, limit.Shadow)
+			}
+			clock.Advance(30 * time.Minute)
+		}
+	}
+	for i := 20; i < len(admitted); i++ {
+		require.GreaterOrEqual(t, admitted[i].Sub(admitted[i-20]), 24*time.Hour)
+	}
+	require.GreaterOrEqual(t, len(admitted), 100, "in each day there was room for 20")
+}

@@ -1,0 +1,103 @@
+package engine
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/counterd/counterd/events"
+)
+
+const (
+	// MaxBy is the most that one increment adds.
+	MaxBy = 1_000_000
+	// MaxHistory is the most intervals of one history.
+	MaxHistory = 10_000
+)
+
+// Counting counts without deciding. Package counting checks the arguments and passes the calls on
+// to engines, which take them to be in range: an event is at most the counter's retention back, and
+// at most the grace ahead. Errors of the store wrap ErrStore. It is safe for concurrent use.
+type Counting interface {
+	// Increment adds by, 1 to MaxBy, to each of the counters, side by side, at that moment; the
+	// zero time is now. It returns the moment in whole seconds, UTC. An error leaves open what was
+	// counted: the acknowledged adds are rolled back, but an answer may be lost.
+	Increment(ctx context.Context, by int64, at time.Time, counters ...events.Counter) (time.Time, error)
+	// Count sums the window of that length, in whole seconds, that ends with the second of the
+	// moment at; the zero time is now.
+	Count(ctx context.Context, counter events.Counter, length time.Duration, at time.Time) (Count, error)
+	// History returns the intervals of the level from the one that holds from to the one that
+	// holds to, the empty ones included, at most MaxHistory. If the counter has no such level,
+	// the error is a *RangeError.
+	History(ctx context.Context, counter events.Counter, level Level, from, to time.Time) (History, error)
+	// Reset deletes the counter. Concurrent increments and hits may stay. After an error a part
+	// of it may be left: repeat the call then.
+	Reset(ctx context.Context, counter events.Counter) error
+}
+
+// Count is the sum of a window.
+type Count struct {
+	// From and To are the first and the last moment of the window, both included. They name whole
+	// seconds, and are wider than asked for if the counter's precision is coarser. In a window that
+	// slides by milliseconds they name milliseconds.
+	From, To time.Time
+	Count    int64
+	Exact    bool // else the moments of some events are known to their minute or hour only
+	// Buckets is how many buckets were summed, by level; none: the engine has no buckets.
+	Buckets [Levels]int
+}
+
+// History is the counts of adjacent intervals of one level, at least one, the oldest first.
+type History struct {
+	Intervals []Interval
+	Exact     bool // as of a Count
+}
+
+// Interval is an interval of whole Unix seconds, both included, and its count.
+type Interval struct{ First, Last, Count int64 }
+
+// Level is a step of time. Levels are ordered, the finest first.
+type Level uint8
+
+// The levels. Each one's length is a multiple of the length of the one before.
+const (
+	Second Level = iota
+	Minute
+	Hour
+	Day
+)
+
+// Levels is the number of levels.
+const Levels = 4
+
+var (
+	levelSeconds = [Levels]int64{1, 60, 3600, 86400}
+	levelNames   = [Levels]string{"second", "minute", "hour", "day"}
+)
+
+// Seconds returns the length of the level's intervals in seconds. They are aligned to the Unix
+// epoch, in UTC.
+func (l Level) Seconds() int64 { return levelSeconds[l] }
+
+// Of returns the number of the level's interval that holds the Unix second, counted from the epoch.
+func (l Level) Of(second int64) int64 {
+	number := second / l.Seconds()
+	if second%l.Seconds() < 0 {
+		number--
+	}
+	return number
+}
+
+// String returns second, minute, hour or day.
+func (l Level) String() string { return levelNames[l] }
+
+// ParseLevel reads what String writes.
+func ParseLevel(s string) (Level, error) {
+	for l, name := range levelNames {
+		if s == name {
+			return Level(l), nil
+		}
+	}
+	return 0, fmt.Errorf("engine: a level is one of %s", strings.Join(levelNames[:], ", "))
+}

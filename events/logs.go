@@ -1,0 +1,160 @@
+package events
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/counterd/counterd/journal"
+)
+
+// DefaultGrace is the allowance for clock skew and late round trips, where nothing else is set.
+const DefaultGrace = 2 * time.Second
+
+// LogFootprint is what a log takes that keeps the hits of a counter.
+type LogFootprint struct {
+	Fits  bool  // no log can be too large
+	Hits  int64 // of the longest window, or of the retention, at the most
+	Bytes int   // of the value, if so many hits come at equal distances
+}
+
+// LogFootprintOf returns what a counter per those kinds takes if all its limits are kept in a log.
+func (e *Event) LogFootprintOf(kinds []string, grace time.Duration) LogFootprint {
+	log := sharedLog{of: e}
+	for i := range e.Rules {
+		if slices.Equal(e.Rules[i].Per, kinds) {
+			log.rules = append(log.rules, i)
+		}
+	}
+	hits, _, bytes := journal.Spread(log.limits(""), e.Remembered().Milliseconds(), 2*grace.Milliseconds())
+	return LogFootprint{log.size("", grace) <= journal.MaxSize, hits, bytes}
+}
+
+// logFault says that a log of a rule may be too large.
+type logFault struct {
+	rule  int // of the event
+	value string
+	bytes int
+}
+
+func (f logFault) Error() string {
+	return fmt.Sprintf("a log of so many hits takes up to %d KiB, and a log has at most %d: take algorithm: sliding-window, a smaller limit or a shorter retention", (f.bytes+1023)>>10, journal.MaxSize>>10)
+}
+
+// sharedLog is a log as the rules that share it bound it.
+type sharedLog struct {
+	of    *Event
+	rules []int // of the event
+}
+
+// logsOf returns the logs of an event, in the order of their names.
+func logsOf(e *Event) []sharedLog {
+	logs := make(map[string]sharedLog)
+	for i := range e.Rules {
+		if rule := &e.Rules[i]; rule.inLog() {
+			log := logs[rule.counterName()]
+			log.of, log.rules = e, append(log.rules, i)
+			logs[rule.counterName()] = log
+		}
+	}
+	var sorted []sharedLog
+	for _, name := range slices.Sorted(maps.Keys(logs)) {
+		sorted = append(sorted, logs[name])
+	}
+	return sorted
+}
+
+// faults returns the rules that let the log grow too large: the first, or the first value of each
+// that overrides it.
+func (l sharedLog) faults(grace time.Duration) (faults []logFault) {
+	if bytes := l.size("", grace); bytes > journal.MaxSize {
+		return []logFault{{rule: l.rules[0], bytes: bytes}}
+	}
+	for _, i := range l.rules {
+		for _, value := range slices.Sorted(maps.Keys(l.of.Rules[i].Overrides)) {
+			if bytes := l.size(value, grace); bytes > journal.MaxSize {
+				faults = append(faults, logFault{i, value, bytes})
+				break
+			}
+		}
+	}
+	return faults
+}
+
+// size returns how many bytes the log of a value takes at the most.
+func (l sharedLog) size(value string, grace time.Duration) int {
+	return journal.Size(l.limits(value), l.of.Remembered().Milliseconds(), 2*grace.Milliseconds())
+}
+
+// limits returns the limits that bound the log of a value: those in shadow bound only one that no
+// other limit bounds.
+func (l sharedLog) limits(value string) []journal.Limit {
+	var enforced, shadow []journal.Limit
+	for _, i := range l.rules {
+		rule := &l.of.Rules[i]
+		limits, overridden := rule.Overrides[value]
+		if !overridden {
+			limits = rule.Limits
+		}
+		list := &enforced
+		if rule.Shadow {
+			list = &shadow
+		}
+		for _, limit := range limits {
+			*list = append(*list, journal.Limit{Window: limit.Window.Milliseconds(), Ceiling: rule.Throttle.Ceiling(limit.N)})
+		}
+	}
+	if len(enforced) == 0 {
+		return shadow
+	}
+	return enforced
+}
+
+// HasLog reports whether limits per those kinds are kept in a log.
+func (e *Event) HasLog(kinds []string) bool {
+	return slices.ContainsFunc(e.Rules, func(rule Rule) bool { return rule.inLog() && slices.Equal(rule.Per, kinds) })
+}
+
+// UseLogs reports whether limits are kept in logs.
+func (r *Rules) UseLogs() bool {
+	for _, event := range r.Events {
+		if slices.ContainsFunc(event.Rules, func(rule Rule) bool { return rule.inLog() }) {
+			return true
+		}
+	}
+	return false
+}
+
+// CheckLogs returns an error that lists the limits whose logs may be too large with that grace.
+// Rules that were parsed have none with a grace of up to DefaultGrace.
+func (r *Rules) CheckLogs(grace time.Duration) error {
+	var faults []error
+	for _, event := range r.All() {
+		for _, log := range logsOf(event) {
+			for _, fault := range log.faults(grace) {
+				faults = append(faults, fmt.Errorf("%w: %s, per %s: %w", ErrInvalid, event.Name, strings.Join(event.Rules[fault.rule].Per, "+"), fault))
+			}
+		}
+	}
+	return errors.Join(faults...)
+}
+
+// checkLogs faults rules whose logs may be too large.
+func (r comparison) checkLogs(event *Event, rules []*ruleFields) {
+	if slices.ContainsFunc(rules, func(rule *ruleFields) bool { return !rule.knownPer || !r.sound(rule.at) }) {
+		return
+	}
+	for _, log := range logsOf(event) {
+		for _, fault := range log.faults(DefaultGrace) {
+			rule := rules[fault.rule]
+			at := rule.fields["rate"]
+			if fault.value != "" {
+				at = rule.fields["overrides"]
+			}
+			r.fault(at, "%s", fault)
+		}
+	}
+}

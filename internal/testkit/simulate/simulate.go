@@ -1,0 +1,32 @@
+// Package simulate is the part of testkit for simulations. It imports no package with rules, so that
+// packages below the rules can use it. Package testkit has the same names.
+package simulate
+
+import (
+	"os"
+
+	"github.com/counterd/counterd/internal/testkit/bubble"
+)
+
+// Variable is set to "all" where everything is to be tested.
+const Variable = "COUNTERD_TEST"
+
+// All reports whether everything is to be tested.
+func All() bool { return os.Getenv(Variable) == "all" }
+
+// Share is by what the work of simulations is divided. The race detector makes each seed ten
+// to twenty times as slow.
+func Share() uint64 {
+	switch {
+	case All() && !bubble.RaceDetector:
+		return 1
+	case All():
+		return 10
+	case bubble.RaceDetector:
+		return 100
+	}
+	return 20
+}
+
+// Seeds returns how many of a simulation's seeds a test goes through, at least one.
+func Seeds(all uint64) uint64 { return max(all/Share(), 1) }

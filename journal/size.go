@@ -1,0 +1,140 @@
+package journal
+
+import (
+	"encoding/binary"
+	"iter"
+	"math"
+)
+
+// Size returns the most bytes that a rewritten log takes whose hits all pass these limits. Retain
+// and young are those of its [Rewrite]. The limits of a counter suit a journal if it is at most
+// [MaxSize]: then a hit never fails for lack of room. Increments and hits that are void or denied
+// are not bounded by limits, and come in addition.
+func Size(limits []Limit, retain, young int64) int {
+	size := headSize(limits)
+	// Clocks may be ahead of that of the rewrite, and windows are of whole seconds.
+	youth := young + young/2 + second
+	window := max(longest(limits, maxTime), retain, youth)
+	all, recent := admissible(limits, window), admissible(limits, youth)
+	size += int(min(recent, MaxSize)) * shortSize
+	size += sumsSize(all-recent, window)
+	// What is no longer in the window, and not yet dropped, is in sums by second.
+	size += int(min(recent, young/second+2)) * sumSize
+	// Sums by millisecond are up to two bytes longer.
+	size += 2 * int(min(admissible(limits, longest(limits, minute-1)), all-recent, MaxSize))
+	return size
+}
+
+// Spread returns how many hits the limits admit in their longest window, or in the time for which
+// they are retained, and the bytes of a log that has them if they come at equal distances: just
+// rewritten, and about to be. Retain and young are those of its [Rewrite].
+func Spread(limits []Limit, retain, young int64) (hits int64, rewritten, due int) {
+	window := max(longest(limits, maxTime), retain)
+	hits = admissible(limits, window)
+	s := spread{limits, window, hits, young, evenSum}
+	rewritten = s.size(math.MaxInt64)
+	return hits, rewritten, grown(rewritten)
+}
+
+// Growth yields the size of a new log after each of its hits, of cost 1, on the average if they come
+// at random: so many of them are in the window at a time. It does not end.
+func Growth(limits []Limit, window, young, hits int64) iter.Seq[int] {
+	s := spread{limits, window, hits, young, randomSum}
+	return func(yield func(int) bool) {
+		size := s.size(0)
+		due := grown(size)
+		for n := int64(1); ; n++ {
+			if size += shortSize; size+shortSize > due {
+				size = s.size(n)
+				due = grown(size)
+			}
+			if !yield(size) {
+				return
+			}
+		}
+	}
+}
+
+// spread is hits of cost 1 that are spread over a window.
+type spread struct {
+	limits       []Limit
+	window, hits int64
+	young        int64
+	sum          func(density float64) float64 // bytes of sums for each hit
+}
+
+// size returns the bytes of a log that is rewritten at its n-th hit.
+func (s spread) size(n int64) int {
+	const now = 1 << 41 // milliseconds: times of the next decades are as long
+	head := Head{Limits: s.limits, Revision: math.MaxUint64, TTL: s.window / second, Until: now, Since: now, Floor: now, base: now}
+	size := len(appendHead(nil, head, &timeline{}, 0))
+	if n == 0 || s.hits == 0 {
+		return size
+	}
+	// It keeps the identity of this hit, at least, and what has just left the window.
+	each := float64(s.hits) / float64(s.window)
+	young := min(max(1, each*float64(s.young)), float64(n))
+	summed := min(float64(n)-young, float64(s.hits))
+	fine := min(each*float64(longest(s.limits, minute-1)), summed)
+	const first = 3 // the first sum begins at the second 0: it is longer
+	bytes := first + (summed-fine)*s.sum(each*second) + fine*s.sum(each) + young*shortSize
+	return size + int(min(bytes, MaxSize))
+}
+
+// evenSum returns the bytes of sums for each hit, of so many in a unit of time at equal distances.
+func evenSum(density float64) float64 {
+	if density <= 1 {
+		return float64(uvarintSize(uint64(1/density) << 1))
+	}
+	return (1 + min(density-1, 1)*float64(uvarintSize(uint64(density)))) / density
+}
+
+// randomSum returns the same of hits at random.
+func randomSum(density float64) float64 {
+	none := math.Exp(-density)
+	occupied := 1 - none
+	sum := 2 - density*none/occupied             // with a cost, unless it is one hit
+	for long := 64.; long < 1<<31; long *= 128 { // a varint of a distance and a flag
+		sum += math.Pow(none, long)
+	}
+	return sum * occupied / density
+}
+
+// headSize returns the most bytes of the header.
+func headSize(limits []Limit) int {
+	head := Head{
+		Limits: limits, Revision: math.MaxUint64, TTL: maxTime, Until: maxTime, Since: maxTime, Floor: maxTime, Coarse: maxTime,
+		base: maxTime, kept: MaxSize,
+	}
+	return len(appendHead(nil, head, &timeline{}, 0)) + 2*sumSize // numbers of sums
+}
+
+func uvarintSize(n uint64) int { return len(binary.AppendUvarint(nil, n)) }
+
+// sumSize is the size of a sum of a few hundred at a distance of an hour.
+const sumSize = 4
+
+// admissible returns how many hits the limits admit in a span of time, at the most.
+func admissible(limits []Limit, span int64) int64 {
+	if span == 0 {
+		return 0
+	}
+	least := int64(math.MaxInt32)
+	for _, l := range limits {
+		windows := (span + l.Window - 1) / l.Window
+		least = min(least, min(l.Ceiling, math.MaxInt32)*windows)
+	}
+	return least
+}
+
+// sumsSize returns the most bytes that so many hits take in sums by second. A sum is longer the
+// further it is behind the one before, and the further, the fewer there are.
+func sumsSize(hits, window int64) int {
+	const first = 5 // the first sum begins at the second 0
+	hits = min(hits, MaxSize)
+	size := first + hits
+	for shift := 6; shift < 30; shift += 7 { // a varint of a distance and a flag
+		size += min(hits, window/second>>shift)
+	}
+	return int(size)
+}

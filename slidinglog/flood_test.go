@@ -1,0 +1,176 @@
+package slidinglog_test
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/counterd/counterd/engine"
+	"github.com/counterd/counterd/events"
+	"github.com/counterd/counterd/journal"
+	"github.com/counterd/counterd/limiter"
+	"github.com/counterd/counterd/store"
+)
+
+// What floods a log, by intent or not: rules whose on_error is allow admit no more for it.
+
+// A batch that is too large for a log admits what has room in the limits, and no more.
+func TestALargeBatchAdmitsNoMore(t *testing.T) {
+	b := newBench(t, "[{per: ip, rate: 500/h}]", limiter.Config{})
+	var hits []limiter.Hit
+	for i := range 600 { // neighbors are no one entry
+		hits = append(hits, limiter.Hit{Event: b.event, Features: someUser, Cost: 16 + int64(i%2)})
+	}
+	results, err := b.Hits(t.Context(), hits)
+	require.NoError(t, err)
+	var admitted int64
+	for i, r := range results {
+		if r.Decision.Allowed {
+			admitted += hits[i].Cost
+		}
+	}
+	require.Empty(t, b.faults)
+	require.InDelta(t, 492, admitted, 8)
+}
+
+// held is a store that holds round trips until so many are under way.
+type held struct {
+	store.Store
+	left  atomic.Int64
+	ready chan struct{}
+}
+
+func (h *held) Do(ctx context.Context, ops ...*store.Op) {
+	if h.left.Add(-1) == 0 {
+		close(h.ready)
+	}
+	<-h.ready
+	h.Store.Do(ctx, ops...)
+}
+
+// Thousands of appends that are under way at once do not make a log unreadable.
+func TestAppendsUnderWay(t *testing.T) {
+	const increments = 6000
+	b := newBench(t, "[{per: ip, rate: 500/h}]", limiter.Config{})
+	require.True(t, b.hit(b.event, someUser).Allowed)
+	slow := &held{Store: b.store, ready: make(chan struct{})}
+	slow.left.Store(increments)
+	logs, counter := newEngine(t, slow, b.clock.Now), ipOf(t, b.event)
+	var counted atomic.Int64
+	var running sync.WaitGroup
+	for range increments {
+		running.Go(func() {
+			if _, err := logs.Increment(t.Context(), 1, time.Time{}, counter); err == nil {
+				counted.Add(1)
+			}
+		})
+	}
+	running.Wait()
+	require.NotZero(t, counted.Load())
+	require.EqualValues(t, counted.Load()+1, b.log().Sum(0, 1<<46))
+	require.False(t, b.hit(b.event, someUser).Allowed)
+	require.Empty(t, b.faults)
+}
+
+// A process whose clock was an hour ahead before, or is far behind, takes nothing away from the limit.
+func TestClocksThatAreWrong(t *testing.T) {
+	for name, wrong := range map[string]time.Duration{"ahead": time.Hour, "behind": -2*grace - time.Second, "far behind": -time.Hour} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t, "[{per: ip, rate: 100/m}]", limiter.Config{})
+			other := newProcess(t, b.store, func() time.Time { return b.clock.Now().Add(wrong) }, limiter.Config{})
+			admitted := 0
+			for i := range 600 {
+				p := b.process
+				if i/60%2 == 1 != (wrong > 0) {
+					p = other
+				}
+				if p.hit(b.event, someUser).Allowed {
+					admitted++
+				}
+			}
+			require.Equal(t, 100, admitted)
+			require.Empty(t, append(b.faults, other.faults...))
+		})
+	}
+}
+
+// Increments leave room for hits in a log that they fill.
+func TestIncrementsLeaveRoomForHits(t *testing.T) {
+	b := newBench(t, "[{per: ip, rate: 5/m}]", limiter.Config{})
+	logs, counter := newEngine(t, b.store, b.clock.Now), ipOf(t, b.event)
+	failed := 0
+	for i := range 1200 { // none is in the window of the limit
+		if _, err := logs.Increment(t.Context(), 1, b.clock.Now().Add(-10*time.Minute-time.Duration(i)*time.Second), counter); err != nil {
+			failed++
+		}
+	}
+	require.NotZero(t, failed)
+	for i := range 20 {
+		require.Equal(t, i < 5, b.hit(b.event, someUser).Allowed)
+	}
+	require.Empty(t, b.faults)
+}
+
+// Hits of many costs that another counter denies do not fill a log.
+func TestDeniedHitsOfManyCosts(t *testing.T) {
+	b := newBench(t, "[{per: user, rate: 200/h}, {per: ip, rate: 100/h}]", limiter.Config{})
+	require.True(t, b.costs(b.event, events.Features{"user": someUser["user"]}, 199).Allowed)
+	for i := range int64(3000) {
+		require.False(t, b.costs(b.event, someUser, 2+i*5%49).Allowed)
+		require.Less(t, len(b.store.value(t, b.counter)), journal.MaxSize/4)
+		b.clock.Advance(time.Millisecond)
+	}
+	require.Empty(t, b.faults)
+	require.Zero(t, b.log().Sum(0, 1<<46))
+}
+
+// Rules that are older, and count denied hits too, admit no more than the log's newer limit.
+func TestStaleRulesThatCountAll(t *testing.T) {
+	b := newBench(t, "[{per: ip, rate: 10/m, count: all}]", limiter.Config{})
+	newer := newEvent(t, 2, "[{per: ip, rate: 5/m, count: all}]")
+	require.True(t, b.other(limiter.Config{}).hit(newer, someUser).Allowed)
+	for i := range 20 {
+		require.Equal(t, i < 4, b.hit(b.event, someUser).Allowed, "%d", i)
+	}
+}
+
+// A cost above the newer limit never fits.
+func TestStaleRulesAndACostThatNeverFits(t *testing.T) {
+	b := newBench(t, "[{per: ip, rate: 10/m}]", limiter.Config{})
+	newer := newEvent(t, 2, "[{per: ip, rate: 5/m}]")
+	require.True(t, b.other(limiter.Config{}).hit(newer, someUser).Allowed)
+	require.Equal(t, engine.Never, b.costs(b.event, someUser, 7).RetryAfter)
+	require.NotEqual(t, engine.Never, b.costs(b.event, someUser, 5).RetryAfter)
+}
+
+// Rare hits make one round trip, most of the time: the log lives for longer.
+func TestRareHits(t *testing.T) {
+	for rate, every := range map[string]time.Duration{"500/h": 20 * time.Minute, "2/s": 12 * time.Second, "10/m": 20 * time.Second} {
+		b := newBench(t, "[{per: ip, rate: "+rate+"}]", limiter.Config{})
+		trips := b.tripsOf(func() {
+			for range 300 {
+				b.clock.Advance(every)
+				require.True(t, b.hit(b.event, someUser).Allowed)
+			}
+		})
+		assert.Less(t, trips, int64(300*3/2), rate)
+	}
+}
+
+// A log that was not kept for a while says so to every process once one has found it that knows.
+func TestALogThatWasTakenUpAgain(t *testing.T) {
+	b := newBench(t, "[{per: ip, rate: 9/h}]", limiter.Config{})
+	require.False(t, b.hit(b.event, someUser).Limits[0].Incomplete)
+	b.clock.Advance(time.Minute)
+	aware := newEvent(t, 1, "[{per: ip, rate: 9/h}]")
+	aware.Rules[0].Limits[0].Since = b.clock.Now().Unix()
+	require.True(t, b.hit(aware, someUser).Limits[0].Incomplete)
+	require.True(t, b.other(limiter.Config{}).hit(b.event, someUser).Limits[0].Incomplete)
+	b.clock.Advance(time.Hour + time.Second)
+	require.False(t, b.other(limiter.Config{}).hit(b.event, someUser).Limits[0].Incomplete)
+}

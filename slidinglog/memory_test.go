@@ -1,0 +1,345 @@
+package slidinglog_test
+
+import (
+	"container/heap"
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/counterd/counterd/engine"
+	"github.com/counterd/counterd/events"
+	"github.com/counterd/counterd/internal/testkit"
+	"github.com/counterd/counterd/internal/testkit/memcachedtest"
+	"github.com/counterd/counterd/internal/testkit/storestest"
+	"github.com/counterd/counterd/journal"
+	"github.com/counterd/counterd/memcache"
+	"github.com/counterd/counterd/slidinglog"
+	"github.com/counterd/counterd/store"
+)
+
+// usualGrace is the default. Times are simulated: a busy machine does not matter.
+const usualGrace = events.DefaultGrace
+
+// usualRevision is as long as those of rules files.
+const usualRevision = 1 << 63
+
+// population is counters in a Memcached server, whose hits are at times of their own. The server's clock
+// is real, so each lives a day longer.
+type population struct {
+	tb     testing.TB
+	server *memcachedtest.Server
+	store  store.Store
+	engine *slidinglog.Engine
+	limit  events.Limit
+}
+
+func newPopulation(tb testing.TB, window time.Duration, start time.Time, args ...string) *population {
+	tb.Helper()
+	clock := func() time.Time { return start }
+	server := memcachedtest.Start(tb, args...)
+	kept := storestest.OpenFleet(tb, func() time.Time { return start.Add(-24 * time.Hour) }, server.Addr)
+	e, err := slidinglog.New(engine.Base{Store: kept, Clock: clock, Grace: usualGrace, Changes: new(engine.Changes)})
+	require.NoError(tb, err)
+	return &population{tb, server, kept, e, events.Limit{N: 1000, Window: window}}
+}
+
+func (c *population) counter(n int) events.Counter {
+	return events.Counter{Event: "e" + strconv.Itoa(n), Retention: c.limit.Window}
+}
+
+// turn is what happens to a counter: a hit, or the end of its life.
+type turn struct {
+	at      int64 // milliseconds
+	counter int
+	dies    bool
+}
+
+// play has a few turns of different counters at once.
+func (c *population) play(turns []turn) {
+	var sessions []engine.Session
+	var ops []*store.Op
+	defer func() {
+		for _, s := range sessions {
+			s.End()
+		}
+	}()
+	for _, t := range turns {
+		counter := c.counter(t.counter)
+		if t.dies {
+			ops = append(ops, &store.Op{Counter: counter.ID(), Writes: []store.Write{{Kind: store.Delete, Item: slidinglog.Item()}}})
+			continue
+		}
+		s := c.engine.Begin(counter, counter.ID(), engine.Moment{Now: time.UnixMilli(t.at), Stamp: t.at / 1000})
+		s.Limit(engine.Limit{Limit: c.limit, Ceiling: c.limit.N, Enforced: true, Revision: usualRevision})
+		s.Add([]engine.Hit{{Cost: 1}}, 1)
+		sessions = append(sessions, s)
+	}
+	going := sessions
+	for {
+		var next []engine.Session
+		for _, s := range going {
+			if trips := s.Next(time.Time{}); len(trips) > 0 {
+				ops, next = append(ops, trips...), append(next, s)
+			}
+		}
+		if len(ops) == 0 {
+			break
+		}
+		c.store.Do(context.Background(), ops...)
+		for _, op := range ops {
+			require.NoError(c.tb, op.Err)
+		}
+		ops, going = ops[:0], next
+		for _, s := range going {
+			require.NoError(c.tb, s.Absorb())
+		}
+	}
+	for _, s := range sessions {
+		require.Equal(c.tb, engine.Fits, s.Standing(0, 0, 0, 1).Outcome)
+	}
+}
+
+// chunks returns how many chunks of each size logs take.
+func (c *population) chunks() map[int64]int64 {
+	chunks := map[int64]int64{}
+	slabs := c.server.Stats("slabs")
+	for name, used := range slabs {
+		class, found := strings.CutSuffix(name, ":used_chunks")
+		if !found {
+			continue
+		}
+		size, err := strconv.ParseInt(slabs[class+":chunk_size"], 10, 64)
+		require.NoError(c.tb, err)
+		n, err := strconv.ParseInt(used, 10, 64)
+		require.NoError(c.tb, err)
+		if n > 0 {
+			chunks[size] = n
+		}
+	}
+	delete(chunks, memcache.ChunkBytes(1)) // the instance marker's; no log is as small
+	return chunks
+}
+
+func (c *population) figure(name string) int64 {
+	n, err := strconv.ParseInt(c.server.Stats("")[name], 10, 64)
+	require.NoError(c.tb, err)
+	return n
+}
+
+// A counter never takes a larger chunk of a real Memcached, whether its log was just rewritten or is
+// about to be.
+func TestChunksOfCounters(t *testing.T) {
+	for _, test := range []struct {
+		hits   int
+		window time.Duration
+		most   int64
+	}{
+		{500, time.Hour, 3000}, {100, 24 * time.Hour, 900}, {10, time.Hour, 250}, {10, 24 * time.Hour, 250},
+		{30, time.Minute, 384}, {300, time.Minute, 1184}, {10, 10 * time.Second, 480}, {100, 10 * time.Second, 1480},
+	} {
+		t.Run(fmt.Sprint(test.hits, " in ", test.window), func(t *testing.T) {
+			const counters, windows = 8, 3
+			start := time.Date(2026, 3, 14, 21, 7, 33, 0, time.UTC)
+			c := newPopulation(t, test.window, start)
+			random := rand.New(rand.NewPCG(1, uint64(test.hits)))
+			distance := float64(test.window.Milliseconds()) / float64(test.hits)
+			var largest, sum, samples int64
+			for i := range windows * test.hits {
+				var turns []turn
+				for n := range counters {
+					turns = append(turns, turn{start.UnixMilli() + int64((float64(i)+random.Float64())*distance), n, false})
+				}
+				c.play(turns)
+				for size, n := range c.chunks() {
+					if n > 0 {
+						largest = max(largest, size)
+					}
+					if i >= test.hits {
+						sum, samples = sum+n*size, samples+n
+					}
+				}
+			}
+			require.EqualValues(t, counters*test.hits*(windows-1), samples)
+			assert.LessOrEqual(t, largest, test.most)
+			_, _, due := journal.Spread([]journal.Limit{{Window: test.window.Milliseconds(), Ceiling: int64(test.hits)}}, 0, 2*usualGrace.Milliseconds())
+			assert.InEpsilon(t, largest, memcache.ChunkBytesOfData(due), 0.25, "what counterd validate says, or the next size")
+			swaps := float64(c.figure("cas_hits")) / counters / windows / float64(test.hits)
+			t.Logf("%d bytes on the average, at most %d; %.3f rewrites a hit", sum/samples, largest, swaps)
+		})
+	}
+}
+
+// churn is a population whose logs have reached their sizes: each user is active for a while and
+// gone for as long as the log lives, and another one comes instead.
+type churn struct {
+	*population
+	random *rand.Rand
+	users  []*user // by the time of their next turn
+	values map[int][]byte
+	born   int
+	log    journal.Log
+}
+
+// user is a counter that is hit at a rate.
+type user struct {
+	next     turn
+	distance float64 // of two hits on the average, in milliseconds
+	leaves   int64
+}
+
+func (p *churn) Len() int           { return len(p.users) }
+func (p *churn) Less(i, j int) bool { return p.users[i].next.at < p.users[j].next.at }
+func (p *churn) Swap(i, j int)      { p.users[i], p.users[j] = p.users[j], p.users[i] }
+func (p *churn) Push(u any)         { p.users = append(p.users, u.(*user)) }
+func (p *churn) Pop() any {
+	last := p.users[len(p.users)-1]
+	p.users = p.users[:len(p.users)-1]
+	return last
+}
+
+// active is how long a user is active, ttl how long its hits need the log, and linger how long it
+// lives after its last hit at the most.
+func (p *churn) active() int64 {
+	return p.limit.Window.Milliseconds()/2 + p.random.Int64N(p.limit.Window.Milliseconds())
+}
+func (p *churn) ttl() int64    { return (p.limit.Window + 3*usualGrace + time.Second).Milliseconds() }
+func (p *churn) linger() int64 { return 2 * p.ttl() }
+
+// begin has the user begin anew.
+func (p *churn) begin(u *user, at int64) {
+	p.born++
+	u.next, u.leaves = turn{at: at, counter: p.born}, at+p.active()
+}
+
+// follow sets the turn after a turn of the user.
+func (p *churn) follow(u *user) {
+	if u.next.dies {
+		p.begin(u, u.next.at+int64(p.random.ExpFloat64()*u.distance))
+		return
+	}
+	next := u.next.at + max(int64(p.random.ExpFloat64()*u.distance), 1)
+	if next > u.leaves || next > u.next.at+p.linger() {
+		u.next.dies, next = true, u.next.at+p.linger()
+	}
+	u.next.at = next
+}
+
+// add adds users at that rate. Until the start they come and go as later on.
+func (p *churn) add(users int, perWindow float64, start int64) {
+	for range users {
+		u := &user{distance: float64(p.limit.Window.Milliseconds()) / perWindow}
+		p.begin(u, start-p.random.Int64N(4*p.limit.Window.Milliseconds()))
+		for ; u.next.at < start; p.follow(u) {
+			if u.next.dies {
+				delete(p.values, u.next.counter)
+			} else {
+				p.hit(u.next)
+			}
+		}
+		p.users = append(p.users, u)
+	}
+}
+
+// hit does to a log what the engine does.
+func (p *churn) hit(t turn) {
+	limits := []journal.Limit{{Window: p.limit.Window.Milliseconds(), Ceiling: p.limit.N}}
+	young := 2 * usualGrace.Milliseconds()
+	value, err := p.values[t.counter], error(nil)
+	if value == nil {
+		value, err = journal.AppendNew(nil, journal.Head{Limits: limits, Revision: usualRevision, TTL: p.ttl() / 1000, Until: t.at + p.ttl()*5/4, Floor: t.at - young, Since: t.at - p.limit.Window.Milliseconds()}, t.at)
+		require.NoError(p.tb, err)
+	}
+	value, err = journal.AppendEntry(value, journal.Entry{Kind: journal.Hit, ID: journal.ID(p.random.Uint64() >> 8), Time: t.at, Cost: 1, Count: 1})
+	require.NoError(p.tb, err)
+	require.NoError(p.tb, p.log.Read(value, journal.Question{}))
+	if spare := min(max(p.ttl()/4, 2*p.log.Age(t.at)), p.ttl()); p.log.Due() || p.log.Head().Until < t.at+p.ttl()+spare/4 {
+		value, err = p.log.AppendRewrite(nil, journal.Rewrite{Limits: limits, Revision: usualRevision, TTL: p.ttl() / 1000, Until: t.at + p.ttl() + spare, Now: t.at, Young: young})
+		require.NoError(p.tb, err)
+	}
+	p.values[t.counter] = value
+}
+
+// wanted returns how many chunks of each size the logs need.
+func (p *churn) wanted() map[int64]int64 {
+	chunks := map[int64]int64{}
+	for _, value := range p.values {
+		chunks[memcache.ChunkBytesOfData(len(value))]++
+	}
+	return chunks
+}
+
+// pagesOf returns how many pages of Memcached these chunks take.
+func pagesOf(chunks map[int64]int64) (pages int64) {
+	const page = 1 << 20
+	for size, n := range chunks {
+		perPage := page / size
+		pages += (n + perPage - 1) / perPage
+	}
+	return pages
+}
+
+// fill writes the logs to the server.
+func (p *churn) fill(start time.Time) {
+	var ops []*store.Op
+	for n, value := range p.values {
+		ops = append(ops, &store.Op{Counter: p.counter(n).ID(), Data: true, Writes: []store.Write{{Kind: store.Create, Item: slidinglog.Item(), Data: value, Expires: start.Unix() + p.linger()/1000}}})
+	}
+	for some := range slices.Chunk(ops, 250) {
+		p.store.Do(context.Background(), some...)
+		for _, op := range some {
+			require.NoError(p.tb, op.Err)
+		}
+	}
+}
+
+// run has the turns until then, and returns how many hits there were.
+func (p *churn) run(until int64) (hits int) {
+	heap.Init(p)
+	var turns []turn
+	at := map[int]bool{}
+	for p.users[0].next.at < until {
+		u := p.users[0]
+		if len(turns) == 250 || at[u.next.counter] {
+			p.play(turns)
+			turns = turns[:0]
+			clear(at)
+		}
+		turns, at[u.next.counter] = append(turns, u.next), true
+		if !u.next.dies {
+			hits++
+		}
+		p.follow(u)
+		heap.Fix(p, 0)
+	}
+	p.play(turns)
+	return hits
+}
+
+// For an hour counters come, grow, shrink and go. Memcached with 1.3 times the memory that they need
+// evicts none, although their items move from one size of chunks to another all the time, and no
+// page is moved as fast as the hour passes.
+func TestNoLogIsEvictedByChurn(t *testing.T) {
+	start := time.Date(2026, 3, 14, 21, 7, 33, 0, time.UTC)
+	p := &churn{population: &population{tb: t, limit: events.Limit{N: 1000, Window: time.Hour}}, random: rand.New(rand.NewPCG(1, 2)), values: map[int][]byte{}}
+	p.add(testkit.Fifth(4000), 500, start.UnixMilli())
+	p.add(testkit.Fifth(15_000), 100, start.UnixMilli())
+	p.add(testkit.Fifth(200_000), 10, start.UnixMilli())
+	need := pagesOf(p.wanted())
+	p.population = newPopulation(t, time.Hour, start, "-m", strconv.FormatInt(need*13/10, 10))
+	p.fill(start)
+	require.Equal(t, p.wanted(), p.chunks())
+	hits := p.run(start.Add(time.Hour).UnixMilli())
+	after := pagesOf(p.chunks())
+	t.Logf("%d pages before, %d after, of %d; %d counters, %d hits", need, after, need*13/10, p.figure("curr_items"), hits)
+	require.Zero(t, p.figure("evictions"))
+	require.Zero(t, p.figure("expired_unfetched")+p.figure("reclaimed"), "real time is not the clock's")
+	assert.InDelta(t, need, after, float64(need)/10)
+}

@@ -1,0 +1,505 @@
+package slidinglog
+
+import (
+	"fmt"
+	"iter"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/counterd/counterd/engine"
+	"github.com/counterd/counterd/events"
+	"github.com/counterd/counterd/internal/testkit"
+	"github.com/counterd/counterd/journal"
+	"github.com/counterd/counterd/store"
+	"github.com/counterd/counterd/store/storetest"
+)
+
+// The simulation of replicas: processes decide hits on one counter that two or three servers keep.
+// Each command to each server goes by itself, in any order. One server is sound: it answers, and
+// loses nothing. The others may be down, cut off from some processes, frozen, so that commands land
+// late or their answers are lost, and may return empty. Then, after one hit that reaches all of
+// them, another one is sound, and the first returns empty.
+
+// simReplicated is a store of which only the capabilities are asked.
+type simReplicated struct{ *storetest.Solo }
+
+func (simReplicated) Capabilities() store.Capabilities {
+	return store.Capabilities{Writes: store.KindsOf(store.Append), Replicas: 2}
+}
+
+type replicaSimulation struct {
+	rnd      *rand.Rand
+	sabotage string
+	limits   []engine.Limit
+	now      int64
+	engines  []*Engine
+	skew     []int64
+
+	items   []simItem
+	sound   int
+	faulty  bool
+	calm    bool // no time is lost
+	down    []bool
+	cut     [][]bool // by process and server
+	delayed []func() // commands that are on their way
+
+	admitted, increments []simAdmitted
+	denied, repairs      int
+	background           int // repairs
+	rewrites, empty      int
+	untidy               bool // a hit was given up: what it appended may stay
+	faults               map[simFault]string
+}
+
+func (w *replicaSimulation) fail(kind simFault, format string, args ...any) {
+	if _, known := w.faults[kind]; !known {
+		w.faults[kind] = fmt.Sprintf(format, args...)
+	}
+}
+
+func (w *replicaSimulation) chance(p float64) bool { return w.rnd.Float64() < p }
+
+// do makes the round trips of process p.
+func (w *replicaSimulation) do(p int, ops []*store.Op, pause func()) {
+	for _, op := range ops {
+		if op.Server != "" {
+			var server int
+			_, _ = fmt.Sscan(op.Server, &server)
+			w.repairs++
+			w.part(p, server, op, pause)
+			continue
+		}
+		op.Replicas, op.Receipt = make([]store.Op, len(w.items)), store.Receipt{}
+		order := w.rnd.Perm(len(w.items))
+		if w.sabotage == "voids to one replica" && len(op.Reads) == 0 {
+			order = order[:1]
+		}
+		for _, server := range order {
+			part := &op.Replicas[server]
+			*part = store.Op{Counter: op.Counter, Server: fmt.Sprint(server), Data: true, Writes: slices.Clone(op.Writes), Reads: slices.Clone(op.Reads)}
+			for i := range part.Reads {
+				part.Reads[i].Data = nil
+			}
+			w.part(p, server, part, pause)
+		}
+		op.Err = errSimLost
+		for _, server := range w.rnd.Perm(len(w.items)) {
+			part := &op.Replicas[server]
+			op.Receipt.Acknowledged[server] = part.Receipt.Acknowledged[0]
+			if w.sabotage == "judges by one replica" && op.Err == nil {
+				part.Err = errSimLost
+			}
+			if part.Err == nil && op.Err != nil {
+				op.Err = nil
+				copy(op.Writes, part.Writes)
+			}
+		}
+	}
+}
+
+// part makes a round trip to one server.
+func (w *replicaSimulation) part(p, server int, op *store.Op, pause func()) {
+	op.Err, op.Receipt = nil, store.Receipt{}
+	pause()
+	if server != w.sound && w.faulty && (w.down[server] || w.cut[p][server] || w.chance(.02)) {
+		op.Err = errSimLost
+		return
+	}
+	if server != w.sound && w.faulty && w.chance(.05) { // it lands late
+		op.Err = errSimLost
+		late := store.Op{Writes: slices.Clone(op.Writes), Reads: slices.Clone(op.Reads)}
+		for i := range late.Writes {
+			late.Writes[i].Data = slices.Clone(late.Writes[i].Data)
+		}
+		w.delayed = append(w.delayed, func() { w.land(server, &late, func() {}) })
+		return
+	}
+	w.land(server, op, pause)
+	op.Receipt = store.Acknowledged(len(op.Writes))
+	if server != w.sound && w.faulty && w.chance(.05) { // its answer is lost
+		op.Err, op.Receipt = errSimLost, store.Receipt{}
+	}
+}
+
+// land has the commands of an op reach a server, one by one.
+func (w *replicaSimulation) land(server int, op *store.Op, pause func()) {
+	item := &w.items[server]
+	for i := range op.Writes {
+		if i > 0 {
+			pause()
+		}
+		write := &op.Writes[i]
+		if item.value != nil && w.now/second >= item.expires {
+			item.value = nil
+		}
+		write.Result = 0
+		switch {
+		case write.Kind == store.Append && item.value != nil:
+			item.value = append(slices.Clip(item.value), write.Data...)
+		case write.Kind == store.Create && item.value == nil:
+			item.value, item.expires = slices.Clone(write.Data), write.Expires
+			if w.sabotage == "a missing log begins anew" {
+				item.value, _ = journal.AppendNew(nil, journal.Head{Floor: w.now - 2*simGrace, Since: w.now}, w.now)
+			}
+		case write.Kind == store.Swap && item.value != nil && (item.version == write.Version || w.sabotage == "no compare-and-swap"):
+			item.value, item.expires = slices.Clone(write.Data), write.Expires
+			w.rewrites++
+		default:
+			continue
+		}
+		item.version++
+		write.Result = 1
+	}
+	for i := range op.Reads {
+		pause()
+		read := &op.Reads[i]
+		if item.value != nil && w.now/second >= item.expires {
+			item.value = nil
+		}
+		read.Version, read.Data = 0, nil
+		if item.value != nil {
+			read.Version, read.Data = item.version, slices.Clone(item.value)
+		}
+	}
+}
+
+// batch is a batch of hits of process p.
+func (w *replicaSimulation) batch(p int) iter.Seq[struct{}] {
+	return func(yield func(struct{}) bool) {
+		pause := func() { yield(struct{}{}) }
+		began, now := w.now, time.UnixMilli(w.now+w.skew[p])
+		s := w.engines[p].Begin(events.Counter{Retention: simRetention}, "0", engine.Moment{Now: now, Stamp: now.Unix()})
+		for i := range w.limits {
+			s.Limit(w.limits[i])
+		}
+		var hits []engine.Hit
+		for range testkit.Pick(w.rnd, 1, 1, 2, 4) {
+			hits = append(hits, engine.Hit{Cost: 1 + w.rnd.Int64N(5)/4, Pending: w.chance(.3), Counts: w.chance(.03)})
+		}
+		s.Add(hits, 0)
+		err := w.travel(p, s, began, pause)
+		late, taken := w.now-began > simGrace/2, int64(0)
+		w.untidy = w.untidy || late
+		for i, h := range hits {
+			fits := err == nil && !late && (!h.Pending || w.chance(.7)) // another counter denies it
+			for j := range w.limits {
+				fits = fits && s.Standing(j, i, taken, h.Cost).Outcome == engine.Fits
+			}
+			a := simAdmitted{time: now.UnixMilli(), cost: h.Cost}
+			switch {
+			case h.Counts && err == nil:
+				w.increments = append(w.increments, a)
+			case fits:
+				w.admitted = append(w.admitted, a)
+			default:
+				w.denied++
+				continue
+			}
+			hits[i].Stays = true
+			taken += h.Cost
+		}
+		w.do(p, s.RollBack(), pause)
+		w.untidy = w.untidy || w.now-began > simGrace
+		s.End()
+	}
+}
+
+// travel makes the round trips of the session's step. One that comes too late is not sent.
+func (w *replicaSimulation) travel(p int, s engine.Session, began int64, pause func()) (err error) {
+	for err == nil {
+		ops := s.Next(time.UnixMilli(w.now + w.skew[p]))
+		if len(ops) == 0 {
+			return nil
+		}
+		if ops[0].Server == "" && w.now-began > simGrace/2 {
+			err = errSimLost
+			break
+		}
+		w.do(p, ops, pause)
+		err = s.Absorb()
+	}
+	w.untidy = true
+	return err
+}
+
+// late is an increment of the past.
+func (w *replicaSimulation) late(p int) iter.Seq[struct{}] {
+	return func(yield func(struct{}) bool) {
+		pause := func() { yield(struct{}{}) }
+		began, now := w.now, time.UnixMilli(w.now+w.skew[p])
+		s := w.engines[p].Begin(events.Counter{Retention: simRetention}, "0", engine.Moment{Now: now})
+		for i := range w.limits {
+			s.Limit(w.limits[i])
+		}
+		at := now.UnixMilli() - w.rnd.Int64N(60*second)
+		s.(*session).at = at
+		s.Add([]engine.Hit{{Cost: 1, Counts: true}}, 1)
+		if w.travel(p, s, began, pause) == nil {
+			w.increments = append(w.increments, simAdmitted{time: at, cost: 1})
+		} else {
+			w.do(p, s.RollBack(), pause)
+		}
+		s.End()
+	}
+}
+
+// repair repairs the log in the background, as process p does: see Engine.Repair.
+func (w *replicaSimulation) repair(p int) iter.Seq[struct{}] {
+	return func(yield func(struct{}) bool) {
+		pause := func() { yield(struct{}{}) }
+		s := w.engines[p].begin(events.Counter{Retention: simRetention}, "0", engine.Moment{Now: time.UnixMilli(w.now + w.skew[p])})
+		defer s.End()
+		for range maxTrips {
+			s.trip.clear()
+			s.read()
+			w.do(p, s.trip.all(), pause)
+			ops, err := fillGaps(s)
+			if len(ops) == 0 || err != nil {
+				return
+			}
+			w.background++
+			w.do(p, ops, pause)
+			if _, whole, err := outcomeOf(ops); whole || err != nil {
+				return
+			}
+		}
+	}
+}
+
+// befall has time pass, and servers fail.
+func (w *replicaSimulation) befall(pace float64) {
+	w.now += int64(w.rnd.ExpFloat64() * pace / 5)
+	if !w.calm && w.chance(.005) {
+		w.now += w.rnd.Int64N(8 * second)
+	}
+	if !w.calm && w.chance(.001) {
+		w.now += w.rnd.Int64N(150 * second)
+	}
+	if len(w.delayed) > 0 && w.chance(.05) {
+		i := w.rnd.IntN(len(w.delayed))
+		late := w.delayed[i]
+		w.delayed = slices.Delete(w.delayed, i, i+1)
+		late()
+	}
+	if server := w.rnd.IntN(len(w.items)); w.faulty && server != w.sound {
+		if w.chance(.02) {
+			w.down[server] = !w.down[server]
+		}
+		if p := w.rnd.IntN(len(w.cut)); w.chance(.02) {
+			w.cut[p][server] = !w.cut[p][server]
+		}
+		if w.chance(.003) {
+			w.lose(server)
+		}
+	}
+}
+
+// lose has a server return empty.
+func (w *replicaSimulation) lose(server int) {
+	if w.items[server].value != nil {
+		w.items[server].value = nil
+		w.empty++
+	}
+}
+
+// held returns what the truth holds in the window of a limit that ends at now, and what is later.
+func (w *replicaSimulation) held(limit engine.Limit, now int64) (sum int64) {
+	for _, a := range slices.Concat(w.admitted, w.increments) {
+		if limit.Window < time.Minute && a.time > now-limit.Window.Milliseconds() || limit.Window >= time.Minute && a.time/second > now/second-int64(limit.Window/time.Second) {
+			sum += a.cost
+		}
+	}
+	return sum
+}
+
+// rest has one hit reach all servers while nothing else goes on. It is admitted if there is room.
+func (w *replicaSimulation) rest() {
+	for _, late := range w.delayed {
+		late()
+	}
+	faulty := w.faulty
+	w.delayed, w.faulty = nil, false
+	if w.chance(.3) { // instead of a hit
+		for range w.repair(0) {
+		}
+		w.account()
+	}
+	for len(w.admitted)+w.denied > 0 {
+		w.now += 3 * simGrace
+		admitted, want := len(w.admitted), true
+		now := w.now + w.skew[0]
+		for _, limit := range w.limits {
+			want = want && w.held(limit, now)+2 <= limit.Ceiling
+		}
+		for range w.batch(0) {
+		}
+		if len(w.admitted) > admitted || !want || w.untidy || w.chance(.5) {
+			break
+		}
+	}
+	w.alone()
+	w.faulty = faulty
+	clear(w.down)
+}
+
+// alone has one more hit that meets no other: it is admitted exactly if there is room.
+func (w *replicaSimulation) alone() {
+	w.now += simGrace
+	now, fits, want := time.UnixMilli(w.now+w.skew[0]), true, true
+	s := w.engines[0].Begin(events.Counter{Retention: simRetention}, "0", engine.Moment{Now: now, Stamp: now.Unix()})
+	defer s.End()
+	for _, limit := range w.limits {
+		s.Limit(limit)
+		want = want && w.held(limit, now.UnixMilli())+1 <= limit.Ceiling
+	}
+	hits := []engine.Hit{{Cost: 1}}
+	s.Add(hits, 0)
+	for ops := s.Next(now); len(ops) > 0; ops = s.Next(now) {
+		w.do(0, ops, func() {})
+		if err := s.Absorb(); err != nil {
+			w.fail(simFails, "%v", err)
+			return
+		}
+	}
+	for i := range w.limits {
+		fits = fits && s.Standing(i, 0, 0, 1).Outcome == engine.Fits
+	}
+	if fits != want && !w.untidy {
+		w.fail(simDiffers, "alone at %d: %t", now.UnixMilli(), fits)
+	}
+	if hits[0].Stays = fits; fits {
+		w.admitted = append(w.admitted, simAdmitted{time: now.UnixMilli(), cost: 1})
+	}
+	w.do(0, s.RollBack(), func() {})
+}
+
+// account holds each log against what was admitted. It knows what it retains, also if it has expired
+// and a session that was stalled has created it again.
+func (w *replicaSimulation) account() {
+	for i := range w.items {
+		var log journal.Log
+		if w.items[i].value == nil {
+			continue
+		}
+		if err := log.Read(w.items[i].value, journal.Question{}); err != nil {
+			w.fail(simFails, "server %d: %v", i, err)
+			continue
+		}
+		since, sum := max(log.Head().Since, w.now-simRetention.Milliseconds())/second*second+second, int64(0)
+		for _, a := range slices.Concat(w.admitted, w.increments) {
+			if a.time >= since {
+				sum += a.cost
+			}
+		}
+		switch held := log.Sum(since, 1<<46); {
+		case held < sum:
+			w.fail(simLoses, "server %d holds %d of %d", i, held, sum)
+		case held > sum && !w.untidy:
+			w.fail(simLeaks, "server %d holds %d, not %d", i, held, sum)
+		}
+	}
+}
+
+const simRetention = 2 * time.Minute
+
+const simLoses simFault = "a log lacks what was admitted"
+
+// measure looks for a window that holds more than its limit.
+func (w *replicaSimulation) measure() {
+	for _, x := range w.admitted {
+		for _, limit := range w.limits {
+			sum := int64(0)
+			for _, y := range w.admitted {
+				first, last := y.time, x.time
+				if limit.Window >= time.Minute {
+					first, last = first/second*second, last/second*second
+				}
+				if first <= last && first > last-limit.Window.Milliseconds() {
+					sum += y.cost
+				}
+			}
+			if sum > limit.Ceiling {
+				w.fail(simExceeded, "the window of %s to %d holds %d of %d", limit.Window, x.time, sum, limit.Ceiling)
+			}
+		}
+	}
+}
+
+// simulateReplicas runs one seed.
+func simulateReplicas(seed uint64, sabotage string) *replicaSimulation {
+	rnd := rand.New(rand.NewPCG(seed, 17))
+	w := &replicaSimulation{rnd: rnd, sabotage: sabotage, now: 1_000_000_000, faulty: rnd.IntN(3) > 0, calm: rnd.IntN(2) == 0, faults: map[simFault]string{}}
+	w.limits = simRules[rnd.IntN(len(simRules))][0]
+	servers := 2 + rnd.IntN(2)
+	w.items, w.down = make([]simItem, servers), make([]bool, servers)
+	for p := range 1 + rnd.IntN(4) {
+		w.skew = append(w.skew, rnd.Int64N(simGrace/4))
+		w.cut = append(w.cut, make([]bool, servers))
+		e, err := New(engine.Base{Store: simReplicated{}, Grace: simGrace * time.Millisecond, Clock: func() time.Time { return time.UnixMilli(w.now + w.skew[p]) }})
+		if err != nil {
+			w.fail(simFails, "%v", err)
+			return w
+		}
+		e.process = uint32(p+1) * 0x9E3779B1
+		w.engines = append(w.engines, e)
+	}
+	pace := []float64{1, 4, 20, 100}[rnd.IntN(4)]
+	for range 1 + rnd.IntN(4) {
+		begin := func() iter.Seq[struct{}] {
+			p := rnd.IntN(len(w.skew))
+			switch {
+			case w.chance(.06):
+				return w.late(p)
+			case w.chance(.06):
+				return w.repair(p)
+			}
+			return w.batch(p)
+		}
+		testkit.Interleave(rnd, 15+rnd.IntN(40), 3*len(w.skew), .3, begin, func() { w.befall(pace) })
+		w.rest()
+		w.account()
+		before := w.sound
+		w.sound = (before + 1 + rnd.IntN(servers-1)) % servers
+		w.lose(before)
+	}
+	w.measure()
+	return w
+}
+
+// No window exceeds its limit while every hit reaches a replica that loses nothing. Nothing is lost,
+// and nothing counts twice.
+func TestSimulationOfReplicas(t *testing.T) {
+	var admitted, denied, rewrites, repairs, background, empty, tidy int
+	for seed := range testkit.Seeds(10_000) {
+		w := simulateReplicas(seed, "")
+		require.Empty(t, w.faults, "seed %d", seed)
+		background += w.background
+		admitted, denied, rewrites, repairs, empty = admitted+len(w.admitted), denied+w.denied, rewrites+w.rewrites, repairs+w.repairs, empty+w.empty
+		if !w.untidy {
+			tidy++
+		}
+	}
+	t.Logf("%d admitted, %d denied, %d rewrites, %d repairs, %d in the background, %d returned empty; %d runs are accounted for", admitted, denied, rewrites, repairs, background, empty, tidy)
+	require.NotZero(t, min(admitted, denied, rewrites, repairs, background, empty, tidy))
+}
+
+// Each sabotage shows itself by the fault that is characteristic of it.
+func TestSimulationOfReplicasFindsSabotage(t *testing.T) {
+	for sabotage, want := range map[string]simFault{
+		"no compare-and-swap":       simLoses,
+		"a missing log begins anew": simExceeded,
+		"voids to one replica":      simLeaks,
+		"judges by one replica":     simExceeded,
+	} {
+		t.Run(sabotage, func(t *testing.T) {
+			testkit.FindFault(t, 20_000, func(seed uint64) (string, bool) {
+				found, ok := simulateReplicas(seed, sabotage).faults[want]
+				return found, ok
+			})
+		})
+	}
+}
