@@ -48,11 +48,12 @@ func DialMeta(ctx context.Context, deadline time.Time, to *Endpoint, check func(
 
 // dialProbed opens a connection, and reports whether the server refused the meta commands, with
 // an error in good form or by hanging up.
-func dialProbed(ctx context.Context, deadline time.Time, to *Endpoint, check func(net.Conn) error) (conn net.Conn, refused bool, err error) {
-	conn, err = to.Dial(ctx, deadline)
+func dialProbed(ctx context.Context, deadline time.Time, to *Endpoint, check func(net.Conn) error) (_ net.Conn, refused bool, err error) {
+	conn, err := to.Dial(ctx, deadline)
 	if err != nil {
 		return nil, false, err
 	}
+	// It may run after this has returned: so it has a variable of its own.
 	stop := context.AfterFunc(ctx, func() { conn.SetDeadline(time.Now()) })
 	defer stop()
 	refused, err = probeMeta(conn, deadline)
