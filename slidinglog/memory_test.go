@@ -336,7 +336,7 @@ func TestNoLogIsEvictedByChurn(t *testing.T) {
 	p.population = newPopulation(t, time.Hour, start, "-m", strconv.FormatInt(need*13/10, 10))
 	p.fill(start)
 	require.Equal(t, p.wanted(), p.chunks())
-	hits := p.run(start.Add(time.Hour).UnixMilli())
+	hits := p.run(start.Add(time.Duration(testkit.Times(60)) * time.Minute).UnixMilli())
 	after := pagesOf(p.chunks())
 	t.Logf("%d pages before, %d after, of %d; %d counters, %d hits", need, after, need*13/10, p.figure("curr_items"), hits)
 	require.Zero(t, p.figure("evictions"))
