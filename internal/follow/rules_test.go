@@ -64,6 +64,7 @@ func TestRulesFollowTheirFile(t *testing.T) {
 	f, log := following(t, path)
 	require.Equal(t, int64(1), nOf(f))
 	n := 1
+	torn := int64(0) // the most changes that may have been read half made: on a busy machine they last
 	follows := func(change func(text string)) {
 		t.Helper()
 		n++
@@ -71,9 +72,13 @@ func TestRulesFollowTheirFile(t *testing.T) {
 		require.Eventually(t, func() bool { return nOf(f) == int64(n) }, soon, time.Millisecond, "%d: %s", n, log)
 		require.Eventually(t, func() bool { return strings.Contains(log.String(), fmt.Sprintf("generation=%d events=1", n)) }, soon, time.Millisecond)
 	}
-	follows(func(text string) { testkit.WriteFile(t, path, text) })
+	follows(func(text string) {
+		torn++
+		testkit.WriteFile(t, path, text)
+	})
 	follows(func(text string) { testkit.ReplaceFile(t, path, text) })
 	follows(func(text string) {
+		torn++
 		require.NoError(t, os.Remove(path))
 		testkit.WriteFile(t, path, text)
 	})
@@ -83,7 +88,10 @@ func TestRulesFollowTheirFile(t *testing.T) {
 		testkit.WriteFile(t, elsewhere, text)
 		testkit.Link(t, path, elsewhere)
 	})
-	follows(func(text string) { testkit.WriteFile(t, elsewhere, text) })
+	follows(func(text string) {
+		torn++
+		testkit.WriteFile(t, elsewhere, text)
+	})
 	follows(func(text string) { testkit.ReplaceFile(t, elsewhere, text) })
 	// The way of Kubernetes: the file is a link through ..data, and that is swapped.
 	for i := range 3 {
@@ -99,7 +107,7 @@ func TestRulesFollowTheirFile(t *testing.T) {
 			require.NoError(t, os.RemoveAll(filepath.Join(dir, fmt.Sprintf("..%d", i-1))))
 		})
 	}
-	assert.Zero(t, f.failures.Load())
+	assert.LessOrEqual(t, f.failures.Load(), torn)
 	assert.Equal(t, int64(n), f.generation.Load())
 }
 
