@@ -189,13 +189,21 @@ func (c *counter) knows(i int32) int64 {
 	for _, k := range slices.Backward(entries[:slices.Index(entries, i)]) {
 		switch o := c.Log.entries[k]; {
 		case o.Target != e.Target || o.Kind == Check:
-		case !c.Rule.Log && o.Stamp != e.Stamp, o.Answered < e.Sent-remembered, o.Outcome != Denied:
+		case !c.Rule.Log && o.Stamp != e.Stamp, o.Answered < e.Sent-remembered, o.Outcome != Denied && !c.deniesBeside(o, e.Cost):
 			return since
 		case o.Cost == e.Cost:
 			since = o.Sent
 		}
 	}
 	return since
+}
+
+// deniesBeside reports whether the batch of an entry has a denial of that cost, which is of after the batch.
+func (c *counter) deniesBeside(o Entry, cost int32) bool {
+	return o.Kind == Batch && slices.ContainsFunc(c.user(o).entries, func(k int32) bool {
+		b := c.Log.entries[k]
+		return b.Kind == Batch && b.Client == o.Client && b.Answered == o.Answered && b.Outcome == Denied && b.Cost == cost
+	})
 }
 
 // which finds such entries.

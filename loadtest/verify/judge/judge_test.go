@@ -578,7 +578,10 @@ func TestDenialsThatRepeat(t *testing.T) {
 		by    uint16 // the target that admits in between
 		last  int64
 		wrong int
+		again uint16 // the target that admits once more
 	}{
+		"as it was after its batch":         {first: Batch, by: 0, last: 1, again: 1},
+		"as it was before others of later":  {first: Hit, by: 0, last: 1, again: 1, wrong: 1},
 		"as it is now":                      {first: Hit, by: 1, last: 1},
 		"as it was":                         {first: Hit, by: 1, last: 0},
 		"as it was in the batch":            {first: Batch, by: 1, last: 0},
@@ -600,10 +603,13 @@ func TestDenialsThatRepeat(t *testing.T) {
 			}
 			call(c.first, Denied, 0, tooMuch)
 			call(c.first, Admitted, 1, func(e *Entry) { e.Target = c.by })
+			if c.again > 0 {
+				call(Hit, Admitted, 2, func(e *Entry) { e.Target = c.again })
+			}
 			call(Hit, Denied, c.last, tooMuch)
 			j.Judge()
 			require.Len(t, j.Findings.All(), c.wrong)
-			assert.Equal(t, c.wrong == 0 && c.last == 0, j.Findings.Excused.Repeated == 1)
+			assert.Equal(t, c.wrong == 0 && c.last == int64(c.again), j.Findings.Excused.Repeated == 1)
 		})
 	}
 }
