@@ -187,12 +187,13 @@ func fits(w engine.Wait) string {
 	return "it fits in " + strconv.FormatInt(n, 10) + " " + unit + ", if nothing else comes."
 }
 
-// belowSecond returns a wait of less than a second in milliseconds, rounded up; 0: it is none.
+// belowSecond returns a wait in milliseconds, rounded up, if that is less than a second; else 0.
 func belowSecond(w engine.Wait) int64 {
-	if w <= 0 || w >= engine.Seconds(1) {
+	ms := int64((time.Duration(w) + time.Millisecond - 1) / time.Millisecond)
+	if w <= 0 || ms >= 1000 {
 		return 0
 	}
-	return int64((time.Duration(w) + time.Millisecond - 1) / time.Millisecond)
+	return ms
 }
 
 // decisionOf returns the decision as the contract has it, until the next call.

@@ -169,7 +169,7 @@ func hitsOf(pid int) (sum int) {
 	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid)) // it may have ended
 	args := strings.Split(string(text), "\x00")
 	for i, arg := range args[:max(len(args)-1, 0)] {
-		if arg != "-listen" {
+		if arg != "-admin" {
 			continue
 		}
 		metrics, _ := fleet.Ask(args[i+1], "/metrics")

@@ -85,7 +85,7 @@ func (h web) prepare(_ context.Context, s *stage, r row) (*subject, error) {
 	if h.nothing {
 		return measured, nil
 	}
-	h.server = s.fleet.Processes[0]
+	h.server = s.fleet.Processes[0].Child
 	measured.server, measured.memcached, measured.verify = h.server, s.memcached(), h.verify
 	if h.flood {
 		return measured, h.fill()

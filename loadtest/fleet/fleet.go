@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
@@ -37,7 +38,19 @@ type Fleet struct {
 	dir       string
 	memcached child.Program
 	Servers   []*child.Child
-	Processes []*child.Child
+	Processes []Process
+}
+
+// Process is a process of counterd, with its address for operators.
+type Process struct {
+	*child.Child
+	Admin string
+}
+
+// adminOf returns the address for operators of the process that listens at an address.
+func adminOf(addr string) string {
+	listen := netip.MustParseAddrPort(addr)
+	return netip.AddrPortFrom(listen.Addr(), listen.Port()+1).String()
 }
 
 // Start starts a fleet and waits until it is ready. What it returns beside an error has
@@ -73,7 +86,7 @@ func Start(ctx context.Context, config Config) (f *Fleet, err error) {
 		if err != nil {
 			return f, err
 		}
-		f.Processes = append(f.Processes, process)
+		f.Processes = append(f.Processes, Process{process, adminOf(process.Addr)})
 	}
 	return f, nil
 }
@@ -82,7 +95,7 @@ func (f *Fleet) program(rules string, servers []string) child.Program {
 	return child.Program{
 		Path: f.config.Counterd,
 		Args: func(addr string) []string {
-			args := []string{"-listen", addr, "-rules", rules, "-timeout", f.config.Timeout.String()}
+			args := []string{"-listen", addr, "-admin", adminOf(addr), "-rules", rules, "-timeout", f.config.Timeout.String()}
 			if f.config.Grace > 0 {
 				args = append(args, "-grace", f.config.Grace.String())
 			}
@@ -94,18 +107,18 @@ func (f *Fleet) program(rules string, servers []string) child.Program {
 			}
 			return args
 		},
-		Ready: f.ready,
+		Ready: func(addr string) error { return f.ready(adminOf(addr)) },
 	}
 }
 
-// ready returns nil where the process at that address says that all servers are there.
-func (f *Fleet) ready(addr string) error { return f.allAre(addr, `:"reachable`) }
+// ready returns nil where the process with that address for operators says that all servers are there.
+func (f *Fleet) ready(admin string) error { return f.allAre(admin, `:"reachable`) }
 
 // Whole returns nil where it says, too, that they have all that they had.
-func (f *Fleet) Whole(addr string) error { return f.allAre(addr, `:"reachable"`) }
+func (f *Fleet) Whole(admin string) error { return f.allAre(admin, `:"reachable"`) }
 
-func (f *Fleet) allAre(addr, state string) error {
-	answer, err := Ask(addr, "/readyz")
+func (f *Fleet) allAre(admin, state string) error {
+	answer, err := Ask(admin, "/readyz")
 	if err == nil && strings.Count(answer, state) < f.config.Servers {
 		err = fmt.Errorf("%s is not said of all servers: %s", state, answer)
 	}
@@ -130,10 +143,10 @@ func (f *Fleet) AwaitRepaired(ctx context.Context) error {
 	// All at once: while one has not noticed yet, another may be done with it.
 	var noticing []string
 	for _, process := range f.Processes {
-		noticing = append(noticing, process.Addr)
+		noticing = append(noticing, process.Admin)
 	}
 	err := Until(ctx, time.Minute, func() error {
-		noticing = slices.DeleteFunc(noticing, func(addr string) bool { return f.Whole(addr) != nil })
+		noticing = slices.DeleteFunc(noticing, func(admin string) bool { return f.Whole(admin) != nil })
 		if len(noticing) > 0 {
 			return fmt.Errorf("%v do not notice that a server came back empty", noticing)
 		}
@@ -145,9 +158,9 @@ func (f *Fleet) AwaitRepaired(ctx context.Context) error {
 	return Until(ctx, 10*time.Minute, func() error { return f.all(f.Whole) })
 }
 
-func (f *Fleet) all(are func(addr string) error) error {
+func (f *Fleet) all(are func(admin string) error) error {
 	for _, process := range f.Processes {
-		if err := are(process.Addr); err != nil {
+		if err := are(process.Admin); err != nil {
 			return err
 		}
 	}

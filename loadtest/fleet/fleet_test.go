@@ -14,7 +14,6 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/counterd/counterd/internal/testkit/builttest"
-	"github.com/counterd/counterd/loadtest/child"
 	"github.com/counterd/counterd/loadtest/fleet"
 )
 
@@ -40,7 +39,7 @@ func TestAServerComesBack(t *testing.T) {
 	f.Servers[1].Kill()
 	require.NoError(t, f.Restart(t.Context(), 1))
 	require.NoError(t, f.AwaitRepaired(t.Context()))
-	require.NoError(t, f.Whole(f.Processes[0].Addr))
+	require.NoError(t, f.Whole(f.Processes[0].Admin))
 	f.Processes[1].Kill()
 	assert.ErrorContains(t, f.Alive(), "has ended")
 	_, err = fleet.Ask(f.Processes[0].Addr, "/v1/events/none")
@@ -50,16 +49,16 @@ func TestAServerComesBack(t *testing.T) {
 // Of two processes one notices, and is done, before the other has noticed.
 func TestOneIsMendedBeforeTheOtherNotices(t *testing.T) {
 	var asked atomic.Int64 // the first
-	process := func(mending func() bool) *child.Child {
+	process := func(mending func() bool) fleet.Process {
 		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			if mending() {
 				w.WriteHeader(http.StatusServiceUnavailable)
 			}
 		}))
 		t.Cleanup(server.Close)
-		return &child.Child{Addr: server.Listener.Addr().String()}
+		return fleet.Process{Admin: server.Listener.Addr().String()}
 	}
-	f := &fleet.Fleet{Processes: []*child.Child{
+	f := &fleet.Fleet{Processes: []fleet.Process{
 		process(func() bool { return asked.Add(1) == 3 }),
 		process(func() bool { return asked.Load() == 1 }),
 	}}

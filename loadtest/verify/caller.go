@@ -200,6 +200,7 @@ func (c *caller) reset(ctx context.Context, call judge.Call, id int32) {
 // count asks for a window of a counter, as of a moment; 0: now. It reports whether there
 // was an answer.
 func (c *caller) count(ctx context.Context, call judge.Call, id int32, window, at int64) bool {
+	id = c.log.Counter(id).First
 	of := c.log.Counter(id)
 	ctx, a := c.begin(ctx, judge.Count, call, 0, 0)
 	got, err := a.target.Count(ctx, c.Event, of.Features, time.Duration(window)*time.Second, moment(at))
@@ -224,6 +225,7 @@ func (c *caller) count(ctx context.Context, call judge.Call, id int32, window, a
 
 // history asks for a counter's buckets at a level, from a second on.
 func (c *caller) history(ctx context.Context, call judge.Call, id int32, level contract.Level, from, to int64) bool {
+	id = c.log.Counter(id).First
 	of := c.log.Counter(id)
 	ctx, a := c.begin(ctx, judge.Count, call, 0, 0)
 	got, err := a.target.History(ctx, c.Event, of.Features, level.Name, moment(from), moment(to))

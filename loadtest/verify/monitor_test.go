@@ -11,7 +11,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/counterd/counterd/loadtest/child"
 	"github.com/counterd/counterd/loadtest/fleet"
 )
 
@@ -44,7 +43,7 @@ func TestWhatStaysBehind(t *testing.T) {
 		fmt.Fprintf(w, "go_goroutines %d\ngo_memstats_next_gc_bytes %d\ngo_gc_gogc_percent 100\n", goroutines, 2*heap)
 	}))
 	defer process.Close()
-	s := &Soak{fleet: &fleet.Fleet{Processes: []*child.Child{{Addr: process.Listener.Addr().String()}}}}
+	s := &Soak{fleet: &fleet.Fleet{Processes: []fleet.Process{{Admin: process.Listener.Addr().String()}}}}
 	_, err := s.measure()
 	require.ErrorContains(t, err, "lacks goroutines")
 	s.Before = []Usage{{10, 4 << 20}}

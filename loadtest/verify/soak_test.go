@@ -1,12 +1,16 @@
 package verify
 
 import (
+	"strconv"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/counterd/counterd/api/client"
+	"github.com/counterd/counterd/api/wire"
+	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/internal/testkit/bubble"
 	"github.com/counterd/counterd/loadtest/fleet"
 	"github.com/counterd/counterd/loadtest/verify/judge"
@@ -35,6 +39,37 @@ func TestASoak(t *testing.T) {
 	assert.Positive(t, report.Soak.Slowest[0])
 	assert.Contains(t, text, "after a third of the time")
 	t.Logf("\n%s", text)
+}
+
+// Garbage is no leak, and what a process keeps is.
+func TestALeak(t *testing.T) {
+	t.Parallel()
+	f, err := fleet.Start(t.Context(), fleet.Config{
+		Counterd: counterd, Processes: 1, Timeout: ownTimeout, Rules: "events: {e: {retention: 30d, limits: [{per: user, rate: 1/d}]}}",
+	})
+	require.NoError(t, err)
+	defer func() { require.NoError(t, f.Close()) }()
+	s := &Soak{fleet: f}
+	s.Before, err = s.measure()
+	require.NoError(t, err)
+	c, err := client.New(client.Config{URL: "http://" + f.Processes[0].Addr, Timeout: time.Minute})
+	require.NoError(t, err)
+	hit := func(users int) {
+		for batch := range 100 {
+			hits := make([]wire.BatchHit, 1000)
+			for i := range hits {
+				hits[i] = wire.BatchHit{Event: "e", Features: events.Features{"user": strconv.Itoa((batch*len(hits) + i) % users)}}
+			}
+			_, err := c.Batch(t.Context(), hits)
+			require.NoError(t, err)
+		}
+	}
+	const connections = 20 // of the client, and more
+	hit(100)
+	require.NoError(t, s.settled(connections))
+	assert.InDelta(t, s.Before[0].Heap, s.After[0].Heap, 4<<20, "what it had allocated since its last collection was measured, too")
+	hit(100_000)
+	require.ErrorContains(t, s.settled(connections), "the live heap grew")
 }
 
 // Calls that are too slow in two loads are a violation; in one they are not.

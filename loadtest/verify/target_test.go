@@ -100,6 +100,7 @@ var (
 	targetRules = []wire.Rule{ruleOf("user", "3/1s", "5/3s"), ruleOf("ip", "8/2s")}
 	minuteRules = []wire.Rule{with(ruleOf("user", "9/60s", "20/90s"), minutes), ruleOf("ip", "8/2s")}
 	logRules    = []wire.Rule{with(ruleOf("user", "3/1s", "5/3s", "90/60s"), inLogs), with(ruleOf("ip", "8/2s"), inLogs)}
+	bothRules   = []wire.Rule{with(ruleOf("user", "3/1s", "90/60s"), inLogs), ruleOf("user", "5/3s", "9/4s"), ruleOf("ip", "8/2s")}
 	roomyRules  = []wire.Rule{ruleOf("user", "100000/600s")} // deny no hit, so that none waits
 	wholeRules  = []wire.Rule{ruleOf("user", "3/1s", "5/3s"), ruleOf("", "40/1s", "80/4s")}
 	allRules    = []wire.Rule{with(ruleOf("user", "3/1s", "6/3s"), allHits), ruleOf("ip", "4/2s")}
@@ -433,6 +434,7 @@ func (s *target) count(w http.ResponseWriter, query url.Values) {
 	for _, r := range s.contract.Rules {
 		if kind, _, _ := strings.Cut(c.Feature, ":"); strings.Join(r.Per, "") == kind {
 			step, slides = r.Step, !query.Has("at") && r.Slides(contract.Seconds(window))
+			break
 		}
 	}
 	first, last := contract.Outward(from, to, step)

@@ -60,7 +60,7 @@ func TestRightTargets(t *testing.T) {
 	t.Parallel()
 	for name, rules := range map[string][]wire.Rule{
 		"limits by the second": targetRules, "by the minute": minuteRules, "the whole event": wholeRules,
-		"all hits counted": allRules, "elastic": elasticRules, "logs": logRules,
+		"all hits counted": allRules, "elastic": elasticRules, "logs": logRules, "a log beside buckets": bothRules,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -175,8 +175,9 @@ func TestWrongTargets(t *testing.T) {
 		"a wait in milliseconds that is none": {&target{rules: logRules, answers: func(d *wire.Decision) {
 			d.RetryAfterMS = 1000
 		}}, judge.Bodies, "retry_after_ms is 1000"},
-		"an error of its own":  {&target{status: http.StatusInternalServerError}, judge.Answers, "with status 500"},
-		"another limit's name": {&target{answers: func(d *wire.Decision) { d.Limits[1].Name = "other" }}, judge.Bodies, "the rules have user-5-per-3s"},
+		"windows of a log beside buckets that are too long": {&target{rules: bothRules, longer: 300}, judge.Denials, "is denied, and"},
+		"an error of its own":                               {&target{status: http.StatusInternalServerError}, judge.Answers, "with status 500"},
+		"another limit's name":                              {&target{answers: func(d *wire.Decision) { d.Limits[1].Name = "other" }}, judge.Bodies, "the rules have user-5-per-3s"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -244,6 +245,7 @@ const (
 		{per: ip, rate: [5/s, 50/10s], on_error: deny}]}}}`
 	ownLogs = `{events: {verify: {retention: 2h, limits: [
 		{per: user, rate: [2/s, 5/3s, 60/m, 300/h], algorithm: sliding-log, on_error: deny},
+		{per: user, rate: 9/4s, on_error: deny},
 		{per: [ip, user], rate: [12/s, 600/h], algorithm: sliding-log, count: all, on_error: deny},
 		{per: ip, rate: 12/s, on_error: deny}]}}}`
 )
@@ -262,6 +264,7 @@ func TestCounterd(t *testing.T) {
 		"logs":            {Fleet: fleet.Config{Rules: ownLogs}},
 		"logs, classic":   {Fleet: fleet.Config{Rules: ownLogs, Servers: 1, Protocol: "classic"}},
 		"logs, chaos":     {Chaos: true, Fleet: fleet.Config{Rules: ownLogs}},
+		"logs, replicas":  {Chaos: true, Fleet: fleet.Config{Rules: ownLogs, Servers: 3, Replicas: 2}},
 		"the example":     {Event: "url_shorten", Fleet: fleet.Config{Rules: string(example)}}, // has costs that never fit
 		"one server":      {Fleet: fleet.Config{Servers: 1, Processes: 1, Protocol: "meta"}},
 		"meta":            {Fleet: fleet.Config{Servers: 3, Protocol: "meta"}},

@@ -54,7 +54,7 @@ type Contract struct {
 	families atomic.Pointer[families]
 }
 
-// Rule is one of the event's. Two with the same kinds share their counter.
+// Rule is one of the event's. Two with the same kinds share their counter, if both or none count in a log.
 type Rule struct {
 	Index    int // among the event's rules
 	Per      []string
@@ -112,9 +112,6 @@ func (c *Contract) add(i int, r wire.Rule) error {
 			return fmt.Errorf("the algorithm of its limit %s, %s, is not a sliding window or log, and no other is checked", l.Name, l.Algorithm)
 		}
 		rule.Log = l.Algorithm != ""
-	}
-	if slices.ContainsFunc(c.Rules, func(o Rule) bool { return o.Log != rule.Log && slices.Equal(o.Per, rule.Per) }) {
-		return errors.New("another one with the same per counts otherwise, and answers do not tell their counters apart")
 	}
 	for _, level := range Levels {
 		if level.Name == r.Precision {

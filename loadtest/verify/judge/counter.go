@@ -70,9 +70,15 @@ func (c *counter) collect() {
 // replaying is how long a hint may wait once it is due, which is twice the timeout after the add.
 const replaying = int64(2 * time.Second)
 
-// charge returns what an entry added to the counter, at least and at most.
+// aloneLost reports whether a replica that had something of an entry alone may have been killed.
+func (c *counter) aloneLost(e Entry, i int32) bool {
+	return c.givenUp[i] > 0 && c.losses.disturbed(e.Sent, e.Answered+2*int64(c.Timeout)+replaying)
+}
+
+// charge returns what an entry added to the counter, at least and at most. Replicas of logs are merged by
+// the identities of entries: none counts twice, and one that is void on a replica counts nothing.
 func (c *counter) charge(e Entry, i int32) (least, most int64) {
-	cost, failed := int64(e.Cost), false
+	cost, failed, merged := int64(e.Cost), false, c.Rule.Log && c.Replicas > 1
 	for i, l := range c.Limits {
 		failed = failed || slices.Contains(c.rules, l.Index) && e.OnError&(1<<i) != 0
 	}
@@ -83,14 +89,17 @@ func (c *counter) charge(e Entry, i int32) (least, most int64) {
 		return 0, cost
 	case e.Outcome == Denied && !c.all:
 		// It is rolled back before it is answered, but not on a server that is away.
-		if e.took() >= c.Timeout || e.OnError != 0 || c.losses.unsettled(e.Call) {
+		if e.took() >= c.Timeout || e.OnError != 0 || c.losses.unsettled(e.Call) && !merged {
 			return 0, cost
 		}
 		return 0, 0
+	case merged && c.aloneLost(e, i):
+		return 0, cost
+	case merged:
 	case c.Replicas > 1 && c.losses.disturbed(e.Sent, e.Answered):
 		return cost, 2 * cost // a replica that was away may get it twice
-	case c.Replicas > 1 && c.givenUp[i] > 0 && c.losses.disturbed(e.Sent, e.Answered+2*int64(c.Timeout)+replaying):
-		return 0, 2 * cost // the replica that was killed may have had it alone
+	case c.aloneLost(e, i):
+		return 0, 2 * cost
 	}
 	return cost, cost
 }
@@ -189,13 +198,21 @@ func (c *counter) knows(i int32) int64 {
 	for _, k := range slices.Backward(entries[:slices.Index(entries, i)]) {
 		switch o := c.Log.entries[k]; {
 		case o.Target != e.Target || o.Kind == Check:
-		case !c.Rule.Log && o.Stamp != e.Stamp, o.Answered < e.Sent-remembered, o.Outcome != Denied:
+		case !c.Rule.Log && o.Stamp != e.Stamp, o.Answered < e.Sent-remembered, o.Outcome != Denied && !c.deniesBeside(o, e.Cost):
 			return since
 		case o.Cost == e.Cost:
 			since = o.Sent
 		}
 	}
 	return since
+}
+
+// deniesBeside reports whether the batch of an entry has a denial of that cost, which is of after the batch.
+func (c *counter) deniesBeside(o Entry, cost int32) bool {
+	return o.Kind == Batch && slices.ContainsFunc(c.user(o).entries, func(k int32) bool {
+		b := c.Log.entries[k]
+		return b.Kind == Batch && b.Client == o.Client && b.Answered == o.Answered && b.Outcome == Denied && b.Cost == cost
+	})
 }
 
 // which finds such entries.
@@ -248,7 +265,11 @@ func (c *counter) miscounted(k Look, want string) {
 	}
 	look := c.Log.Event(Entry{Call: k.Call, Kind: Count}, nil)
 	look.Answer = fmt.Sprint("count ", k.Count)
-	c.blame(Violation{Check: Counts, Events: []Event{look}}, c.id, c.which(func(_ int32, e Entry) bool {
+	calls := []Event{look}
+	for _, r := range c.resets {
+		calls = append(calls, c.Log.Event(Entry{Call: r.Call, Kind: Forget, Outcome: r.outcome()}, nil))
+	}
+	c.blame(Violation{Check: Counts, Events: calls}, c.id, c.which(func(_ int32, e Entry) bool {
 		from, to := k.Most.First/1000, k.Most.Last/1000
 		unplaced := e.Stamp == 0 && c.Log.second(e.Sent) <= to && c.Log.second(e.Answered) >= from
 		underWay := e.Sent < k.Answered && e.Answered > k.Sent

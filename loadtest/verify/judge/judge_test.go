@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"github.com/counterd/counterd/algorithm"
 	"github.com/counterd/counterd/api/wire"
 	"github.com/counterd/counterd/loadtest/verify/contract"
 )
@@ -345,6 +346,70 @@ func TestCountsOfAReplicaThatWasGivenUp(t *testing.T) {
 	}
 }
 
+// Of what replicas of logs missed nothing counts twice, nor what is void on one of them. Only where one
+// was slow, and the other was killed soon, something may be lost.
+func TestReplicasOfLogs(t *testing.T) {
+	slow := func(e *Entry) { e.Answered = e.Sent + 6e8 }
+	away := func(j *Case) { j.kill(9, 12, 13) }
+	for name, c := range map[string]struct {
+		change              func(j *Case)
+		outcome             Outcome
+		how                 func(e *Entry)
+		least, log, buckets int64 // at most in a log, and in buckets
+	}{
+		"an admitted one":               {func(*Case) {}, Admitted, func(*Entry) {}, 1, 1, 1},
+		"while a server was away":       {away, Admitted, func(*Entry) {}, 1, 1, 2},
+		"denied while it was":           {away, Denied, func(*Entry) {}, 0, 0, 1},
+		"a slow one":                    {func(*Case) {}, Admitted, slow, 1, 1, 2},
+		"denied by a slow one":          {func(*Case) {}, Denied, slow, 0, 0, 1},
+		"killed after that":             {func(j *Case) { j.kill(12, 13, 14) }, Admitted, slow, 0, 1, 2},
+		"denied, and killed after that": {func(j *Case) { j.kill(12, 13, 14) }, Denied, slow, 0, 1, 1},
+	} {
+		for _, log := range []bool{true, false} {
+			limit, least, most := wire.Limit{Name: "l", Limit: 30, Window: "1m"}, c.least, c.buckets
+			if log {
+				limit.Algorithm, most = algorithm.SlidingLog, c.log
+			}
+			for count := least - 1; count <= most+1; count++ {
+				j := caseOf(t, limit)
+				j.Replicas = 2
+				j.at(10, c.outcome, 1, c.how)
+				c.change(j)
+				j.look(30e9, 30.1e9, 4, 20, count)
+				j.Judge()
+				assert.Equal(t, count < least || count > most, j.Findings.Total[Counts] > 0, "%s: %d of a log: %t", name, count, log)
+			}
+		}
+	}
+}
+
+// A reset of a log in replicas is no promise beside calls that were under way, and no less than one
+// where none was.
+func TestResetsOfReplicasOfLogs(t *testing.T) {
+	for name, c := range map[string]struct {
+		sent, answered int64 // of another call
+		outcome        Outcome
+		most           int64
+	}{
+		"long before":            {3e9, 3.1e9, Denied, 0},
+		"under way at it":        {4.9e9, 5.05e9, Denied, 1},
+		"after it":               {6e9, 6.1e9, Denied, 0},
+		"unknown long before":    {1e8, 2e8, Unknown, 0},
+		"unknown shortly before": {4e9, 4.1e9, Unknown, 2},
+	} {
+		for _, more := range []int64{0, 1} {
+			j := caseOf(t, wire.Limit{Name: "l", Limit: 30, Window: "1m", Algorithm: algorithm.SlidingLog})
+			j.Replicas = 2
+			j.at(0, Admitted, 1)
+			j.at(1, c.outcome, 1, func(e *Entry) { e.Sent, e.Answered, e.Stamp = c.sent, c.answered, second0+c.sent/1e9 })
+			j.Log.Reset(Reset{Call: Call{Sent: 5e9, Answered: 5.1e9}, Done: true})
+			j.look(30e9, 30.1e9, 0, 20, c.most+more)
+			j.Judge()
+			assert.Equal(t, int(more), j.Findings.Total[Counts], "%s: %d", name, c.most+more)
+		}
+	}
+}
+
 // What one replica gave up, the other has alone until the hint is replayed: it may be gone if that
 // one is killed before.
 func TestAReplicaIsKilledThatHadAnAddAlone(t *testing.T) {
@@ -578,7 +643,10 @@ func TestDenialsThatRepeat(t *testing.T) {
 		by    uint16 // the target that admits in between
 		last  int64
 		wrong int
+		again uint16 // the target that admits once more
 	}{
+		"as it was after its batch":         {first: Batch, by: 0, last: 1, again: 1},
+		"as it was before others of later":  {first: Hit, by: 0, last: 1, again: 1, wrong: 1},
 		"as it is now":                      {first: Hit, by: 1, last: 1},
 		"as it was":                         {first: Hit, by: 1, last: 0},
 		"as it was in the batch":            {first: Batch, by: 1, last: 0},
@@ -600,10 +668,13 @@ func TestDenialsThatRepeat(t *testing.T) {
 			}
 			call(c.first, Denied, 0, tooMuch)
 			call(c.first, Admitted, 1, func(e *Entry) { e.Target = c.by })
+			if c.again > 0 {
+				call(Hit, Admitted, 2, func(e *Entry) { e.Target = c.again })
+			}
 			call(Hit, Denied, c.last, tooMuch)
 			j.Judge()
 			require.Len(t, j.Findings.All(), c.wrong)
-			assert.Equal(t, c.wrong == 0 && c.last == 0, j.Findings.Excused.Repeated == 1)
+			assert.Equal(t, c.wrong == 0 && c.last == int64(c.again), j.Findings.Excused.Repeated == 1)
 		})
 	}
 }

@@ -85,6 +85,13 @@ type Reset struct {
 	underWay  int64 // the cost of what was under way at it
 }
 
+func (r Reset) outcome() Outcome {
+	if r.Done {
+		return Admitted
+	}
+	return Unknown
+}
+
 // Log holds all answers, up to a bound. It is safe for concurrent use until it is judged.
 type Log struct {
 	*Users
@@ -173,6 +180,8 @@ func (l *Log) Event(e Entry, counts []int64) Event {
 func (e Entry) answer(counts []int64) string {
 	text := [...]string{"admitted", "denied", "unknown", "refused"}[e.Outcome]
 	switch {
+	case e.Kind == Forget && e.Outcome == Admitted:
+		text = "forgotten"
 	case e.Kind == Count, e.Kind > Check && e.Outcome == Admitted:
 		text = "counted"
 	case e.Outcome == Denied && e.RetryAfter == contract.Never:

@@ -27,16 +27,21 @@ type resets []Reset
 // sortResets puts the resets to their counters.
 func (j *judge) sortResets() {
 	slices.SortStableFunc(j.Log.resets, func(a, b Reset) int { return cmp.Compare(a.Sent, b.Sent) })
+	named := map[string][]*counter{}
+	for _, c := range j.counters {
+		named[c.Name] = append(named[c.Name], c)
+	}
 	for _, r := range j.Log.resets {
-		c := j.counters[r.Counter]
-		c.resets = append(c.resets, r)
+		for _, c := range named[j.counters[r.Counter].Name] {
+			c.resets = append(c.resets, r)
+		}
 	}
 }
 
 // collectReset finds out what a reset has forgotten.
 func (c *counter) collectReset(r *Reset) {
 	// What was acknowledged before the reset was sent is gone for good.
-	r.effective = r.Done && !c.missed(r.Answered)
+	r.effective = r.Done && !c.missed(r.Call)
 	r.underWay = c.flight.total(r.Sent, r.Answered+1)
 	for _, i := range c.entries {
 		if e := c.Log.entries[i]; e.Outcome == Unknown && e.Sent <= r.Answered && e.Answered >= r.Sent {
@@ -45,12 +50,17 @@ func (c *counter) collectReset(r *Reset) {
 	}
 }
 
-// missed reports whether a replica may get later what it has missed before a time: a reset does
-// not forget that.
-func (c *counter) missed(before int64) bool {
-	return c.Replicas > 1 && (c.losses.disturbed(0, before) || slices.ContainsFunc(c.entries, func(i int32) bool {
+// missed reports whether a replica may get after a reset what it has missed before: the reset does not
+// forget that. Of a log it is what was repaired at the reset, and all if a call was under way that
+// found the log on one replica only.
+func (c *counter) missed(reset Call) bool {
+	since := int64(0)
+	if c.Rule.Log {
+		since = reset.Sent - 2*int64(c.Timeout) - replaying
+	}
+	return c.Replicas > 1 && (c.losses.disturbed(since, reset.Answered) || slices.ContainsFunc(c.entries, func(i int32) bool {
 		e := c.Log.entries[i]
-		return e.Sent < before && (e.Outcome == Unknown || c.givenUp[i] > 0)
+		return e.Sent < reset.Answered && e.Answered >= since && (e.Outcome == Unknown || c.givenUp[i] > 0 || c.Rule.Log && e.Answered > reset.Sent)
 	}))
 }
 

@@ -37,6 +37,7 @@ type Counter struct {
 	Name     string // as answers have it; empty: the whole event
 	Features events.Features
 	Rule     contract.Rule
+	First    int32 // of the counters with its name: counts and histories are of that one
 	Late     int64 // the Unix second of its last late increment; 0: none
 }
 
@@ -49,12 +50,18 @@ type Users struct {
 	mu       sync.Mutex
 	users    []*User
 	counters []Counter
-	byName   map[string]int32
+	ids      map[counterKey]int32
+}
+
+// counterKey is what counters differ in: rules with the same kinds share a log, or buckets.
+type counterKey struct {
+	name string
+	log  bool
 }
 
 // newUsers returns so many busy users.
 func newUsers(c *contract.Contract, busy int) *Users {
-	us := &Users{contract: c, values: rand.Uint32(), byName: map[string]int32{}}
+	us := &Users{contract: c, values: rand.Uint32(), ids: map[counterKey]int32{}}
 	for i := range busy {
 		// The second kind has half as many values as the first, and so on: so counters are
 		// shared crosswise.
@@ -106,10 +113,15 @@ func (us *Users) counter(r contract.Rule, all events.Features) int32 {
 		parts = append(parts, kind+":"+all[kind])
 	}
 	c.Name = strings.Join(parts, "+")
-	id, known := us.byName[c.Name]
+	key := counterKey{c.Name, r.Log}
+	id, known := us.ids[key]
 	if !known {
 		id = int32(len(us.counters))
-		us.counters, us.byName[c.Name] = append(us.counters, c), id
+		c.First = id
+		if other, known := us.ids[counterKey{c.Name, !r.Log}]; known {
+			c.First = other
+		}
+		us.counters, us.ids[key] = append(us.counters, c), id
 	}
 	return id
 }
