@@ -239,6 +239,20 @@ func TestALogWithoutAStore(t *testing.T) {
 	}
 }
 
+// An increment for which a log has no room is a 503 that says so.
+func TestAnIncrementOfAFullLog(t *testing.T) {
+	clock := testkit.NewClock(time.Time{})
+	server := newLogServer(t, storestest.Embedded(clock.Now), clock.Now, "[{per: ip, rate: 5/h, algorithm: sliding-log}]")
+	var w *httptest.ResponseRecorder
+	for range 3000 { // of this moment: none of them can be merged
+		if w = request(t, server, "POST", "/v1/events/e/increment", `{"features": {"ip": "192.0.2.1"}}`); w.Code != 200 {
+			break
+		}
+	}
+	require.Equal(t, 503, w.Code)
+	require.Contains(t, w.Body.String(), `"detail":"A log of the counter is full: not all was counted.`)
+}
+
 // The procedure of operations.md changes the algorithm of a limit, and changes it back, while one of two processes
 // reloads a day after the other: no window holds more than N, and what decides is never incomplete.
 func TestTheAlgorithmOfALimitIsChanged(t *testing.T) {
