@@ -65,7 +65,7 @@ func TestALogAdmitsExactly(t *testing.T) {
 
 // Rules that the limiter cannot keep are refused at the start, by SetRules, and in a file that changes.
 func TestLogsThatCannotBeKept(t *testing.T) {
-	const burstRules, fault = "events: {login: {limits: [{per: ip, rate: 100/s, algorithm: sliding-log}]}}", "login, per ip: a log of so many hits takes up to"
+	const burstRules, fault = "events: {login: {limits: [{per: ip, rate: 100/s, algorithm: sliding-log}]}}", "login, per ip: a log of the 100 hits in 1s, the retention, takes up to"
 	late := counterd.WithGrace(20 * time.Second)
 	_, err := counterd.New(parse(t, burstRules), late)
 	require.ErrorIs(t, err, counterd.ErrInvalid)

@@ -10,6 +10,7 @@ import (
 	"github.com/counterd/counterd/api/wire"
 	"github.com/counterd/counterd/engine"
 	"github.com/counterd/counterd/events"
+	"github.com/counterd/counterd/journal"
 	"github.com/counterd/counterd/service"
 )
 
@@ -66,6 +67,7 @@ var statuses = []struct {
 	{service.ErrNotReset, http.StatusServiceUnavailable, "The store did not answer, or not in time: the counter may be forgotten in part. Repeat the reset; where that does not help, raise counterd's -timeout, the longest wait for the store."},
 	{service.ErrOverload, http.StatusServiceUnavailable, "The server has too much to do. Nothing was done for this request."},
 	{engine.ErrBadCounter, http.StatusServiceUnavailable, "An item of the counter on its Memcached server holds no count: another client of the server wrote it. Reset the counter, or wait until the item expires."},
+	{journal.ErrTooLarge, http.StatusServiceUnavailable, "A log of the counter is full: not all was counted. Ask again in some seconds; where that happens often, take algorithm: sliding-window."},
 	{engine.ErrStore, http.StatusServiceUnavailable, "The store did not answer, or not in time."},
 	{context.Canceled, http.StatusServiceUnavailable, "The request was given up before anything was done."},
 	{context.DeadlineExceeded, http.StatusServiceUnavailable, "The request's time was over before anything was done."},

@@ -38,10 +38,12 @@ type logFault struct {
 	rule  int // of the event
 	value string
 	bytes int
+	hits  int64
+	kept  time.Duration
 }
 
 func (f logFault) Error() string {
-	return fmt.Sprintf("a log of so many hits takes up to %d KiB, and a log has at most %d: take algorithm: sliding-window, a smaller limit or a shorter retention", (f.bytes+1023)>>10, journal.MaxSize>>10)
+	return fmt.Sprintf("a log of the %d hits in %s, the retention, takes up to %d KiB, and a log has at most %d: take algorithm: sliding-window, a smaller limit or a shorter retention", f.hits, FormatDuration(f.kept), (f.bytes+1023)>>10, journal.MaxSize>>10)
 }
 
 // sharedLog is a log as the rules that share it bound it.
@@ -70,18 +72,25 @@ func logsOf(e *Event) []sharedLog {
 // faults returns the rules that let the log grow too large: the first, or the first value of each
 // that overrides it.
 func (l sharedLog) faults(grace time.Duration) (faults []logFault) {
-	if bytes := l.size("", grace); bytes > journal.MaxSize {
-		return []logFault{{rule: l.rules[0], bytes: bytes}}
+	if fault := l.fault(l.rules[0], "", grace); fault.bytes > journal.MaxSize {
+		return []logFault{fault}
 	}
 	for _, i := range l.rules {
 		for _, value := range slices.Sorted(maps.Keys(l.of.Rules[i].Overrides)) {
-			if bytes := l.size(value, grace); bytes > journal.MaxSize {
-				faults = append(faults, logFault{i, value, bytes})
+			if fault := l.fault(i, value, grace); fault.bytes > journal.MaxSize {
+				faults = append(faults, fault)
 				break
 			}
 		}
 	}
 	return faults
+}
+
+// fault returns what the log of a value, by that rule, takes at the most.
+func (l sharedLog) fault(rule int, value string, grace time.Duration) logFault {
+	kept := l.of.Remembered()
+	hits, _, _ := journal.Spread(l.limits(value), kept.Milliseconds(), 2*grace.Milliseconds())
+	return logFault{rule, value, l.size(value, grace), hits, kept}
 }
 
 // size returns how many bytes the log of a value takes at the most.

@@ -42,7 +42,7 @@ func TestLogsThatMayBeTooLarge(t *testing.T) {
 	}
 	err := parsedLimits(t, "[{per: [ip, user], rate: 100/s, algorithm: sliding-log}]").CheckLogs(2 * DefaultGrace)
 	require.ErrorIs(t, err, ErrInvalid)
-	require.ErrorContains(t, err, "e, per ip+user: a log of so many hits takes up to ")
+	require.ErrorContains(t, err, "e, per ip+user: a log of the 100 hits in 1s, the retention, takes up to ")
 	for _, limits := range []string{
 		"[{per: ip, rate: 9000/d, algorithm: sliding-log}, {per: ip, rate: 9/d, algorithm: sliding-log, shadow: true}]",
 		"[{per: ip, rate: 9000/d, algorithm: sliding-log}, {per: ip, rate: 9/d}]",

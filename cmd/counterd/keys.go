@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -17,8 +18,8 @@ import (
 	"github.com/counterd/counterd/slidinglog"
 )
 
-const keysUsage = `counterd keys prints the Memcached keys of a counter now, a line for each level, and
-one for its log if it has one: for a look with any Memcached client.
+const keysUsage = `counterd keys prints the Memcached keys of a counter now, a line for each level of its
+buckets, and one for its log, if it has them: for a look with any Memcached client.
 
 Usage:
   counterd keys -event E -feature K:V [-feature K:V ...] [flags]
@@ -43,7 +44,7 @@ func (l *featureList) Set(s string) error {
 	return nil
 }
 
-// keys prints the keys of one counter's current buckets.
+// keys prints the keys of one counter's current buckets, and of its log.
 func keys(ctx context.Context, args []string, stdout, _ io.Writer) error {
 	var name, rulesFile string
 	var list featureList
@@ -103,7 +104,14 @@ func findCounter(rulesFile, name string, list []string) (event *events.Event, co
 func printKeys(to io.Writer, event *events.Event, counter events.Counter, secret []byte, server string, now time.Time) error {
 	table := tabwriter.NewWriter(to, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(table, "LEVEL\tFROM\tKEY\tSERVER")
+	kinds := counter.Feature.Kinds()
+	inBuckets := !slices.ContainsFunc(combinations(event), func(per combination) bool {
+		return len(per.rules) > 0 && slices.Equal(per.rules[0].Per, kinds) && !per.inBuckets()
+	})
 	for bucket := range hierarchy.BucketsOf(counter, now.Unix()) {
+		if !inBuckets {
+			break
+		}
 		keys, err := memcache.SecretKeys(secret, counter.ID(), []uint64{bucket.ID()})
 		if err != nil {
 			return err
@@ -111,7 +119,7 @@ func printKeys(to io.Writer, event *events.Event, counter events.Counter, secret
 		from := time.Unix(bucket.First(), 0).UTC().Format(time.RFC3339)
 		fmt.Fprintf(table, "%s\t%s\t%s\t%s\n", bucket.Level, from, keys[0], server)
 	}
-	if event.HasLog(counter.Feature.Kinds()) {
+	if event.HasLog(kinds) {
 		keys, err := memcache.SecretKeys(secret, counter.ID(), []uint64{slidinglog.Item()})
 		if err != nil {
 			return err
