@@ -84,12 +84,10 @@ func (g grace) ttl(window time.Duration) int64 {
 // Life returns for how long a log lives that was written now, if its longest window is that long and
 // its hits are frequent: it lives for longer where they are rare, up to twice as long as they need it.
 func Life(window, allowance time.Duration) time.Duration {
-	ttl := time.Duration(grace(allowance.Milliseconds()).ttl(window)) * time.Second
-	return ttl + max(ttl/4, leastSpare)
+	ttl := grace(allowance.Milliseconds()).ttl(window) * second
+	spare, _ := journal.Spare(ttl, 0)
+	return time.Duration(ttl+spare) * time.Millisecond
 }
-
-// leastSpare is for how long a log lives at least when its hits do not need it any more.
-const leastSpare = 10 * time.Second
 
 // placeBits is how many bits of a hash say which place a log has.
 const placeBits = 14

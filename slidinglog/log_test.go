@@ -1,8 +1,8 @@
 package slidinglog_test
 
 import (
-	"context"
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"testing"

@@ -260,13 +260,14 @@ func (p *churn) hit(t turn) {
 	young := 2 * usualGrace.Milliseconds()
 	value, err := p.values[t.counter], error(nil)
 	if value == nil {
-		value, err = journal.AppendNew(nil, journal.Head{Limits: limits, Revision: usualRevision, TTL: p.ttl() / 1000, Until: t.at + p.ttl()*5/4, Floor: t.at - young, Since: t.at - p.limit.Window.Milliseconds()}, t.at)
+		spare, _ := journal.Spare(p.ttl(), 0)
+		value, err = journal.AppendNew(nil, journal.Head{Limits: limits, Revision: usualRevision, TTL: p.ttl() / 1000, Until: t.at + p.ttl() + spare, Floor: t.at - young, Since: t.at - p.limit.Window.Milliseconds()}, t.at)
 		require.NoError(p.tb, err)
 	}
 	value, err = journal.AppendEntry(value, journal.Entry{Kind: journal.Hit, ID: journal.ID(p.random.Uint64() >> 8), Time: t.at, Cost: 1, Count: 1})
 	require.NoError(p.tb, err)
 	require.NoError(p.tb, p.log.Read(value, journal.Question{}))
-	if spare := min(max(p.ttl()/4, 2*p.log.Age(t.at)), p.ttl()); p.log.Due() || p.log.Head().Until < t.at+p.ttl()+spare/4 {
+	if spare, renewal := journal.Spare(p.ttl(), p.log.Age(t.at)); p.log.Due() || p.log.Head().Until < t.at+p.ttl()+renewal {
 		value, err = p.log.AppendRewrite(nil, journal.Rewrite{Limits: limits, Revision: usualRevision, TTL: p.ttl() / 1000, Until: t.at + p.ttl() + spare, Now: t.at, Young: young})
 		require.NoError(p.tb, err)
 	}

@@ -348,10 +348,10 @@ func (s *session) rewritten() error {
 
 // life is how long a log is to live that is written now.
 type life struct {
-	ttl   int64 // seconds
-	need  int64 // the time until which the entries of the session need it; 0: none of them counts
-	spare int64 // for how many milliseconds it lives longer: the rarer its hits, the longer, so that few extend it
-	until int64 // the time that its header says
+	ttl     int64 // seconds
+	need    int64 // the time until which the entries of the session need it; 0: none of them counts
+	until   int64 // the time that its header says
+	renewal int64 // a hit extends it that needs it until less than so much before it ends
 }
 
 // lifeOf returns how long the log is to live; by older limits only until newer ones rewrite it.
@@ -362,9 +362,8 @@ func lifeOf(s *session) (l life) {
 	}
 	l.ttl = max(l.ttl, head.TTL)
 	now := max(s.time, s.engine.now().UnixMilli())
-	least := leastSpare.Milliseconds()
-	l.spare = min(max(l.ttl*second/4, least, 2*s.log.Age(now)), max(l.ttl*second, least))
-	l.until = max(head.Until, now+l.ttl*second+l.spare)
+	spare, renewal := journal.Spare(l.ttl*second, s.log.Age(now))
+	l.until, l.renewal = max(head.Until, now+l.ttl*second+spare), renewal
 	if s.batch.total > 0 {
 		l.need = s.time + l.ttl*second
 	}
@@ -393,7 +392,7 @@ func (s *session) settle() error {
 	}
 	switch lackSums := s.whole && s.replicas.lackSums(); {
 	case lackSums || s.log.Head().Outdated(s.revision) || s.mayShrink() && s.log.Due(),
-		until < life.need+life.spare/4, s.log.Head().Since < s.kept():
+		until < life.need+life.renewal, s.log.Head().Since < s.kept():
 		if s.later = rewriting; lackSums || s.voids() { // a void would change the log first
 			s.later = idle
 			return s.rewrite(idle)
