@@ -32,7 +32,7 @@ const leastSpare = 10 * second
 // of them extend its life. A hit does that once less than renewal is left of the spare. In milliseconds.
 func Spare(need, age int64) (spare, renewal int64) {
 	spare = max(min(max(need/4, 2*age), need), leastSpare)
-	return spare, spare / 4
+	return spare, spare / 2
 }
 
 // AppendRewrite appends a value to dst that replaces the one which was read. It is to be written by
