@@ -2,6 +2,7 @@ package engine
 
 import (
 	"cmp"
+	"context"
 	"sync/atomic"
 	"time"
 
@@ -84,6 +85,10 @@ type Session interface {
 	// Hint returns the round trips that tell the store what stays of hits that not all replicas
 	// acknowledged. They wait for no server. None: there is nothing to tell.
 	Hint() []*store.Op
+	// Later returns round trips of which the hits need nothing, to be made on the session's store
+	// at any time, also after End, or never. They begin with what the session has read: the sooner,
+	// the more likely they are of use. nil: there are none.
+	Later() func(context.Context, store.Store)
 
 	// Search starts a step that finds when the limit has room for a hit of that cost, behind
 	// others of the batch that cost ahead, if nothing else comes. It returns the number of the

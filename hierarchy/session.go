@@ -1,6 +1,7 @@
 package hierarchy
 
 import (
+	"context"
 	"sync"
 	"time"
 
@@ -202,6 +203,9 @@ func (s *session) Hint() []*store.Op {
 	s.after.Hint(s.id, s.adds, s.receipt, stays)
 	return s.follows[:]
 }
+
+// Later returns nothing.
+func (s *session) Later() func(context.Context, store.Store) { return nil }
 
 // stays returns the cost of the hits that stay.
 func (s *session) stays() (cost int64) {

@@ -24,6 +24,17 @@ type Rewrite struct {
 	Retain int64
 }
 
+// leastSpare is for how long a log lives at least when its entries do not need it any more.
+const leastSpare = 10 * second
+
+// Spare returns for how long a log that is written now lives beyond the need of its entries, if they
+// need it for so long, and it was written last at that age: the rarer its hits, the longer, so that few
+// of them extend its life. A hit does that once less than renewal is left of the spare. In milliseconds.
+func Spare(need, age int64) (spare, renewal int64) {
+	spare = max(min(max(need/4, 2*age), need), leastSpare)
+	return spare, spare / 2
+}
+
 // AppendRewrite appends a value to dst that replaces the one which was read. It is to be written by
 // compare-and-swap: if anything was appended since, the rewrite must fail.
 //

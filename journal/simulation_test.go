@@ -327,7 +327,9 @@ func (w *world) late(p int) iter.Seq[struct{}] {
 func (w *world) rewrite(p int, l *Log, value []byte, cas uint64, limits []Limit, revision uint64, pause func()) {
 	r := Rewrite{Limits: limits, Revision: revision, TTL: w.ttl(), Now: w.now + w.skew[p], Young: young, Retain: w.retention()}
 	next := w.spoil(l, value, r)
-	pause()
+	for pause(); w.chance(.4); { // the hit is answered: it lands at any time, or never
+		pause()
+	}
 	if w.expire(); w.value == nil || w.cas != cas && w.sabotage != "no compare-and-swap" && w.sabotage != "a lagging rewrite" {
 		return
 	}

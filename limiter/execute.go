@@ -195,8 +195,12 @@ func (x *execution) fail(c *counterState, err error) {
 }
 
 // follow has the replicas that have missed the adds get what stays of them, and rolls back what
-// does not stay.
+// does not stay. What no hit waits for begins first.
 func (x *execution) follow(counters []*counterState) {
+	for _, c := range counters {
+		begin(c.shared, x.l.store)
+		begin(c.alone, x.l.local)
+	}
 	x.plan(counters, engine.Session.Hint)
 	if len(x.ops) > 0 {
 		x.l.store.Do(x.ctx, x.ops...)
@@ -225,6 +229,16 @@ func (x *execution) follow(counters []*counterState) {
 	}
 	for i, c := range x.going {
 		x.followed(c, x.ops[i])
+	}
+}
+
+// begin begins what no hit waits for of the session, if there is one.
+func begin(session engine.Session, on store.Store) {
+	if session == nil {
+		return
+	}
+	if later := session.Later(); later != nil {
+		store.Later(on, later)
 	}
 }
 

@@ -22,6 +22,8 @@ const (
 	// A replay of a hint is a round trip of adds. replaysAtOnce bounds those under way.
 	replaysAtOnce    = 64
 	replaysPerSecond = 20_000
+	// maxAsides bounds the functions in the background, of which each may hold a log.
+	maxAsides = 256
 )
 
 // hintQueue keeps the adds that servers did not acknowledge, and replays them: hinted handoff.
@@ -37,6 +39,7 @@ type hintQueue struct {
 	batch     []pendingWrite // under way
 	n         int            // hints, those included
 	replaying bool
+	asides    int // functions in the background
 	closed    bool
 	others    sync.WaitGroup
 }
@@ -213,6 +216,22 @@ func (l *hintQueue) close() {
 	l.mu.Unlock()
 	l.stop()
 	l.others.Wait()
+}
+
+// background runs do beside the replay of hints, unless too many run.
+func (l *hintQueue) background(do func(context.Context)) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed || l.asides == maxAsides {
+		return
+	}
+	l.asides++
+	l.others.Go(func() {
+		do(l.ctx)
+		l.mu.Lock()
+		l.asides--
+		l.mu.Unlock()
+	})
 }
 
 // replay replays hints until there are none.

@@ -72,6 +72,41 @@ func TestHintsAreBounded(t *testing.T) {
 	})
 }
 
+// So many functions run in the background, and no more. Close waits for them, and then none begins.
+func TestTheBackgroundIsBounded(t *testing.T) {
+	inBubble(t, Config{}, 1, func(t *testing.T, s *Set, _ []*fakeServer) {
+		background, running, most := s.Capabilities().Background, 0, 0
+		var mu sync.Mutex
+		change := func(by int) {
+			mu.Lock()
+			defer mu.Unlock()
+			running += by
+			most = max(most, running)
+		}
+		for range 3 {
+			for range 2 * maxAsides {
+				background(func(ctx context.Context) {
+					change(1)
+					<-ctx.Done()
+					change(-1)
+				})
+			}
+			synctest.Wait()
+			require.Equal(t, maxAsides, running)
+			s.hints.stop()
+			synctest.Wait()
+			require.Zero(t, running)
+			s.hints.ctx, s.hints.stop = context.WithCancel(context.Background())
+		}
+		background(func(context.Context) { time.Sleep(time.Second); change(1000) })
+		s.Close()
+		require.Equal(t, 1000, running)
+		background(func(context.Context) { t.Error("it runs after the end") })
+		synctest.Wait()
+		require.Equal(t, 1000, most)
+	})
+}
+
 // The hints of expired items are dropped without a gap.
 func TestExpiredHintsAreDropped(t *testing.T) {
 	inBubble(t, Config{Replicas: 2}, 2, func(t *testing.T, s *Set, _ []*fakeServer) {

@@ -80,7 +80,8 @@ func (s *Set) Use(servers []Server) {
 	}
 }
 
-// Close ends the replay of hints, and waits for it. Hints that are left are dropped.
+// Close ends the replay of hints, and waits for it and what else is in the background. Hints that
+// are left are dropped.
 func (s *Set) Close() { s.hints.close() }
 
 // NotListed is the error of an op that names a server which is not in the list.
@@ -177,7 +178,7 @@ func (s *Set) Do(ctx context.Context, ops ...*store.Op) {
 // Capabilities returns what the set can do besides round trips.
 func (s *Set) Capabilities() store.Capabilities {
 	return store.Capabilities{
-		Replicas: s.replicas, Since: s.Since,
+		Replicas: s.replicas, Since: s.Since, Background: s.hints.background,
 		Writes: store.KindsOf(store.Add, store.Subtract, store.Hint, store.Delete, store.Create, store.Swap, store.Append),
 	}
 }

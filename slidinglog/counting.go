@@ -34,8 +34,10 @@ func (e *Engine) Increment(ctx context.Context, by int64, at time.Time, counters
 		if faults[i] == nil && len(s.entries) == 0 { // it is left out
 			faults[i] = fmt.Errorf("%w: %w", engine.ErrStore, journal.ErrTooLarge)
 		}
-		if faults[i] != nil {
+		if hits[0].Stays = faults[i] == nil; faults[i] != nil {
 			faults[i] = errors.Join(faults[i], e.void(ctx, s))
+		} else if later := s.Later(); later != nil {
+			store.Later(e.base.Store, later)
 		}
 		e.base.Changes.Of(s.op.Counter).Add(1)
 	}
@@ -182,6 +184,6 @@ func (e *Engine) Reset(ctx context.Context, counter events.Counter) error {
 	if op.Err != nil {
 		return engine.StoreError(op.Err)
 	}
-	e.sizes.of(id, false).Store(0)
+	e.places.of(id, false).size.Store(0)
 	return nil
 }

@@ -31,7 +31,7 @@ type Engine struct {
 	grace    grace
 	process  uint32
 	sequence atomic.Uint64
-	sizes    sizes
+	places   places
 	// replicated: the store keeps several replicas of a counter, which order hits differently.
 	replicated bool
 }
@@ -84,35 +84,38 @@ func (g grace) ttl(window time.Duration) int64 {
 // Life returns for how long a log lives that was written now, if its longest window is that long and
 // its hits are frequent: it lives for longer where they are rare, up to twice as long as they need it.
 func Life(window, allowance time.Duration) time.Duration {
-	ttl := time.Duration(grace(allowance.Milliseconds()).ttl(window)) * time.Second
-	return ttl + max(ttl/4, leastSpare)
+	ttl := grace(allowance.Milliseconds()).ttl(window) * second
+	spare, _ := journal.Spare(ttl, 0)
+	return time.Duration(ttl+spare) * time.Millisecond
 }
 
-// leastSpare is for how long a log lives at least when its hits do not need it any more.
-const leastSpare = 10 * time.Second
+// placeBits is how many bits of a hash say which place a log has.
+const placeBits = 14
 
-// sizeBits is how many bits of a hash say where the size of a log is noted.
-const sizeBits = 14
+// places are of logs. Some share a place: it costs one of them a round trip now and then.
+type places [1 << placeBits]noted
 
-// sizes notes how large logs were when they were last read. Logs share a place now and then: it
-// costs one of them a round trip.
-type sizes [1 << sizeBits]atomic.Uint32
+// noted is what an engine notes of a log.
+type noted struct {
+	size atomic.Uint32 // when it was read last
+	busy atomic.Bool   // a rewrite or repair is under way for which no hit waits
+}
 
 // unreadable is the size of a log that cannot be read: it is not to be appended to.
 const unreadable = 1 << 30
 
-func (s *sizes) of(id string, alone bool) *atomic.Uint32 {
+func (p *places) of(id string, alone bool) *noted {
 	place := xxhash.Sum64String(id)
 	if alone {
 		place++
 	}
-	return &s[place%(1<<sizeBits)]
+	return &p[place%(1<<placeBits)]
 }
 
-// noted returns the error, and notes that the log cannot be read, if that is why.
-func noted(size *atomic.Uint32, err error) error {
+// failed returns the error, and notes that the log cannot be read, if that is why.
+func (n *noted) failed(err error) error {
 	if errors.Is(err, engine.ErrBadCounter) || errors.Is(err, journal.ErrVersion) {
-		size.Store(unreadable)
+		n.size.Store(unreadable)
 	}
 	return err
 }

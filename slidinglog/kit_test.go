@@ -116,9 +116,16 @@ func counterOf(tb testing.TB, event *events.Event, kind string) string {
 // watched is a store whose round trips are counted and may be changed.
 type watched struct {
 	store.Store
-	trips  atomic.Int64
-	before func(*store.Op) // nil: nothing
-	after  func(*store.Op)
+	trips      atomic.Int64
+	before     func(*store.Op) // nil: nothing
+	after      func(*store.Op)
+	background func(func(context.Context)) // nil: there is none, and hits wait
+}
+
+func (w *watched) Capabilities() store.Capabilities {
+	can := w.Store.Capabilities()
+	can.Background = w.background
+	return can
 }
 
 func (w *watched) Do(ctx context.Context, ops ...*store.Op) {

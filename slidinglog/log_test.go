@@ -2,6 +2,7 @@ package slidinglog_test
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"testing"
@@ -64,6 +65,54 @@ func TestAHitIsOneRoundTrip(t *testing.T) {
 		assert.Equal(t, want.trips, b.tripsOf(func() { assert.Equal(t, want.allowed, b.hit(b.event, someUser).Allowed) }), "%d", i)
 	}
 	assert.Equal(t, int64(1), b.tripsOf(func() { b.check(b.event, someUser) }))
+}
+
+// A hit that finds the log due is one round trip, too: the log is rewritten after its answer, by one
+// session, however many find it due.
+func TestNoHitWaitsForARewriteThatIsDue(t *testing.T) {
+	b := newBench(t, "[{per: ip, rate: 1000/h}]", limiter.Config{})
+	var later []func(context.Context)
+	b.store.background = func(do func(context.Context)) { later = append(later, do) }
+	b.hit(b.event, someUser)
+	rewrites, shortest := 0, 0
+	for range 60 {
+		b.clock.Advance(grace)
+		require.EqualValues(t, 1, b.tripsOf(func() { require.True(t, b.hit(b.event, someUser).Allowed) }))
+		if len(later) < 3 {
+			continue
+		}
+		size := len(b.store.value(t, b.counter))
+		b.store.before = func(*store.Op) { // while one is under way
+			b.store.before = nil
+			for _, do := range later[:2] {
+				do(t.Context())
+			}
+		}
+		require.EqualValues(t, 1, b.tripsOf(func() { later[2](t.Context()) }))
+		require.Less(t, len(b.store.value(t, b.counter)), size)
+		later, rewrites, shortest = nil, rewrites+1, len(b.store.value(t, b.counter))
+	}
+	require.Greater(t, rewrites, 5)
+	require.Less(t, shortest, 300)
+	require.EqualValues(t, 61, b.log().Sum(0, 1<<46))
+}
+
+// A rewrite that is late leaves alone what was appended since, and so does one of another log.
+func TestALateRewriteChangesNothing(t *testing.T) {
+	b := newBench(t, "[{per: ip, rate: 1000/h}]", limiter.Config{})
+	var later []func(context.Context)
+	b.store.background = func(do func(context.Context)) { later = append(later, do) }
+	for len(later) == 0 {
+		b.clock.Advance(grace)
+		b.hit(b.event, someUser)
+	}
+	b.hit(b.event, someUser)
+	before := b.store.value(t, b.counter)
+	later[0](t.Context())
+	require.Equal(t, before, b.store.value(t, b.counter))
+	require.NoError(t, newEngine(t, b.store, b.clock.Now).Reset(t.Context(), ipOf(t, b.event)))
+	later[0](t.Context())
+	require.Nil(t, b.store.value(t, b.counter))
 }
 
 // A cached denial makes no round trip, and the first hit after it reads before it appends.
@@ -391,6 +440,20 @@ func TestOnErrorLocal(t *testing.T) {
 		require.True(t, d.Limits[0].Failed)
 		require.EqualValues(t, 1, d.Limits[0].Count)
 	}
+}
+
+// This process's own logs are rewritten, too.
+func TestALocalLogStaysShort(t *testing.T) {
+	clock := testkit.NewClock(time.Time{})
+	down := &watched{Store: storestest.Embedded(clock.Now), after: func(op *store.Op) { op.Err = errors.New("down") }}
+	local := &watched{Store: storestest.Embedded(clock.Now)}
+	p := newProcess(t, down, clock.Now, limiter.Config{Local: local})
+	event := newEvent(t, 1, "[{per: ip, rate: 1000/h, on_error: local}]")
+	for range 100 {
+		clock.Advance(grace)
+		require.True(t, p.hit(event, someUser).Allowed)
+	}
+	require.Less(t, len(local.value(t, counterOf(t, event, "ip"))), 800)
 }
 
 // FuzzItem has a limiter find any bytes in the item of a counter: they are a log or an error, and a

@@ -1,6 +1,7 @@
 package slidinglog
 
 import (
+	"context"
 	"fmt"
 	"iter"
 	"math/rand/v2"
@@ -44,8 +45,9 @@ type replicaSimulation struct {
 	faulty  bool
 	calm    bool // no time is lost
 	down    []bool
-	cut     [][]bool // by process and server
-	delayed []func() // commands that are on their way
+	cut     [][]bool             // by process and server
+	delayed []func()             // commands that are on their way
+	later   []iter.Seq[struct{}] // what sessions have left to do
 
 	admitted, increments []simAdmitted
 	denied, repairs      int
@@ -202,10 +204,29 @@ func (w *replicaSimulation) batch(p int) iter.Seq[struct{}] {
 			hits[i].Stays = true
 			taken += h.Cost
 		}
+		w.queue(p, s)
 		w.do(p, s.RollBack(), pause)
 		w.untidy = w.untidy || w.now-began > simGrace
 		s.End()
 	}
+}
+
+// queue notes what the session has left to do after its answer.
+func (w *replicaSimulation) queue(p int, s engine.Session) {
+	if later := s.Later(); later != nil {
+		w.later = append(w.later, func(yield func(struct{}) bool) {
+			later(context.Background(), simLater{do: func(op *store.Op) { w.do(p, []*store.Op{op}, func() { yield(struct{}{}) }) }})
+		})
+	}
+}
+
+// finish does what sessions have left to do.
+func (w *replicaSimulation) finish() {
+	for _, later := range w.later {
+		for range later {
+		}
+	}
+	w.later = nil
 }
 
 // travel makes the round trips of the session's step. One that comes too late is not sent.
@@ -239,6 +260,8 @@ func (w *replicaSimulation) late(p int) iter.Seq[struct{}] {
 		s.(*session).at = at
 		s.Add([]engine.Hit{{Cost: 1, Counts: true}}, 1)
 		if w.travel(p, s, began, pause) == nil {
+			s.(*session).hits[0].Stays = true
+			w.queue(p, s)
 			w.increments = append(w.increments, simAdmitted{time: at, cost: 1})
 		} else {
 			w.do(p, s.RollBack(), pause)
@@ -323,6 +346,7 @@ func (w *replicaSimulation) rest() {
 	}
 	faulty := w.faulty
 	w.delayed, w.faulty = nil, false
+	w.finish()
 	if w.chance(.3) { // instead of a hit
 		for range w.repair(0) {
 		}
@@ -337,6 +361,7 @@ func (w *replicaSimulation) rest() {
 		}
 		for range w.batch(0) {
 		}
+		w.finish()
 		if len(w.admitted) > admitted || !want || w.untidy || w.chance(.5) {
 			break
 		}
@@ -374,7 +399,9 @@ func (w *replicaSimulation) alone() {
 	if hits[0].Stays = fits; fits {
 		w.admitted = append(w.admitted, simAdmitted{time: now.UnixMilli(), cost: 1})
 	}
+	w.queue(0, s)
 	w.do(0, s.RollBack(), func() {})
+	w.finish()
 }
 
 // account holds each log against what was admitted. It knows what it retains, also if it has expired
@@ -450,6 +477,12 @@ func simulateReplicas(seed uint64, sabotage string) *replicaSimulation {
 	pace := []float64{1, 4, 20, 100}[rnd.IntN(4)]
 	for range 1 + rnd.IntN(4) {
 		begin := func() iter.Seq[struct{}] {
+			if n := len(w.later); n > 0 && w.chance(.4) {
+				i := rnd.IntN(n)
+				later := w.later[i]
+				w.later = slices.Delete(w.later, i, i+1)
+				return later
+			}
 			p := rnd.IntN(len(w.skew))
 			switch {
 			case w.chance(.06):
@@ -459,7 +492,7 @@ func simulateReplicas(seed uint64, sabotage string) *replicaSimulation {
 			}
 			return w.batch(p)
 		}
-		testkit.Interleave(rnd, 15+rnd.IntN(40), 3*len(w.skew), .3, begin, func() { w.befall(pace) })
+		testkit.Interleave(rnd, 20+rnd.IntN(50), 3*len(w.skew), .3, begin, func() { w.befall(pace) })
 		w.rest()
 		w.account()
 		before := w.sound

@@ -21,11 +21,11 @@ import (
 	"github.com/counterd/counterd/store"
 )
 
-// openReplicas returns a store that keeps each counter on all of the servers.
+// openReplicas returns a store that keeps each counter on all of the servers, and has no background.
 func openReplicas(tb testing.TB, servers []string) store.Store {
-	return storestest.Open(tb, memcache.Config{
+	return &watched{Store: storestest.Open(tb, memcache.Config{
 		Servers: servers, Replicas: len(servers), Clock: func() time.Time { return time.Now().Add(-time.Hour) },
-	})
+	})}
 }
 
 // logsOf returns the logs of the replicas of a counter; nil where there is none.

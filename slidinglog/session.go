@@ -1,11 +1,11 @@
 package slidinglog
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/counterd/counterd/engine"
@@ -51,10 +51,11 @@ type session struct {
 	replicas
 	engine  *Engine
 	counter events.Counter
-	size    *atomic.Uint32 // of the log when it was read last
+	noted   *noted
 
 	step     phase
-	after    phase // of a rewrite, or of a repair
+	after    phase // of a rewrite
+	later    phase // for which no hit waits: rewriting, repairing or idle
 	trips    int
 	confirms int // reads of the step confirming, which are not among them
 
@@ -75,8 +76,8 @@ func (e *Engine) begin(counter events.Counter, id string, moment engine.Moment) 
 		use(id, counter, moment.Now)
 	}
 	s := sessions.Get().(*session)
-	s.engine, s.counter, s.size = e, counter, e.sizes.of(id, moment.Alone)
-	s.step, s.trips, s.confirms, s.fault = idle, 0, 0, nil
+	s.engine, s.counter, s.noted = e, counter, e.places.of(id, moment.Alone)
+	s.step, s.later, s.trips, s.confirms, s.fault = idle, idle, 0, 0, nil
 	s.windows.begin(moment, counter.Remembered())
 	s.batch.begin(id, s.time, e.replicated)
 	s.op.Counter, s.op.Data, s.op.Versions = id, true, true
@@ -88,14 +89,13 @@ func (s *session) End() {
 	s.windows.end()
 	s.batch.end()
 	s.replicas.clear()
-	s.engine, s.counter, s.size, s.op.Counter = nil, events.Counter{}, nil, ""
+	s.engine, s.counter, s.noted, s.op.Counter = nil, events.Counter{}, nil, ""
 	sessions.Put(s)
 }
 
 // Look reads the log, which holds what the windows hold. After the hits were added that is known.
 func (s *session) Look() {
-	s.step, s.trips, s.confirms = looking, 0, 0
-	if s.batch.decided {
+	if s.step, s.trips, s.confirms = looking, 0, 0; s.batch.decided {
 		s.step = idle
 	}
 }
@@ -103,11 +103,11 @@ func (s *session) Look() {
 // Add appends an entry for each run of equal hits and reads the log. If the log may be full, it
 // is read before.
 func (s *session) Add(hits []engine.Hit, _ int64) {
-	s.trips, s.confirms = 0, 0
+	s.later, s.trips, s.confirms = idle, 0, 0
 	s.batch.take(hits, s.engine.identity, func(int) bool { return false })
 	s.data, s.fault = s.batch.encode(s.data[:0])
 	s.step = appending
-	if len(s.data) > maxBlind || int(s.size.Load())+len(s.data) > journal.MaxSize/2 {
+	if len(s.data) > maxBlind || int(s.noted.size.Load())+len(s.data) > journal.MaxSize/2 {
 		s.step = probing
 	}
 }
@@ -121,7 +121,7 @@ func (s *session) Next(now time.Time) []*store.Op {
 	case looking, probing:
 		s.read()
 	case appending:
-		s.size.Add(uint32(len(s.data))) // others do not wait for what is read
+		s.noted.size.Add(uint32(len(s.data))) // others do not wait for what is read
 		s.write(store.Write{Kind: store.Append, Data: s.data})
 		s.read()
 	case creating:
@@ -160,15 +160,12 @@ func (s *session) absorb() error {
 	case rewriting:
 		return s.rewritten()
 	case repairing: // whatever became of it
-		if s.after == confirming {
-			return s.again(confirming)
-		}
-		return nil
+		return s.again(confirming)
 	case appending, creating:
 		s.appended = s.trip.landed()
 	}
 	if s.op.Err != nil {
-		return noted(s.size, engine.StoreError(s.op.Err))
+		return s.noted.failed(engine.StoreError(s.op.Err))
 	}
 	if s.fault != nil {
 		return s.fault
@@ -192,7 +189,7 @@ func (s *session) absorb() error {
 	case !s.log.Verdict(0).Found: // it was lost since, or the clock is behind
 		return s.append(max(s.time, s.log.Head().Floor+1))
 	case s.lackKeys():
-		s.step, s.after = repairing, confirming
+		s.step = repairing
 	default:
 		return s.settle()
 	}
@@ -212,18 +209,18 @@ func (s *session) decode() (found bool, err error) {
 	}
 	switch {
 	case errors.Is(err, journal.ErrVersion):
-		return true, noted(s.size, fmt.Errorf("%w: %w", engine.ErrStore, err))
+		return true, s.noted.failed(fmt.Errorf("%w: %w", engine.ErrStore, err))
 	case err != nil:
-		return true, noted(s.size, fmt.Errorf("%w: %w", engine.ErrBadCounter, err))
+		return true, s.noted.failed(fmt.Errorf("%w: %w", engine.ErrBadCounter, err))
 	}
-	s.size.Store(uint32(s.largest))
+	s.noted.size.Store(uint32(s.largest))
 	return true, nil
 }
 
 // absent goes on where there is no log.
 func (s *session) absent(step phase) error {
 	s.log.Clear()
-	s.size.Store(0)
+	s.noted.size.Store(0)
 	switch {
 	case step == looking:
 		clear(s.base)
@@ -250,9 +247,9 @@ func (s *session) again(step phase) error {
 	return nil
 }
 
-// rewrite swaps the log for a shorter one, and goes on with the step after it. While replicas hold
-// different entries, these keep their identity, unless the log grows too large.
-func (s *session) rewrite(after phase) error {
+// shorten returns a shorter log. While replicas hold different entries, these keep their identity,
+// unless the log grows too large.
+func (s *session) shorten(dst []byte) ([]byte, error) {
 	life := lifeOf(s)
 	rewrite := journal.Rewrite{
 		Limits: s.enforced(), Revision: s.revision, TTL: life.ttl, Until: life.until,
@@ -261,8 +258,13 @@ func (s *session) rewrite(after phase) error {
 	if !s.mayShrink() {
 		rewrite.Young = s.time
 	}
+	return s.log.AppendRewrite(dst, rewrite)
+}
+
+// rewrite swaps the log for a shorter one, and goes on with the step after it.
+func (s *session) rewrite(after phase) error {
 	var err error
-	s.next, err = s.log.AppendRewrite(s.next[:0], rewrite)
+	s.next, err = s.shorten(s.next[:0])
 	if err == nil && after == appending && len(s.next)+len(s.data) > s.batch.bound() {
 		err = journal.ErrTooLarge
 	}
@@ -329,7 +331,7 @@ func (s *session) append(time int64) error {
 func (s *session) rewritten() error {
 	all, err := s.replicas.rewritten()
 	if all {
-		s.size.Store(uint32(len(s.next)))
+		s.noted.size.Store(uint32(len(s.next)))
 	}
 	switch {
 	case s.after == idle || s.after == confirming && all:
@@ -346,10 +348,10 @@ func (s *session) rewritten() error {
 
 // life is how long a log is to live that is written now.
 type life struct {
-	ttl   int64 // seconds
-	need  int64 // the time until which the entries of the session need it; 0: none of them counts
-	spare int64 // for how many milliseconds it lives longer: the rarer its hits, the longer, so that few extend it
-	until int64 // the time that its header says
+	ttl     int64 // seconds
+	need    int64 // the time until which the entries of the session need it; 0: none of them counts
+	until   int64 // the time that its header says
+	renewal int64 // a hit extends it that needs it until less than so much before it ends
 }
 
 // lifeOf returns how long the log is to live; by older limits only until newer ones rewrite it.
@@ -360,9 +362,8 @@ func lifeOf(s *session) (l life) {
 	}
 	l.ttl = max(l.ttl, head.TTL)
 	now := max(s.time, s.engine.now().UnixMilli())
-	least := leastSpare.Milliseconds()
-	l.spare = min(max(l.ttl*second/4, least, 2*s.log.Age(now)), max(l.ttl*second, least))
-	l.until = max(head.Until, now+l.ttl*second+l.spare)
+	spare, renewal := journal.Spare(l.ttl*second, s.log.Age(now))
+	l.until, l.renewal = max(head.Until, now+l.ttl*second+spare), renewal
 	if s.batch.total > 0 {
 		l.need = s.time + l.ttl*second
 	}
@@ -386,19 +387,58 @@ func (s *session) settle() error {
 		return nil
 	}
 	life, until := lifeOf(s), s.log.Head().Until
-	switch {
-	case until < life.need: // it may expire before its entries have left their windows
-		if err := s.rewrite(confirming); err != nil {
-			return err
-		}
-	case s.log.Head().Outdated(s.revision) || s.mayShrink() && s.log.Due() || s.whole && s.replicas.lackSums(),
-		until < life.need+life.spare/4, s.log.Head().Since < s.kept():
-		_ = s.rewrite(idle) // the hits are decided, whatever becomes of it
+	if until < life.need { // it may expire before its entries have left their windows
+		return s.rewrite(confirming)
 	}
-	if s.step == idle && s.replicas.lack() {
-		s.step, s.after = repairing, idle
+	switch lackSums := s.whole && s.replicas.lackSums(); {
+	case lackSums || s.log.Head().Outdated(s.revision) || s.mayShrink() && s.log.Due(),
+		until < life.need+life.renewal, s.log.Head().Since < s.kept():
+		if s.later = rewriting; lackSums || s.voids() { // a void would change the log first
+			s.later = idle
+			return s.rewrite(idle)
+		}
+	case s.replicas.lack():
+		s.later = repairing
 	}
 	return nil
+}
+
+// Later returns what rewrites the log that was read, if that is due, or else gives replicas what they
+// lack. The hits are decided, whatever becomes of it: a log that has changed since stays as it is. Of
+// each log one session of a process does it at a time.
+func (s *session) Later() func(context.Context, store.Store) {
+	later, noted := s.later, s.noted
+	s.later = idle
+	if later == rewriting && s.RollBack() != nil { // another counter has denied a hit
+		if later = idle; s.replicas.lack() {
+			later = repairing
+		}
+	}
+	if later == idle || noted.busy.Load() {
+		return nil
+	}
+	next, expires := []byte(nil), lifeOf(s).expires()
+	to := replicas{list: s.replicas.list, value: slices.Clone(s.value)}
+	if later == repairing {
+		to.repair(s.op.Counter, slices.Clone(s.data), expires)
+	} else {
+		var err error
+		if next, err = s.shorten(nil); err != nil {
+			return nil
+		}
+		to.rewrite(s.op.Counter, next, expires)
+	}
+	to.list, to.value = nil, nil
+	return func(ctx context.Context, st store.Store) {
+		if !noted.busy.CompareAndSwap(false, true) {
+			return
+		}
+		defer noted.busy.Store(false)
+		st.Do(ctx, to.sent...)
+		if all, _ := to.rewritten(); all && next != nil {
+			noted.size.Store(uint32(len(next)))
+		}
+	}
 }
 
 // trip is a round trip to the log.

@@ -1,6 +1,7 @@
 package slidinglog
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"iter"
@@ -80,6 +81,7 @@ type simulation struct {
 	revision  []uint64
 	faulty    bool // commands are lost, appends refused
 	retention time.Duration
+	later     []iter.Seq[struct{}] // what sessions have left to do
 
 	admitted   []*simAdmitted
 	increments []*simAdmitted
@@ -323,6 +325,7 @@ func (w *simulation) batch(p int) iter.Seq[struct{}] {
 			}
 		}
 		for _, s := range sessions {
+			w.queue(s)
 			if w.sabotage == "no voids" {
 				continue
 			}
@@ -334,6 +337,15 @@ func (w *simulation) batch(p int) iter.Seq[struct{}] {
 		for _, s := range all {
 			s.End()
 		}
+	}
+}
+
+// queue notes what the session has left to do after its answer.
+func (w *simulation) queue(s *simSession) {
+	if later := s.Later(); later != nil {
+		w.later = append(w.later, func(yield func(struct{}) bool) {
+			later(context.Background(), simLater{do: func(op *store.Op) { w.do(s, op, func() { yield(struct{}{}) }) }})
+		})
 	}
 }
 
@@ -352,6 +364,8 @@ func (w *simulation) increment(p int) iter.Seq[struct{}] {
 		w.travel(sessions, now, pause)
 		for _, s := range sessions {
 			if s.err == nil {
+				s.Session.(*session).hits[0].Stays = true
+				w.queue(s)
 				w.increments = append(w.increments, &simAdmitted{counter: s.counter, place: s.place, losses: s.losses, time: at, cost: by})
 				continue
 			}
@@ -490,13 +504,19 @@ func simulate(seed uint64, sabotage string) *simulation {
 	pace := []float64{5, 20, 100, 500}[rnd.IntN(4)]
 	increments := testkit.Pick(rnd, 0, 0, .1)
 	begin := func() iter.Seq[struct{}] {
+		if n := len(w.later); n > 0 && w.chance(.4) { // else a process has ended before
+			i := rnd.IntN(n)
+			later := w.later[i]
+			w.later = slices.Delete(w.later, i, i+1)
+			return later
+		}
 		p := rnd.IntN(len(w.skew))
 		if w.chance(increments) {
 			return w.increment(p)
 		}
 		return w.batch(p)
 	}
-	testkit.Interleave(rnd, 30+rnd.IntN(60), 3*len(w.skew), .3, begin, func() {
+	testkit.Interleave(rnd, 40+rnd.IntN(80), 3*len(w.skew), .3, begin, func() {
 		w.now += int64(rnd.ExpFloat64() * pace / 5)
 		if w.chance(.005) {
 			w.now += rnd.Int64N(8 * second)
@@ -515,6 +535,18 @@ func simulate(seed uint64, sabotage string) *simulation {
 	w.measure()
 	w.account()
 	return w
+}
+
+// simLater is a store as round trips have it for which no hit waits.
+type simLater struct {
+	*storetest.Solo
+	do func(*store.Op)
+}
+
+func (l simLater) Do(_ context.Context, ops ...*store.Op) {
+	for _, op := range ops {
+		l.do(op)
+	}
 }
 
 // simCapable is a store of which only the capabilities are asked.

@@ -56,6 +56,18 @@ func (w *windows) enforced() []journal.Limit {
 	return limits
 }
 
+// voids reports whether a hit is to be void since a limit of the session denies it.
+func (w *windows) voids() bool {
+	ahead := int64(0)
+	for i, h := range w.hits {
+		if p := w.places[i]; p.entry >= 0 && w.entries[p.entry].Pending && w.denies(ahead, h.Cost) {
+			return true
+		}
+		ahead += h.Cost
+	}
+	return false
+}
+
 // Standing returns whether the limit has room. A hit that was added has it only if the log admits
 // it, too: the log is judged by limits that may be of other rules, and counts hits of the batch that
 // another counter has denied.

@@ -45,10 +45,24 @@ type Capabilities struct {
 	// Writes are the kinds of writes that the store knows; with Append, it takes all ops with
 	// Data.
 	Writes Kinds
+	// Background runs a function in a goroutine that the store's Close waits for. It drops the
+	// function if the store is closed, or runs many already. nil: round trips take no time, as in
+	// this process's memory.
+	Background func(func(context.Context))
 }
 
 // Replicated reports whether several servers keep each counter.
 func (c Capabilities) Replicated() bool { return c.Replicas > 1 }
+
+// Later has do make round trips for which no caller waits: in the background, if the store has
+// one. There they may be dropped.
+func Later(s Store, do func(context.Context, Store)) {
+	if background := s.Capabilities().Background; background != nil {
+		background(func(ctx context.Context) { do(ctx, s) })
+		return
+	}
+	do(context.Background(), s)
+}
 
 // SideBySide calls do for each of the ops at the same time, and waits for all: for a Store
 // that makes one round trip at a time.

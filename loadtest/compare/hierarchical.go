@@ -126,6 +126,17 @@ func (o *observed) Do(ctx context.Context, ops ...*store.Op) {
 	}
 }
 
+// Capabilities has what no hit waits for done at once. It is no round trip of a decision.
+func (o *observed) Capabilities() store.Capabilities {
+	can := o.Store.Capabilities()
+	can.Background = func(do func(context.Context)) {
+		trips := o.asked.trips
+		do(context.Background())
+		o.asked.trips = trips
+	}
+	return can
+}
+
 func (o *observed) observe(op *store.Op) {
 	o.asked.trips++
 	o.asked.reads += int64(len(op.Reads))

@@ -99,19 +99,19 @@ func (d *demand) sizesOf(hits int64, all float64) (s logSizes) {
 	return s
 }
 
-// extensions returns how often a log of so many hits is rewritten to live for longer: by a hit in the
-// last quarter of what it lives longer than it has to, which grows with the time between rewrites.
+// extensions returns how often a log of so many hits is rewritten to live for longer.
 func (d *demand) extensions(all float64) (n float64) {
-	life := d.life(d.finest).Seconds()
-	least, distance := life/5, d.features/max(d.hits, 1e-9)
-	for hits, spare := all-1, least; hits > 0 && distance < life; n++ {
-		const early = 0.75
-		needed := 1 + early*spare/distance // hits at random
+	life := float64(d.life(d.finest).Milliseconds())
+	need, distance := int64(life*4/5), 1000*d.features/max(d.hits, 1e-9)
+	spare, renewal := journal.Spare(need, 0)
+	for hits := all - 1; hits > 0 && distance < life; n++ {
+		age := float64(spare - renewal)
+		needed := 1 + age/distance // hits at random
 		if hits < needed {
 			return n + hits/needed
 		}
 		hits -= needed
-		spare = min(max(2*(early*spare+distance), least), 4*least)
+		spare, renewal = journal.Spare(need, int64(age+distance))
 	}
 	return n
 }
