@@ -116,7 +116,7 @@ func (x *execution) travel(counters []*counterState, now time.Time, decides bool
 		going := x.going[:0]
 		for _, c := range x.going {
 			if c.local {
-				x.travelAlone(x.ctx, c, now, decides)
+				x.travelAlone(c, now, decides)
 			} else if ops := c.open().Next(now); len(ops) == 0 {
 				continue
 			} else if x.overloaded {
@@ -143,8 +143,11 @@ func (x *execution) travel(counters []*counterState, now time.Time, decides bool
 	}
 }
 
-// travelAlone makes the round trips of the counter's step to this process's own store.
-func (x *execution) travelAlone(ctx context.Context, c *counterState, now time.Time, decides bool) {
+// travelAlone makes the round trips of the counter's step to this process's own store. The time for
+// the shared one may be over.
+func (x *execution) travelAlone(c *counterState, now time.Time, decides bool) {
+	ctx := &tripContext{caller: x.caller, deadline: time.Now().Add(x.l.timeout)}
+	defer ctx.over()
 	for ops := c.open().Next(now); len(ops) > 0; ops = c.open().Next(now) {
 		c.note(ops)
 		x.l.local.Do(ctx, ops...)
@@ -181,16 +184,13 @@ func (x *execution) fail(c *counterState, err error) {
 	moment := *c.moment
 	moment.Alone = true
 	c.local, c.alone = true, c.session(moment)
-	// The time for the shared one may be over.
-	ctx := &tripContext{caller: x.caller, deadline: time.Now().Add(x.l.timeout)}
-	defer ctx.over()
 	if c.adding > 0 {
 		c.alone.Add(c.hits, c.most())
-		x.travelAlone(ctx, c, x.began, true)
+		x.travelAlone(c, x.began, true)
 	}
 	if c.local {
 		c.alone.Look()
-		x.travelAlone(ctx, c, x.began, true)
+		x.travelAlone(c, x.began, true)
 	}
 }
 

@@ -153,6 +153,28 @@ func TestLocalCountersAfterATimeout(t *testing.T) {
 	})
 }
 
+// So it does for a hit that looks for room first, since one before was denied.
+func TestLocalCountersAfterALook(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		local := farStore{storetest.NewSolo(time.Now), time.Millisecond} // which minds deadlines
+		l, err := New(Config{Local: local}, hierarchy.NewCounters(hierarchy.Config{Store: storetest.NewSolo(time.Now)}))
+		require.NoError(t, err)
+		h := Hit{testkit.Event(t, "[{per: ip, rate: 2/s, on_error: local}]"), events.Features{"ip": "192.0.2.1"}, 1}
+		for i := range 3 {
+			d, err := l.Hit(t.Context(), h)
+			require.NoError(t, err)
+			require.Equal(t, i < 2, d.Allowed)
+		}
+		time.Sleep(1100 * time.Millisecond)
+		l.store = downStore{storetest.NewSolo(time.Now)}
+		d, err := l.Hit(t.Context(), h)
+		require.NoError(t, err)
+		assert.True(t, d.Allowed)
+		assert.False(t, d.Unavailable)
+		assert.True(t, d.Limits[0].Failed)
+	})
+}
+
 // halfStore fails for one counter.
 type halfStore struct {
 	*storetest.Solo
