@@ -32,7 +32,8 @@ type entry struct {
 	admits int64 // how many of them the log admits, if the limits of the session do
 }
 
-// place is where a hit is: its entry, or -1, and how many hits of it are before.
+// place is where a hit is: its entry, and how many hits of it are before. A hit that is left out has
+// the entry -1, and the cost of what it was denied behind; -1: it was not denied.
 type place struct {
 	entry  int
 	before int64
@@ -54,12 +55,12 @@ func (b *batch) clear() {
 }
 
 // take makes entries of the hits, but for some that are left out.
-func (b *batch) take(hits []engine.Hit, identity func() journal.ID, leftOut func(hit int) bool) {
+func (b *batch) take(hits []engine.Hit, identity func() journal.ID, leftOut func(hit int) (behind int64, out bool)) {
 	b.clear()
 	b.hits = hits
 	for i, h := range hits {
-		if leftOut(i) {
-			b.places = append(b.places, place{entry: -1})
+		if behind, out := leftOut(i); out {
+			b.places = append(b.places, place{entry: -1, before: behind})
 			continue
 		}
 		kind, pending := journal.Hit, h.Pending || b.pending

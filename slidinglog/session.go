@@ -104,7 +104,7 @@ func (s *session) Look() {
 // is read before.
 func (s *session) Add(hits []engine.Hit, _ int64) {
 	s.later, s.trips, s.confirms = idle, 0, 0
-	s.batch.take(hits, s.engine.identity, func(int) bool { return false })
+	s.batch.take(hits, s.engine.identity, func(int) (int64, bool) { return 0, false })
 	s.data, s.fault = s.batch.encode(s.data[:0])
 	s.step = appending
 	if len(s.data) > maxBlind || int(s.noted.size.Load())+len(s.data) > journal.MaxSize/2 {
@@ -299,16 +299,20 @@ func (s *session) leaveOut(increments bool) (all bool) {
 		return false
 	}
 	s.hold()
+	s.probe = append(s.probe[:0], s.base...)
 	ahead := int64(0)
-	s.batch.take(s.hits, s.engine.identity, func(hit int) bool {
+	s.batch.take(s.hits, s.engine.identity, func(hit int) (behind int64, out bool) {
 		h := &s.hits[hit]
-		if denied := s.denies(ahead, h.Cost); h.Counts && !(denied && increments) {
-			return false
-		} else if denied || len(s.entries) > maxEntries {
-			return true
+		switch denied := s.denies(ahead, h.Cost); {
+		case h.Counts && !(denied && increments):
+			return 0, false
+		case denied:
+			return ahead, true
+		case len(s.entries) > maxEntries:
+			return -1, true
 		}
 		ahead += h.Cost
-		return false
+		return 0, false
 	})
 	s.data, s.fault = s.batch.encode(s.data[:0])
 	s.batch.decided = len(s.entries) == 0

@@ -72,10 +72,14 @@ func (w *windows) voids() bool {
 // it, too: the log is judged by limits that may be of other rules, and counts hits of the batch that
 // another counter has denied.
 func (w *windows) Standing(limit, decided int, ahead, cost int64) engine.Standing {
-	own := w.question.Limits[limit]
-	count := w.base[limit].Count + ahead
-	standing := engine.Standing{Outcome: w.outcome(limit, ahead, cost), Count: count, Exact: w.isExact(own), Final: true}
-	if standing.Outcome != engine.Fits || own.Shadow {
+	own, held, leftOut := w.question.Limits[limit], w.base[limit], false
+	if decided < len(w.hits) {
+		if p := w.places[decided]; p.entry < 0 && p.before >= 0 { // as it was found then, whatever is void since
+			held, ahead, leftOut = w.probe[limit], p.before, true
+		}
+	}
+	standing := engine.Standing{Outcome: w.outcome(limit, held, ahead, cost), Count: held.Count + ahead, Exact: w.isExact(own), Final: true}
+	if standing.Outcome != engine.Fits || own.Shadow || leftOut {
 		return standing
 	}
 	counts := decided < len(w.hits) && w.hits[decided].Counts
@@ -165,6 +169,7 @@ func (w *windows) Wait(search int) engine.Wait { return w.waits[search] }
 type occupancy struct {
 	limits []engine.Limit
 	base   []journal.Content // of each, ahead of the batch
+	probe  []journal.Content // the same, of hits that are left out of the batch
 }
 
 // add adds a limit that counts nothing yet.
@@ -177,9 +182,9 @@ func (o *occupancy) clear() {
 	o.limits, o.base = o.limits[:0], o.base[:0]
 }
 
-// outcome returns how the limit answers by itself.
-func (o *occupancy) outcome(limit int, ahead, cost int64) engine.Outcome {
-	held, ceiling := o.base[limit], o.limits[limit].Ceiling
+// outcome returns how the limit answers by itself if it holds that.
+func (o *occupancy) outcome(limit int, held journal.Content, ahead, cost int64) engine.Outcome {
+	ceiling := o.limits[limit].Ceiling
 	switch {
 	case engine.OutcomeOf(held.Count+ahead, cost, ceiling) == engine.Fits:
 		return engine.Fits
@@ -192,7 +197,7 @@ func (o *occupancy) outcome(limit int, ahead, cost int64) engine.Outcome {
 // denies reports whether a limit denies the hit by itself.
 func (o *occupancy) denies(ahead, cost int64) bool {
 	for i := range o.limits {
-		if o.limits[i].Enforced && o.outcome(i, ahead, cost) != engine.Fits {
+		if o.limits[i].Enforced && o.outcome(i, o.base[i], ahead, cost) != engine.Fits {
 			return true
 		}
 	}
