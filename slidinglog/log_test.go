@@ -14,6 +14,7 @@ import (
 	"github.com/counterd/counterd/engine"
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/internal/testkit"
+	"github.com/counterd/counterd/internal/testkit/memcachedtest"
 	"github.com/counterd/counterd/internal/testkit/storestest"
 	"github.com/counterd/counterd/journal"
 	"github.com/counterd/counterd/limiter"
@@ -95,6 +96,21 @@ func TestNoHitWaitsForARewriteThatIsDue(t *testing.T) {
 	require.Greater(t, rewrites, 5)
 	require.Less(t, shortest, 300)
 	require.EqualValues(t, 61, b.log().Sum(0, 1<<46))
+}
+
+// A Memcached server's log is rewritten in the background.
+func TestALogIsRewrittenInTheBackground(t *testing.T) {
+	clock := testkit.NewClock(time.Now())
+	kept := storestest.OpenFleet(t, func() time.Time { return time.Now().Add(-time.Hour) }, memcachedtest.Start(t).Addr)
+	p, event := newProcess(t, kept, clock.Now, limiter.Config{}), newEvent(t, 1, "[{per: ip, rate: 1000/d}]")
+	for range 60 {
+		clock.Advance(grace)
+		require.True(t, p.hit(event, someUser).Allowed)
+	}
+	require.Eventually(t, func() bool {
+		p.hit(event, someUser)
+		return len((&watched{Store: kept}).value(t, counterOf(t, event, "ip"))) < 700
+	}, time.Minute, time.Millisecond)
 }
 
 // A rewrite that is late leaves alone what was appended since, and so does one of another log.
