@@ -186,7 +186,7 @@ func (s *session) useCache(now time.Time) {
 
 // RollBack returns what subtracts the cost that does not stay.
 func (s *session) RollBack() []*store.Op {
-	over := s.added - s.stays()
+	over := s.added - stays(s.hits)
 	if over == 0 || s.receipt.None() {
 		return nil
 	}
@@ -196,11 +196,11 @@ func (s *session) RollBack() []*store.Op {
 
 // Hint returns what repeats the cost that stays where it was not acknowledged.
 func (s *session) Hint() []*store.Op {
-	stays := s.stays()
-	if stays == 0 || !s.whole || s.moment.Alone || !s.counters.replicated {
+	cost := stays(s.hits)
+	if cost == 0 || !s.whole || s.moment.Alone || !s.counters.replicated {
 		return nil
 	}
-	s.after.Hint(s.id, s.adds, s.receipt, stays)
+	s.after.Hint(s.id, s.adds, s.receipt, cost)
 	return s.follows[:]
 }
 
@@ -208,10 +208,10 @@ func (s *session) Hint() []*store.Op {
 func (s *session) Later() func(context.Context, store.Store) { return nil }
 
 // stays returns the cost of the hits that stay.
-func (s *session) stays() (cost int64) {
-	for i := range s.hits {
-		if s.hits[i].Stays {
-			cost += s.hits[i].Cost
+func stays(hits []engine.Hit) (cost int64) {
+	for i := range hits {
+		if hits[i].Stays {
+			cost += hits[i].Cost
 		}
 	}
 	return cost
@@ -227,7 +227,7 @@ func (s *session) WantFinal(limit int) {
 func (s *session) Search(limit int, ahead, cost int64) (int, bool) {
 	if s.step != searching {
 		s.step = searching
-		s.raise(s.stays()) // for what is read from here on holds it
+		s.raise(stays(s.hits)) // for what is read from here on holds it
 	}
 	return s.beginSearch(limit, ahead, cost)
 }

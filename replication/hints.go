@@ -203,13 +203,6 @@ func (l *hintQueue) dropServer(server Server) {
 	delete(l.pending, server)
 }
 
-// size returns how many hints there are, and of how many servers.
-func (l *hintQueue) size() (hints, servers int) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.n, len(l.pending)
-}
-
 func (l *hintQueue) close() {
 	l.mu.Lock()
 	l.closed = true

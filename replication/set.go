@@ -100,7 +100,11 @@ func (s *Set) ServersUp(counter string) (names []string) {
 }
 
 // PendingHints returns how many adds are to be replayed, to how many servers.
-func (s *Set) PendingHints() (adds, servers int) { return s.hints.size() }
+func (s *Set) PendingHints() (adds, servers int) {
+	s.hints.mu.Lock()
+	defer s.hints.mu.Unlock()
+	return s.hints.n, len(s.hints.pending)
+}
 
 // Differing returns the names of counters whose replicas were seen to differ, each once;
 // the next call those seen since. They are bounded.

@@ -146,14 +146,6 @@ func (s *session) Next(now time.Time) []*store.Op {
 
 // Absorb takes in what the round trip has found.
 func (s *session) Absorb() error {
-	err := s.absorb()
-	if err != nil {
-		s.step = idle
-	}
-	return err
-}
-
-func (s *session) absorb() error {
 	step := s.step
 	s.step = idle
 	switch step {
@@ -249,7 +241,7 @@ func (s *session) again(step phase) error {
 
 // shorten returns a shorter log. While replicas hold different entries, these keep their identity,
 // unless the log grows too large.
-func (s *session) shorten(dst []byte) ([]byte, error) {
+func shorten(s *session, dst []byte) ([]byte, error) {
 	life := lifeOf(s)
 	rewrite := journal.Rewrite{
 		Limits: s.enforced(), Revision: s.revision, TTL: life.ttl, Until: life.until,
@@ -264,7 +256,7 @@ func (s *session) shorten(dst []byte) ([]byte, error) {
 // rewrite swaps the log for a shorter one, and goes on with the step after it.
 func (s *session) rewrite(after phase) error {
 	var err error
-	s.next, err = s.shorten(s.next[:0])
+	s.next, err = shorten(s, s.next[:0])
 	if err == nil && after == appending && len(s.next)+len(s.data) > s.batch.bound() {
 		err = journal.ErrTooLarge
 	}
@@ -427,7 +419,7 @@ func (s *session) Later() func(context.Context, store.Store) {
 		to.repair(s.op.Counter, slices.Clone(s.data), expires)
 	} else {
 		var err error
-		if next, err = s.shorten(nil); err != nil {
+		if next, err = shorten(s, nil); err != nil {
 			return nil
 		}
 		to.rewrite(s.op.Counter, next, expires)

@@ -70,15 +70,16 @@ func (c *counter) collect() {
 // replaying is how long a hint may wait once it is due, which is twice the timeout after the add.
 const replaying = int64(2 * time.Second)
 
-// aloneLost reports whether a replica that had something of an entry alone may have been killed.
-func (c *counter) aloneLost(e Entry, i int32) bool {
-	return c.givenUp[i] > 0 && c.losses.disturbed(e.Sent, e.Answered+2*int64(c.Timeout)+replaying)
+// alone reports whether a replica that had something of an entry alone may have been killed.
+func (l losses) alone(e Entry, timeout time.Duration) bool {
+	return l.disturbed(e.Sent, e.Answered+2*int64(timeout)+replaying)
 }
 
 // charge returns what an entry added to the counter, at least and at most. Replicas of logs are merged by
 // the identities of entries: none counts twice, and one that is void on a replica counts nothing.
 func (c *counter) charge(e Entry, i int32) (least, most int64) {
 	cost, failed, merged := int64(e.Cost), false, c.Rule.Log && c.Replicas > 1
+	alone := c.givenUp[i] > 0 && c.losses.alone(e, c.Timeout)
 	for i, l := range c.Limits {
 		failed = failed || slices.Contains(c.rules, l.Index) && e.OnError&(1<<i) != 0
 	}
@@ -93,12 +94,12 @@ func (c *counter) charge(e Entry, i int32) (least, most int64) {
 			return 0, cost
 		}
 		return 0, 0
-	case merged && c.aloneLost(e, i):
+	case merged && alone:
 		return 0, cost
 	case merged:
 	case c.Replicas > 1 && c.losses.disturbed(e.Sent, e.Answered):
 		return cost, 2 * cost // a replica that was away may get it twice
-	case c.aloneLost(e, i):
+	case alone:
 		return 0, 2 * cost
 	}
 	return cost, cost
@@ -198,7 +199,7 @@ func (c *counter) knows(i int32) int64 {
 	for _, k := range slices.Backward(entries[:slices.Index(entries, i)]) {
 		switch o := c.Log.entries[k]; {
 		case o.Target != e.Target || o.Kind == Check:
-		case !c.Rule.Log && o.Stamp != e.Stamp, o.Answered < e.Sent-remembered, o.Outcome != Denied && !c.deniesBeside(o, e.Cost):
+		case !c.Rule.Log && o.Stamp != e.Stamp, o.Answered < e.Sent-remembered, o.Outcome != Denied && !c.Log.deniesBeside(c.user(o), o, e.Cost):
 			return since
 		case o.Cost == e.Cost:
 			since = o.Sent
@@ -207,10 +208,11 @@ func (c *counter) knows(i int32) int64 {
 	return since
 }
 
-// deniesBeside reports whether the batch of an entry has a denial of that cost, which is of after the batch.
-func (c *counter) deniesBeside(o Entry, cost int32) bool {
-	return o.Kind == Batch && slices.ContainsFunc(c.user(o).entries, func(k int32) bool {
-		b := c.Log.entries[k]
+// deniesBeside reports whether the batch of an entry of the user has a denial of that cost, which is of after
+// the batch.
+func (l *Log) deniesBeside(u *User, o Entry, cost int32) bool {
+	return o.Kind == Batch && slices.ContainsFunc(u.entries, func(k int32) bool {
+		b := l.entries[k]
 		return b.Kind == Batch && b.Client == o.Client && b.Answered == o.Answered && b.Outcome == Denied && b.Cost == cost
 	})
 }

@@ -69,7 +69,7 @@ func (j *judge) triesWithin(took time.Duration) int64 {
 // of its own; but what every call adds is added once, and never tried again.
 func (c *counter) left(e Entry, i int32) add {
 	a := add{Call: e.Call, Times: Seconds(c.Log.second(e.Sent), c.Log.second(e.Answered)), most: int64(e.Cost) * c.givenUp[i]}
-	if e.Kind == Check || e.Outcome == Refused || c.Rule.Log && !c.aloneLost(e, i) {
+	if e.Kind == Check || e.Outcome == Refused || c.Rule.Log && !c.losses.alone(e, c.Timeout) {
 		a.most = 0
 	}
 	if !e.isHit() || c.all {
