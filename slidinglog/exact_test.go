@@ -45,13 +45,13 @@ func TestExactlyTheLimit(t *testing.T) {
 			"costs":                   {"[{per: ip, rate: 10/h}]", func(i int) int64 { return 1 + int64(i%2) }, 8, 10},
 		} {
 			t.Run(name, func(t *testing.T) {
-				rounds := int(testkit.Seeds(30))
+				rounds, callers := int(testkit.Seeds(30)), testkit.Times(200) // under the race detector 200 need their whole timeout
 				for round := range rounds {
 					event := newEvent(t, 1, test.limits)
 					event.Name = fmt.Sprint(name, round)
 					var admitted atomic.Int64
 					var running sync.WaitGroup
-					for caller := range 200 / test.at {
+					for caller := range callers / test.at {
 						running.Go(func() {
 							var hits []limiter.Hit
 							for i := range test.at {
