@@ -217,7 +217,7 @@ func (s *session) absent(step phase) error {
 	case step == looking:
 		clear(s.base)
 		return nil
-	case step == creating && !s.appended && s.op.Writes[0].Result == 0 && s.trips >= maxTrips/2:
+	case step == creating && !s.appended && s.op.Writes[0].Result == 0 && s.trips >= maxTrips:
 		return errNoRoom // else a reset may have been between the creation and the append
 	}
 	s.appended = false
