@@ -167,7 +167,7 @@ func (r fileReader) retention(at place) time.Duration {
 	if !ok {
 		return 0
 	}
-	life, err := parseLife(text, "a retention")
+	life, err := parseLife(text, "a retention", MaxRetention)
 	if err != nil {
 		r.fault(at, "%s", reason(err))
 	}
