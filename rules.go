@@ -23,6 +23,7 @@ func ReadRules(path string) (Rules, error) {
 }
 
 // ParseRules reads the text of a rules file. The error lists all its faults, each with its line.
+// Calendars need a time zone database: import time/tzdata for machines without one.
 //
 // Programs that share a sliding-log go by the newer of their rules. A text has no time: if another
 // release of a program has another text, set its time by [events.Rules.Modified] and use [RulesOf].
