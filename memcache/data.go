@@ -45,7 +45,7 @@ func (e *Embedded) put(c *counter, w *store.Write, now int64) error {
 	w.Result = 0
 	d, err := c.dataOf(w.Item, now)
 	switch {
-	case err != nil:
+	case err != nil && w.Kind != store.Put:
 		return err
 	case len(w.Data) > maxDataBytes:
 		return fmt.Errorf("memcache: %d bytes are more than an item holds, %d", len(w.Data), maxDataBytes)
@@ -60,6 +60,7 @@ func (e *Embedded) put(c *counter, w *store.Write, now int64) error {
 		d.value = append(d.value, w.Data...)
 	} else {
 		c.drop(w.Item)
+		delete(c.buckets, w.Item)
 		d = &data{value: append([]byte(nil), w.Data...), expires: max(w.Expires, now+1)}
 		if c.data == nil {
 			c.data = map[uint64]*data{}

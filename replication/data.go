@@ -9,8 +9,8 @@ import (
 
 // checkData returns an error for an op with data that not all replicas can get.
 func checkData(op *store.Op) error {
-	if op.Kind() == store.Swap {
-		return fmt.Errorf("%w: a swap that names no replica: versions are a replica's own", store.ErrUnsupported)
+	if kind := op.Kind(); kind == store.Swap || kind == store.Put {
+		return fmt.Errorf("%w: a swap or put that names no replica", store.ErrUnsupported)
 	}
 	return store.Check(op)
 }

@@ -18,7 +18,7 @@ type Op struct {
 	// Versions asks for the versions of the items that are read.
 	Versions bool
 	// Data: the items hold bytes, not counts. Such an op has Appends and Creates, in any
-	// order, and then reads; or one Swap and nothing else. Subtract, Hint and Delete follow no
+	// order, and then reads; or one Swap or Put and nothing else. Subtract, Hint and Delete follow no
 	// Data: a Delete removes any item. See Check.
 	Data bool
 
@@ -68,6 +68,9 @@ const (
 	// several replicas each gets Appends and Creates. One that makes the round trip is enough;
 	// then the others have until half of the time is over.
 	Append
+	// Put writes Data, to expire at Expires, whatever the item is. Result is 1. With several
+	// replicas it names its server.
+	Put
 )
 
 // Kinds is a set of kinds.
@@ -122,7 +125,7 @@ func Check(op *Op) error {
 		switch {
 		case ItemLevel(w.Item) < OtherLevels:
 			return errBucket
-		case w.Kind == Swap && len(op.Writes)+len(op.Reads) == 1, w.Kind == Append, w.Kind == Create:
+		case (w.Kind == Swap || w.Kind == Put) && len(op.Writes)+len(op.Reads) == 1, w.Kind == Append, w.Kind == Create:
 		default:
 			return fmt.Errorf("%w: a write of kind %d in an op with data", ErrUnsupported, w.Kind)
 		}

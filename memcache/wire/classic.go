@@ -50,8 +50,8 @@ func (l *Conn) write(key string, data bool, w *store.Write, now time.Time) (err 
 	return err
 }
 
-// set writes a count or data, if the item is not there or if it has the version; or appends to
-// it.
+// set writes a count or data, if the item is not there or if it has the version, or anyway; or
+// appends to it.
 func (l *Conn) set(key string, data bool, w *store.Write, now time.Time) (err error) {
 	item := &gomemcache.Item{
 		Key: key, Value: w.Data, Flags: dataFlags, Expiration: expiration(w.Expires, now), CasID: changeOf(w.Version),
@@ -64,6 +64,8 @@ func (l *Conn) set(key string, data bool, w *store.Write, now time.Time) (err er
 		err = l.client.Add(item)
 	case w.Kind == store.Append:
 		err = l.client.Append(item)
+	case w.Kind == store.Put:
+		err = l.client.Set(item)
 	case l.reaches(w.Version):
 		err = l.client.CompareAndSwap(item)
 	default:

@@ -9,7 +9,7 @@ import (
 	"github.com/counterd/counterd/store"
 )
 
-// A call for bytes writes with the classic commands append, add and cas, also on a connection
+// A call for bytes writes with the classic commands append, add, set and cas, also on a connection
 // of the meta path: where memory is short, a failed meta append deletes the item. It reads
 // with mg, which leaves the item's life as it is.
 
@@ -49,8 +49,11 @@ func appendStore(b []byte, prefix *keyPrefix, w *store.Write, now time.Time) []b
 	if w.Kind != store.Append {
 		verb, flags, expires = "add ", dataFlags, int64(expiration(w.Expires, now))
 	}
-	if w.Kind == store.Swap {
+	switch w.Kind {
+	case store.Swap:
 		verb = "cas "
+	case store.Put:
+		verb = "set "
 	}
 	b = appendKey(append(b, verb...), prefix, w.Item)
 	for _, number := range []int64{flags, expires, int64(len(w.Data))} {

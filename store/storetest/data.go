@@ -81,6 +81,18 @@ func (k dataKit) swap(item uint64, versions map[string]uint64, data string) (swa
 	return swapped
 }
 
+// put writes the item of every replica.
+func (k dataKit) put(item uint64, data string) {
+	k.t.Helper()
+	op := store.Op{Counter: k.counter, Data: true, Reads: []store.Read{{Item: item}}}
+	k.Do(context.Background(), &op) // its fault, if there is one, is of the item
+	for _, server := range append(op.Replicas, store.Op{})[:max(len(op.Replicas), 1)] {
+		put := k.do(store.Op{Server: server.Server, Writes: []store.Write{{Kind: store.Put, Item: item, Data: []byte(data), Expires: hour()}}})
+		require.EqualValues(k.t, 1, put.Writes[0].Result)
+		require.Equal(k.t, 1, put.Receipt.On(0))
+	}
+}
+
 // Data is what every store has to do with items of bytes.
 func Data(t *testing.T, kept store.Store) {
 	require.True(t, kept.Capabilities().Writes.Has(store.Append))
@@ -157,6 +169,10 @@ func dataSwaps(t *testing.T, k dataKit) {
 	require.NoError(t, Delete(context.Background(), k, k.counter, []uint64{item}))
 	require.True(t, k.write(store.Create, item, "new"))
 	require.False(t, k.swap(item, third, "three"), "it is another item")
+	last := k.versions(item)
+	k.put(item, "put")
+	require.Equal(t, "put", string(k.read(item).Data))
+	require.False(t, k.swap(item, last, "three"), "it has changed")
 	require.True(t, k.swap(item, k.versions(item), ""))
 	require.NotZero(t, k.read(item).Version, "it is there and empty")
 	require.True(t, k.write(store.Append, item, "x"))
@@ -224,7 +240,8 @@ func dataExpires(t *testing.T, k dataKit) {
 	require.True(t, k.swap(long, k.versions(long), "ll"))
 	require.Eventually(t, func() bool { return k.read(short).Version == 0 }, dataWait, 100*time.Millisecond)
 	require.Equal(t, "ll", string(k.read(long).Data))
-	require.True(t, k.write(store.Create, short, "new"))
+	k.put(short, "put")
+	require.False(t, k.write(store.Create, short, "new"), "a put creates, too")
 }
 
 func dataDeletes(t *testing.T, k dataKit) {
@@ -261,6 +278,9 @@ func dataAndCounts(t *testing.T, k dataKit) {
 	_, err = Trip(ctx, k, k.counter, 0, nil, nil, []uint64{count}, value)
 	require.NoError(t, err)
 	require.Equal(t, int64(12), value[0])
+
+	k.put(count, "put")
+	require.Equal(t, "put", string(k.read(count).Data))
 }
 
 func dataUnsupported(t *testing.T, k dataKit) {
@@ -273,6 +293,7 @@ func dataUnsupported(t *testing.T, k dataKit) {
 		"a hint":           {Writes: []store.Write{{Kind: store.Hint, Item: item}}},
 		"a delete":         {Writes: []store.Write{{Kind: store.Delete, Item: item}}},
 		"a mixed swap":     {Writes: []store.Write{{Kind: store.Append, Item: item}, {Kind: store.Swap, Item: item, Version: 1}}},
+		"a put and read":   {Writes: []store.Write{{Kind: store.Put, Item: item}}, Reads: []store.Read{{Item: item}}},
 		"a swap and read":  {Writes: []store.Write{{Kind: store.Swap, Item: item, Version: 1}}, Reads: []store.Read{{Item: item}}},
 	} {
 		op.Counter, op.Data = k.counter, true
@@ -285,9 +306,11 @@ func dataUnsupported(t *testing.T, k dataKit) {
 	require.ErrorIs(t, op.Err, store.ErrUnsupported, "an append without data")
 	require.Equal(t, "kept", string(k.read(item).Data))
 	if k.Capabilities().Replicated() {
-		op := &store.Op{Counter: k.counter, Data: true, Writes: []store.Write{{Kind: store.Swap, Item: item, Version: 1}}}
-		k.Do(context.Background(), op)
-		require.ErrorIs(t, op.Err, store.ErrUnsupported, "a swap without a server")
+		for _, kind := range []store.Kind{store.Swap, store.Put} {
+			op := &store.Op{Counter: k.counter, Data: true, Writes: []store.Write{{Kind: kind, Item: item, Version: 1}}}
+			k.Do(context.Background(), op)
+			require.ErrorIs(t, op.Err, store.ErrUnsupported, "without a server")
+		}
 	}
 }
 
