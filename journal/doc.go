@@ -43,6 +43,12 @@
 // replicas are rewritten with what all of them held. If one of them was rewritten while another one
 // could not be read, and both lack entries of the other in the same second, the fewer ones are lost.
 //
+// A reset does not delete the logs: beside it, a reader may find one replica with the log and another
+// one without, as if that had lost it. It puts an empty log in the place of each, which says until
+// when nothing counts on any replica ([Head.Reset]). Only sums stay of a replica that was rewritten
+// later by a process that could not read the reset. A rewrite drops the time of a reset once what was
+// before it has left all windows.
+//
 // The merged value has the entries that precede those of the reader on any replica ahead of them.
 // A rewrite puts the merged entries in one order, which is not that of each replica. So all that it
 // kept counts ahead of an entry whose reader finds it there. So the proof holds if every hit reaches
@@ -59,7 +65,7 @@
 //
 // # Format
 //
-// A value is a header, sums, and entries. Numbers are unsigned varints where no size is given, and
+// A value is a header, sums, a reset, and entries. Numbers are unsigned varints where no size is given, and
 // big-endian where one is. Times are milliseconds since 1970.
 //
 //	header   0xEC, version 1, 4 bytes: offset of the entries
@@ -69,6 +75,7 @@
 //	sums     number of sums by second, and of each sum<<1|0 with cost 1, or sum<<1|1 and its
 //	         cost, where sum is the distance from the one before it in seconds
 //	         number of sums by millisecond, and these in the same way in milliseconds
+//	reset    a time, if there is one
 //	         4 bytes: CRC-32C of all that precedes it
 //	entries  1 byte: kind<<5 | pending<<4 | cost, with cost 0 for a long entry
 //	         5 bytes: the lowest 40 bits of the time, which is within 17 years of base

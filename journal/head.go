@@ -37,6 +37,9 @@ type Head struct {
 	// Coarse is the time up to which events have been moved to the last second of their
 	// minute or hour, because the log was too large, or 0.
 	Coarse int64
+	// Reset is a time: what was appended up to then counts nothing, on any replica. 0: nothing was
+	// reset, as far as that matters yet.
+	Reset int64
 
 	base int64 // a time that times of entries are near to
 	kept int64 // bytes of entries that the rewrite kept
@@ -48,15 +51,15 @@ func (h Head) Outdated(revision uint64) bool { return h.Revision < revision }
 
 // AppendNew appends the value of an empty log to dst; now is the time in milliseconds. The floor is
 // the time by which an item that expired until now may have held hits: the length of
-// [Rewrite.Young] before now.
+// [Rewrite.Young] before now. It is never before a reset.
 func AppendNew(dst []byte, head Head, now int64) ([]byte, error) {
 	limits, err := enforced(nil, head.Limits)
 	if err != nil {
 		return dst, err
 	}
 	head.Limits, head.base, head.kept = limits, now, 0
-	head.Floor = max(head.Floor, 0)
-	for _, n := range []int64{now, head.Floor, head.Since, head.Coarse, head.TTL, head.Until} {
+	head.Floor = max(head.Floor, head.Reset, 0)
+	for _, n := range []int64{now, head.Floor, head.Since, head.Coarse, head.Reset, head.TTL, head.Until} {
 		if n < 0 || n > maxTime {
 			return dst, fmt.Errorf("%w: %d of %+v", ErrOutOfRange, n, head)
 		}
@@ -83,6 +86,9 @@ func appendHead(dst []byte, h Head, sums *timeline, cut int64) []byte {
 	middle := sums.search(cut)
 	dst, last := appendSums(dst, sums, 0, middle, second, 0)
 	dst, _ = appendSums(dst, sums, middle, len(sums.times), 1, last)
+	if h.Reset > 0 {
+		dst = binary.AppendUvarint(dst, uint64(h.Reset))
+	}
 	binary.BigEndian.PutUint32(dst[begin+2:], uint32(len(dst)-begin+4))
 	return binary.BigEndian.AppendUint32(dst, checksum(dst[begin:]))
 }
@@ -178,6 +184,10 @@ func readHead(value []byte, head *Head, sums *timeline) ([]byte, error) {
 		last = sums.times[n-1]
 	}
 	c.readSums(sums, 1, last)
+	if !c.bad && c.at < len(c.data) {
+		head.Reset = c.below(maxTime)
+		c.bad = c.bad || head.Reset == 0 || head.Reset > head.Floor
+	}
 	if c.bad || c.at < len(c.data) {
 		return nil, ErrCorrupt
 	}

@@ -106,6 +106,15 @@ func (l *Log) Ahead(i, j int) Content { return l.judge.ahead[i*len(l.judge.quest
 // Head returns what the log says of itself.
 func (l *Log) Head() Head { return l.head }
 
+// Latest returns the latest time by which an entry of the log was appended, or its floor.
+func (l *Log) Latest() int64 {
+	latest := l.head.Floor
+	for i := range l.judge.records {
+		latest = max(latest, l.judge.records[i].appended())
+	}
+	return latest
+}
+
 // Due reports whether a rewrite is due: an entry more would let the log grow further than it may
 // since the last one.
 func (l *Log) Due() bool {

@@ -24,7 +24,8 @@ type Lack struct {
 	// Keys says that it lacks entries of the reader. Until it has them, the reader must not decide:
 	// another one may read that replica alone.
 	Keys bool
-	// Sums says that it has less in sums: the merged value is to replace its own.
+	// Sums says that it has less in sums, or not the latest reset: the merged value is to replace
+	// its own.
 	Sums bool
 	// Err says why its value was not merged: of ErrVersion it is to be left as it is, else the
 	// merged value is to replace it.
@@ -57,6 +58,7 @@ func Merge(values [][]byte, keys []ID, until int64) Merged {
 	if len(m.replicas) == 0 {
 		return merged
 	}
+	m.forget()
 	m.mergeHeads()
 	for _, r := range m.replicas {
 		m.unite(r, keys)
@@ -146,6 +148,26 @@ func (r *replica) read(value []byte) error {
 		return fmt.Errorf("%w: its times are far apart", ErrCorrupt)
 	}
 	return nil
+}
+
+// forget has the replicas forget what they hold that was appended up to the latest reset of any. Sums
+// of one that was rewritten since, by a process that could not read the reset, stay.
+func (m *merger) forget() {
+	for _, r := range m.replicas {
+		m.head.Reset = max(m.head.Reset, r.log.head.Reset)
+	}
+	for _, r := range m.replicas {
+		head, j := &r.log.head, &r.log.judge
+		if head.Reset == m.head.Reset {
+			continue
+		}
+		if r.lack.Sums = true; head.Floor <= m.head.Reset {
+			j.counted.clear()
+			j.split(m.head.Reset, 1)
+			head.Floor, head.Coarse = m.head.Reset, 0
+		}
+		head.Reset = m.head.Reset
+	}
 }
 
 // mergeHeads keeps the limits of the newest rules.

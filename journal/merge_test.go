@@ -137,6 +137,67 @@ func TestMergeOfDifferentFloors(t *testing.T) {
 	assert.Equal(t, []journal.Lack{{Sums: true}, {}}, merged.Lacks)
 }
 
+// reset returns an empty log in which nothing counts up to that many milliseconds from now.
+func reset(tb testing.TB, at int64) []byte {
+	tb.Helper()
+	value, err := journal.AppendNew(nil, journal.Head{Revision: 7, TTL: 100, Floor: now - 1000, Since: now - 1000, Reset: now + at}, now+at)
+	require.NoError(tb, err)
+	return value
+}
+
+// What a replica holds that missed a reset counts only if it was appended after the reset. Its log is to be
+// replaced.
+func TestMergeOfAReset(t *testing.T) {
+	later := func(value []byte, at int64, id journal.ID) []byte {
+		value, err := journal.AppendEntry(bytes.Clone(value), journal.Entry{Kind: journal.Hit, Pending: true, ID: id, Time: now + at, Cost: 1, Count: 1})
+		require.NoError(t, err)
+		return value
+	}
+	old := hits(t, rewrite(t, hits(t, young(t, -1000), 1, 2, 3), 0), 4) // at now
+	summed := rewrite(t, old, 5000)
+	for name, test := range map[string]struct {
+		old, reset []byte
+		want       int64
+	}{
+		"entries":               {old, reset(t, 0), 0},
+		"sums":                  {summed, reset(t, 5000), 0},
+		"entries of later":      {later(later(summed, 5001, 5), 4900, 6), reset(t, 5000), 1},
+		"on both":               {later(old, 7, 5), later(reset(t, 0), 7, 5), 1},
+		"on one":                {old, later(reset(t, 0), 7, 5), 1},
+		"stale":                 {later(old, 7, 5), later(reset(t, 9), 7, 5), 0},
+		"rewritten since":       {rewrite(t, later(old, 100, 5), 2000), reset(t, 50), 5},
+		"a reset before":        {later(reset(t, 0), 1, 5), reset(t, 1), 0},
+		"rewritten by the rest": {summed, rewrite(t, later(reset(t, 5000), 5001, 5), 9000), 1},
+	} {
+		for _, values := range [][][]byte{{test.old, test.reset}, {test.reset, test.old, nil}} {
+			merged := journal.Merge(values, nil, maxTime)
+			log := read(t, merged.Value, journal.Question{})
+			assert.Equal(t, test.want, log.Sum(0, maxTime), name)
+			head := read(t, test.reset, journal.Question{}).Head()
+			assert.Equal(t, head.Reset, log.Head().Reset, name)
+			assert.GreaterOrEqual(t, log.Head().Floor, head.Reset, name)
+			for i, value := range values {
+				if bytes.Equal(value, test.old) {
+					assert.True(t, merged.Lacks[i].Sums, name)
+				}
+			}
+		}
+	}
+}
+
+// A rewrite keeps a reset while what was before it may be in a window of another replica.
+func TestARewriteKeepsAReset(t *testing.T) {
+	value := reset(t, 0)
+	for _, test := range []struct{ at, want int64 }{{0, now}, {61_000 - 1, now}, {61_000, 0}} {
+		log := read(t, rewrite(t, value, test.at), journal.Question{})
+		assert.Equal(t, test.want, log.Head().Reset, "%d", test.at)
+	}
+	assert.EqualValues(t, now, read(t, value, journal.Question{}).Latest())
+	assert.EqualValues(t, now+9, read(t, hits(t, reset(t, 9), 1), journal.Question{}).Latest())
+	_, err := journal.AppendNew(nil, journal.Head{Reset: -1}, now)
+	assert.ErrorIs(t, err, journal.ErrOutOfRange)
+}
+
 // A late increment has its identity by the time when it was appended.
 func TestMergeOfLateIncrements(t *testing.T) {
 	late, err := journal.AppendEntry(nil, journal.Entry{Kind: journal.Increment, ID: 1, Time: now - 500_000, Appended: now, Cost: 1, Count: 1})

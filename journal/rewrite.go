@@ -62,6 +62,9 @@ func (l *Log) AppendRewrite(dst []byte, r Rewrite) ([]byte, error) {
 	window := max(longest(h.Limits, maxTime), longest(l.head.Limits, maxTime), r.Retain)
 	l.judge.split(h.Floor, -1)
 	defer l.judge.split(h.Floor, 1)
+	if h.Reset <= h.Floor-window { // what was before it has left all windows
+		h.Reset = 0
+	}
 	old := l.judge.counted.search(h.Floor - window)
 	if l.judge.counted.upTo(old) > 0 {
 		h.Since = max(h.Since, l.judge.counted.times[old-1]+second-1)

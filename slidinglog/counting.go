@@ -176,14 +176,53 @@ func (e *Engine) History(ctx context.Context, counter events.Counter, level engi
 
 // Reset deletes the log, which orders it: entries that were appended before are gone, and later ones
 // stay, as does what its writer has not read yet and appends again. See [engine.Counting].
-func (e *Engine) Reset(ctx context.Context, counter events.Counter) error {
-	id := counter.ID()
-	op := store.Op{Counter: id, Writes: []store.Write{{Kind: store.Delete, Item: logItem}}}
-	e.base.Store.Do(ctx, &op)
-	e.base.Changes.Of(id).Add(1)
-	if op.Err != nil {
-		return engine.StoreError(op.Err)
+func (e *Engine) Reset(ctx context.Context, counter events.Counter) (err error) {
+	s := e.begin(counter, counter.ID(), engine.Moment{Now: e.now()})
+	defer s.End()
+	e.limit(s)
+	if s.next = s.next[:0]; e.replicated {
+		err = resetReplicas(ctx, e.base.Store, s)
+	} else {
+		op := store.Op{Counter: s.op.Counter, Writes: []store.Write{{Kind: store.Delete, Item: logItem}}}
+		e.base.Store.Do(ctx, &op)
+		err = op.Err
 	}
-	e.places.of(id, false).size.Store(0)
+	e.base.Changes.Of(s.op.Counter).Add(1)
+	if err != nil {
+		return engine.StoreError(err)
+	}
+	s.noted.size.Store(uint32(len(s.next)))
 	return nil
+}
+
+// resetReplicas puts an empty log on each replica, which says up to when entries are gone on all of them: a
+// hit beside it may read one replica before and another one after it, and unites them. It reads the logs
+// before: clocks that are ahead have appended entries with later times.
+func resetReplicas(ctx context.Context, st store.Store, s *session) error {
+	s.trip.clear()
+	s.read()
+	st.Do(ctx, s.trip.all()...)
+	if len(s.op.Replicas) == 0 {
+		return s.op.Err
+	}
+	latest := s.time
+	for i := range s.op.Replicas {
+		if part := &s.op.Replicas[i]; part.Err == nil && s.log.Read(part.Reads[0].Data, journal.Question{}) == nil {
+			latest = max(latest, s.log.Latest())
+		}
+	}
+	if err := empty(s, min(latest, s.time+int64(s.engine.grace)/2)); err != nil {
+		return err
+	}
+	s.replicas.clear()
+	for i := range s.op.Replicas {
+		to := replica{server: s.op.Replicas[i].Server}
+		s.replicas.send(s.op.Counter, &to, store.Write{Kind: store.Put, Data: s.next, Expires: lifeOf(s).expires()})
+	}
+	st.Do(ctx, s.replicas.allSent()...)
+	var faults []error
+	for _, op := range s.replicas.sent {
+		faults = append(faults, op.Err)
+	}
+	return errors.Join(faults...)
 }

@@ -178,8 +178,8 @@ func (s *session) Absorb() error {
 		s.step = appending // another process has created the log since, if it was lost or reset
 	case !s.appended:
 		return s.rewrite(appending)
-	case !s.log.Verdict(0).Found: // it was lost since, or the clock is behind
-		return s.append(max(s.time, s.log.Head().Floor+1))
+	case !s.log.Verdict(0).Found: // it was lost or reset since, or the clock is behind
+		return s.append(s.log.Head().Floor)
 	case s.lackKeys():
 		s.step = repairing
 	default:
@@ -221,13 +221,24 @@ func (s *session) absent(step phase) error {
 		return errNoRoom // else a reset may have been between the creation and the append
 	}
 	s.appended = false
+	if err := empty(s, 0); err != nil {
+		return err
+	}
+	return s.again(creating)
+}
+
+// empty makes an empty log the next one. Nothing counts in it that was appended up to a reset.
+func empty(s *session, reset int64) (err error) {
+	s.log.Clear()
 	life := lifeOf(s)
-	head := journal.Head{Revision: s.revision, Limits: s.enforced(), TTL: life.ttl, Until: life.until, Floor: s.time - s.engine.grace.young(), Since: s.since()}
-	var err error
+	head := journal.Head{
+		Revision: s.revision, Limits: s.enforced(), TTL: life.ttl, Until: life.until,
+		Floor: s.time - s.engine.grace.young(), Since: s.since(), Reset: reset,
+	}
 	if s.next, err = journal.AppendNew(s.next[:0], head, s.time); err != nil {
 		return fmt.Errorf("%w: %w", engine.ErrStore, err)
 	}
-	return s.again(creating)
+	return nil
 }
 
 // again has the step go on, unless it has made too many round trips.
@@ -311,14 +322,16 @@ func (s *session) leaveOut(increments bool) (all bool) {
 	return s.batch.decided
 }
 
-// append has the entries appended once more, as others, by a clock that is as late.
-func (s *session) append(time int64) error {
-	if s.at == s.time {
-		s.at = time
+// append has the entries appended once more; if they are stale, as others, with the time after the floor.
+func (s *session) append(floor int64) error {
+	if s.time <= floor {
+		if s.at == s.time {
+			s.at = floor + 1
+		}
+		s.time = floor + 1
+		s.batch.rename(s.engine.identity)
+		s.data, s.fault = s.batch.encode(s.data[:0])
 	}
-	s.time = time
-	s.batch.rename(s.engine.identity)
-	s.data, s.fault = s.batch.encode(s.data[:0])
 	return s.again(appending)
 }
 

@@ -90,7 +90,7 @@ func (c *counter) charge(e Entry, i int32) (least, most int64) {
 		return 0, cost
 	case e.Outcome == Denied && !c.all:
 		// It is rolled back before it is answered, but not on a server that is away.
-		if e.took() >= c.Timeout || e.OnError != 0 || c.losses.unsettled(e.Call) && !merged {
+		if e.took() >= c.Timeout || e.OnError != 0 || c.losses.unsettled(e.Call) && !merged || merged && c.resets.beside(e.Call) {
 			return 0, cost
 		}
 		return 0, 0

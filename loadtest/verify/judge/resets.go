@@ -50,18 +50,18 @@ func (c *counter) collectReset(r *Reset) {
 	}
 }
 
-// missed reports whether a replica may get after a reset what it has missed before: the reset does not
-// forget that. Of a log it is what was repaired at the reset, and all if a call was under way that
-// found the log on one replica only.
+// missed reports whether a replica may get after a reset what it has missed before: the reset of buckets
+// does not forget that.
 func (c *counter) missed(reset Call) bool {
-	since := int64(0)
-	if c.Rule.Log {
-		since = reset.Sent - 2*int64(c.Timeout) - replaying
-	}
-	return c.Replicas > 1 && (c.losses.disturbed(since, reset.Answered) || slices.ContainsFunc(c.entries, func(i int32) bool {
+	return c.Replicas > 1 && !c.Rule.Log && (c.losses.disturbed(0, reset.Answered) || slices.ContainsFunc(c.entries, func(i int32) bool {
 		e := c.Log.entries[i]
-		return e.Sent < reset.Answered && e.Answered >= since && (e.Outcome == Unknown || c.givenUp[i] > 0 || c.Rule.Log && e.Answered > reset.Sent)
+		return e.Sent < reset.Answered && (e.Outcome == Unknown || c.givenUp[i] > 0)
 	}))
+}
+
+// beside reports whether a reset was under way during a call: it may have forgotten a rollback alone.
+func (rs resets) beside(c Call) bool {
+	return slices.ContainsFunc(rs, func(r Reset) bool { return c.Sent <= r.Answered && c.Answered >= r.Sent })
 }
 
 // goneBefore returns the time up to which what was answered is surely gone, for a call. A target
