@@ -122,6 +122,18 @@ func (l *Log) Due() bool {
 	return l.size+shortSize > grown(l.size-appended)
 }
 
+// DueBy reports whether the entries that were appended up to the floor take more than a log may grow: a
+// rewrite with that floor makes sums of them.
+func (l *Log) DueBy(floor int64) bool {
+	size := l.size
+	for i := range l.judge.records {
+		if l.judge.records[i].appended() <= floor {
+			size -= shortSize
+		}
+	}
+	return l.size > grown(size)
+}
+
 const (
 	// smallGrown is how large any log may grow: Memcached has a chunk of 240 bytes for its item.
 	smallGrown = 149

@@ -276,6 +276,7 @@ func (f *batch) add() {
 func (f *batch) settle(try int) {
 	f.add()
 	f.decide()
+	f.later()
 	f.follow(f.countersOn(adding))
 	f.counters.touch(f.l.changes)
 	if f.allow() {
@@ -289,6 +290,14 @@ func (f *batch) settle(try int) {
 	f.findResets()
 	for _, h := range f.hits.handedOut() {
 		f.l.denials.rememberHit(h, f.moment)
+	}
+}
+
+// later begins what no hit waits for.
+func (f *batch) later() {
+	for _, c := range f.counters.all.handedOut() {
+		begin(c.shared, f.l.store)
+		begin(c.alone, f.l.local)
 	}
 }
 

@@ -195,12 +195,8 @@ func (x *execution) fail(c *counterState, err error) {
 }
 
 // follow has the replicas that have missed the adds get what stays of them, and rolls back what
-// does not stay. What no hit waits for begins first.
+// does not stay.
 func (x *execution) follow(counters []*counterState) {
-	for _, c := range counters {
-		begin(c.shared, x.l.store)
-		begin(c.alone, x.l.local)
-	}
 	x.plan(counters, engine.Session.Hint)
 	if len(x.ops) > 0 {
 		x.l.store.Do(x.ctx, x.ops...)

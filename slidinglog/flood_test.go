@@ -158,6 +158,26 @@ func TestIncrementsLeaveRoomForHits(t *testing.T) {
 	require.Empty(t, b.faults)
 }
 
+// A burst fills a log, whose entries keep their identity while they are young. Checks and hits that are
+// denied shorten it later, too.
+func TestALogIsShortenedByHitsThatLook(t *testing.T) {
+	for name, look := range map[string]func(*bench) bool{
+		"a check": func(b *bench) bool { return b.check(b.event, someUser).Allowed },
+		"a hit":   func(b *bench) bool { return b.hit(b.event, someUser).Allowed },
+	} {
+		b := newBench(t, "[{per: ip, rate: 500/h}]", limiter.Config{})
+		for range 500 {
+			require.True(t, b.hit(b.event, someUser).Allowed)
+		}
+		require.False(t, b.hit(b.event, someUser).Allowed)
+		require.Greater(t, len(b.store.value(t, b.counter)), 7500, name)
+		b.clock.Advance(time.Minute)
+		require.False(t, look(b), name)
+		require.Less(t, len(b.store.value(t, b.counter)), 300, name)
+		require.EqualValues(t, 500, b.log().Sum(0, 1<<46), name)
+	}
+}
+
 // Hits of many costs that another counter denies do not fill a log.
 func TestDeniedHitsOfManyCosts(t *testing.T) {
 	b := newBench(t, "[{per: user, rate: 200/h}, {per: ip, rate: 100/h}]", limiter.Config{})

@@ -171,7 +171,9 @@ func (s *session) Absorb() error {
 	}
 	switch {
 	case step == looking:
-		s.hold()
+		if s.hold(); s.mayShrink() && s.log.DueBy(s.time-s.engine.grace.young()) {
+			s.later = rewriting
+		}
 	case step == probing:
 		return s.probed()
 	case !s.appended && s.largest+len(s.data) <= journal.MaxSize && s.trips < maxTrips/2:
