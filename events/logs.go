@@ -72,13 +72,13 @@ func logsOf(e *Event) []sharedLog {
 // faults returns the rules that let the log grow too large: the first, or the first value of each
 // that overrides it.
 func (l sharedLog) faults(grace time.Duration) (faults []logFault) {
-	if fault := l.fault(l.rules[0], "", grace); fault.bytes > journal.MaxSize {
-		return []logFault{fault}
+	if bytes := l.size("", grace); bytes > journal.MaxSize {
+		return []logFault{l.fault(l.rules[0], "", bytes, grace)}
 	}
 	for _, i := range l.rules {
 		for _, value := range slices.Sorted(maps.Keys(l.of.Rules[i].Overrides)) {
-			if fault := l.fault(i, value, grace); fault.bytes > journal.MaxSize {
-				faults = append(faults, fault)
+			if bytes := l.size(value, grace); bytes > journal.MaxSize {
+				faults = append(faults, l.fault(i, value, bytes, grace))
 				break
 			}
 		}
@@ -86,11 +86,11 @@ func (l sharedLog) faults(grace time.Duration) (faults []logFault) {
 	return faults
 }
 
-// fault returns what the log of a value, by that rule, takes at the most.
-func (l sharedLog) fault(rule int, value string, grace time.Duration) logFault {
+// fault returns what says that the log of a value, by that rule, takes up to so many bytes.
+func (l sharedLog) fault(rule int, value string, bytes int, grace time.Duration) logFault {
 	kept := l.of.Remembered()
 	hits, _, _ := journal.Spread(l.limits(value), kept.Milliseconds(), 2*grace.Milliseconds())
-	return logFault{rule, value, l.size(value, grace), hits, kept}
+	return logFault{rule, value, bytes, hits, kept}
 }
 
 // size returns how many bytes the log of a value takes at the most.
