@@ -143,7 +143,8 @@ func (w *windows) kept() (since int64) {
 
 // Search finds in the log when the limit has room. It makes no round trip.
 func (w *windows) Search(limit int, ahead, cost int64) (int, bool) {
-	cost += ahead - w.total // hits of the batch that are void leave at once
+	// Hits of the batch that are void leave at once, and the log has none of those that were left out.
+	cost += min(ahead-w.total, 0)
 	at, ok := w.log.Frees(w.question.Limits[limit], cost, w.time)
 	if w.isStale() {
 		for _, other := range w.log.Head().Limits {
