@@ -143,7 +143,7 @@ func (w *windows) kept() (since int64) {
 
 // Search finds in the log when the limit has room. It makes no round trip.
 func (w *windows) Search(limit int, ahead, cost int64) (int, bool) {
-	// Hits of the batch that are void leave at once, and the log has none of those that were left out.
+	// Hits of the batch that are void leave at once; what was left out is not in the log.
 	cost += min(ahead-w.total, 0)
 	at, ok := w.log.Frees(w.question.Limits[limit], cost, w.time)
 	if w.isStale() {
