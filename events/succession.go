@@ -129,7 +129,7 @@ func (e *Event) keptPer() map[string]kept {
 		for limits := range rule.limits() {
 			for _, limit := range limits {
 				if limit.Since != 0 {
-					k.lapses = append(k.lapses, lapse{limit.Since, limit.Window - time.Second, k.precision})
+					k.lapses = append(k.lapses, lapse{limit.Since, limit.LongestWindow() - time.Second, k.precision})
 				}
 			}
 		}
@@ -161,7 +161,7 @@ func (k kept) becomes(next keeping, now int64) kept {
 	changed := kept{keeping: next, from: k.from}
 	ended := lapse{now, k.retention, k.precision}
 	for _, l := range k.lapses {
-		past := l.until+int64(MaxWindow/time.Second) <= now
+		past := l.until+int64(MaxRetention/time.Second) <= now
 		// Whatever limit l hurts, the lapse that ends now hurts too, and longer.
 		outdone := k.keeping != next && l.retention >= ended.retention && l.precision <= ended.precision
 		if !past && !outdone {
@@ -181,14 +181,14 @@ func (k kept) since(limits []Limit, precision Precision, now int64) []Limit {
 		limit := &limits[i]
 		limit.Since = k.from
 		for _, l := range k.lapses {
-			if l.hurts(limit.Window, precision) {
+			if l.hurts(limit.LongestWindow(), precision) {
 				limit.Since = max(limit.Since, l.until)
 			}
 		}
 		if limit.Since != 0 {
 			limit.Since = lastOf(limit.Since, precision)
 		}
-		if limit.Since+int64(limit.Window/time.Second) <= now {
+		if limit.Since+int64(limit.LongestWindow()/time.Second) <= now {
 			limit.Since = 0
 		}
 	}

@@ -25,7 +25,8 @@ type LimitState struct {
 	Name    string
 	Feature events.Feature
 	N       int64
-	Window  time.Duration
+	Window  time.Duration // of a calendar: the one that the hit is in
+	Unit    string        // of the calendar, that windows are: hour, day, week or month; empty: of none
 	// Algorithm is how it counts, by its name in package algorithm; empty: the default.
 	Algorithm string
 	// Count is what the window holds: with the hit's cost where it was

@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strings"
 	"text/tabwriter"
-	"time"
 
 	"github.com/counterd/counterd/algorithm"
 	"github.com/counterd/counterd/events"
@@ -115,10 +114,12 @@ type bucketReads map[string]float64
 
 // of returns how many operations a hit makes that is far from its limits.
 func (b bucketReads) of(counter events.Counter, per combination) float64 {
-	var windows []time.Duration
+	var limits []events.Limit
+	var windows []string
 	for _, rule := range per.rules {
 		for _, limit := range rule.Limits {
-			windows = append(windows, limit.Window)
+			limits = append(limits, limit)
+			windows = append(windows, limit.Algorithm, limit.WindowName(), limit.Calendar.String())
 		}
 	}
 	key := fmt.Sprint(counter.Retention, counter.Precision, windows)
@@ -127,7 +128,7 @@ func (b bucketReads) of(counter events.Counter, per combination) float64 {
 	}
 	cost := hierarchy.FootprintOf(counter, events.DefaultGrace)
 	operations := float64(cost.Coarsest - cost.Finest + 1)
-	far := hierarchy.FarReadsOf(counter, windows, events.DefaultGrace)
+	far := hierarchy.FarReadsOf(counter, limits, events.DefaultGrace)
 	for level := range far.Open {
 		operations += far.Open[level] + far.Closed[level]
 	}

@@ -178,7 +178,7 @@ type without struct {
 func (r comparison) warnOfIdle(fields []rateField) {
 	fields = slices.Clone(fields)
 	slices.SortStableFunc(fields, func(a, b rateField) int {
-		return cmp.Or(cmp.Compare(b.Window, a.Window), cmp.Compare(a.ceiling(), b.ceiling()), cmp.Compare(a.N, b.N))
+		return cmp.Or(cmp.Compare(b.LongestWindow(), a.LongestWindow()), cmp.Compare(a.ceiling(), b.ceiling()), cmp.Compare(a.N, b.N))
 	})
 	oneRule := !slices.ContainsFunc(fields, func(f rateField) bool { return f.rule != fields[0].rule })
 	strictest := make(map[without]*rateField) // of those with a window that is no shorter

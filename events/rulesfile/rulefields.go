@@ -19,8 +19,9 @@ type ruleFields struct {
 	events.Rule
 	at        place
 	fields    map[string]place
-	knownPer  bool   // whether Per is what was meant
-	algorithm string // of Limits; empty: the default
+	knownPer  bool           // whether Per is what was meant
+	algorithm string         // of Limits; empty: the default
+	calendar  *time.Location // of Limits; nil: none
 
 	rates      []rateField   // of Limits
 	overridden [][]rateField // of each of Overrides
@@ -47,7 +48,7 @@ type ruleReader struct{ *reader }
 
 func (r ruleReader) rule(at place) *ruleFields {
 	rule := &ruleFields{at: at, fields: r.fields(at, "per", "rate", "name", "ipv6_prefix", "overrides",
-		"algorithm", "allow", "deny", "throttle", "count", "precision", "on_error", "shadow")}
+		"algorithm", "calendar", "allow", "deny", "throttle", "count", "precision", "on_error", "shadow")}
 	f := rule.fields
 	r.required(rule)
 	rule.knownPer = r.per(rule)
@@ -59,6 +60,7 @@ func (r ruleReader) rule(at place) *ruleFields {
 	rule.OnError = choice[events.OnError](r.reader, f["on_error"], onErrorNames)
 	rule.Shadow = r.boolean(f["shadow"])
 	rule.algorithm = r.algorithm(f["algorithm"])
+	r.calendar(rule)
 	rule.rates = r.rates(rule, f["rate"])
 	rule.Limits = limitsOf(rule.rates)
 	if rule.knownPer {
@@ -136,9 +138,12 @@ func (r ruleReader) rates(rule *ruleFields, at place) []rateField {
 			r.fault(item, "a second rate for the window of %s: the smaller decides alone, leave the other out", events.FormatDuration(limit.Window))
 		}
 		windows[limit.Window] = true
-		limit.Algorithm = rule.algorithm
-		if a, _ := algorithm.Of(rule.algorithm); a.Fault != nil && limit.Window >= rule.Precision.Length() {
-			if fault := a.Fault(int64(limit.Window/time.Second), int64(rule.Precision.Length()/time.Second)); fault != "" {
+		limit.Algorithm, limit.Calendar = rule.algorithm, rule.calendar
+		_, unit, _ := strings.Cut(text, "/")
+		if w := limit.Windows(); limit.Calendar != nil && !slices.Contains(calendarUnits, unit) {
+			r.fault(item, "a calendar has the windows h, d, week and month, as in %d/month", limit.N)
+		} else if w.Algorithm.Fault != nil && limit.Window >= rule.Precision.Length() {
+			if fault := w.Algorithm.Fault(w.Length, int64(rule.Precision.Length()/time.Second), w.Zone); fault != "" {
 				r.fault(item, "%s", fault)
 			}
 		}
@@ -154,6 +159,30 @@ func (r ruleReader) algorithm(at place) string {
 		return names[i]
 	}
 	return ""
+}
+
+// calendarUnits are the windows of a rate that are units of a calendar.
+var calendarUnits = []string{"h", "d", "week", "month"}
+
+// calendar reads the time zone of the rule's calendar, which implies the algorithm.
+func (r ruleReader) calendar(rule *ruleFields) {
+	at := rule.fields["calendar"]
+	if !at.given() {
+		return
+	}
+	name, ok := r.text(at)
+	if !ok {
+		return
+	}
+	zone, err := time.LoadLocation(name)
+	if err != nil || name == "" || name == "Local" {
+		r.fault(at, "the time zone database of this machine has no such zone: it is named like Europe/Berlin, America/New_York or UTC")
+		return
+	}
+	if given := rule.fields["algorithm"]; given.given() && rule.algorithm != algorithm.FixedWindow && r.sound(given) {
+		r.fault(given, "the windows of a calendar are fixed: leave the algorithm out, or make it fixed-window")
+	}
+	rule.algorithm, rule.calendar = algorithm.FixedWindow, zone
 }
 
 func limitsOf(fields []rateField) []events.Limit {
@@ -201,7 +230,7 @@ func (r ruleReader) nameLimits(rule *ruleFields, explicit string) {
 	tooLong := false
 	for _, limits := range rule.all() {
 		for i := range limits {
-			limits[i].Name = fmt.Sprintf("%s-%d-per-%s", base, limits[i].N, events.FormatDuration(limits[i].Window))
+			limits[i].Name = fmt.Sprintf("%s-%d-per-%s", base, limits[i].N, limits[i].WindowName())
 			if explicit != "" && len(limits) == 1 {
 				limits[i].Name = explicit
 			}
@@ -238,7 +267,7 @@ func (rule *ruleFields) windows() (shortest, longest time.Duration) {
 			if shortest == 0 || limit.Window < shortest {
 				shortest = limit.Window
 			}
-			longest = max(longest, limit.Window)
+			longest = max(longest, limit.LongestWindow())
 		}
 	}
 	return shortest, longest

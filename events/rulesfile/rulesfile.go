@@ -157,8 +157,8 @@ func (r fileReader) retention(at place) time.Duration {
 	switch {
 	case err != nil:
 		r.fault(at, "a retention: %s", reason(err))
-	case life > events.MaxWindow:
-		r.fault(at, "a retention is at most 30d")
+	case life > events.MaxRetention:
+		r.fault(at, "a retention is at most 32d")
 	}
 	return life
 }
