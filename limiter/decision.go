@@ -26,7 +26,8 @@ type LimitState struct {
 	Feature events.Feature
 	N       int64
 	Window  time.Duration // of a calendar: the one that the hit is in
-	Unit    string        // of the calendar, that windows are: hour, day, week or month; empty: of none
+	// WindowName is hour, day, week or month if the windows are those of a calendar; else empty.
+	WindowName string
 	// Algorithm is how it counts, by its name in package algorithm; empty: the default.
 	Algorithm string
 	// Count is what the window holds: with the hit's cost where it was
