@@ -1,7 +1,6 @@
 package hierarchy
 
 import (
-	"slices"
 	"time"
 
 	"github.com/counterd/counterd/algorithm"
@@ -59,18 +58,21 @@ func FarReadsOf(counter events.Counter, limits []events.Limit, grace time.Durati
 	var far FarReads
 	const day, from = 86400, 20_454 * 86400 // 2026, with the offsets that zones have now
 	step := int64(1)
-	if slices.ContainsFunc(limits, func(l events.Limit) bool { return l.Calendar != nil }) {
-		step = 32
-	}
 	sliding, _ := algorithm.Of(algorithm.Default)
+	windows := make([]algorithm.Windows, len(limits))
+	for i, limit := range limits {
+		windows[i] = limit.Windows()
+		if windows[i].Algorithm.Around == nil {
+			windows[i].Algorithm = sliding // as it would be in buckets
+		}
+		if limit.Calendar != nil {
+			step = 32
+		}
+	}
 	for now := int64(from); now < from+day*step; now += step {
 		// All that sliding limits of one rank read is what the widest of them reads.
 		var widest [Levels]BucketRange
-		for _, limit := range limits {
-			w := limit.Windows()
-			if w.Algorithm.Around == nil {
-				w.Algorithm = sliding // as it would be in buckets
-			}
+		for _, w := range windows {
 			s := spanOf(w, now, finest, engine.CeilSeconds(grace))
 			if w.Algorithm.Tiles {
 				for _, run := range s.row() {

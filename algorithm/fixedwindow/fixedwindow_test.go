@@ -140,6 +140,22 @@ func TestConcurrentHits(t *testing.T) {
 	}
 }
 
+// A cached denial is not that of another calendar, which a reload has brought.
+func TestADenialOfAnotherCalendar(t *testing.T) {
+	clock := testkit.NewClock(time.Date(2026, 1, 15, 22, 30, 0, 0, time.UTC))
+	l := newLimiter(t, storetest.NewSolo(clock.Now), clock.Now)
+	allows := func(zone string) bool {
+		event := testkit.Event(t, "[{per: ip, rate: 1/d, calendar: "+zone+"}]")
+		d, err := l.Hit(t.Context(), limiter.Hit{Event: event, Features: events.Features{"ip": "192.0.2.1"}, Cost: 1})
+		require.NoError(t, err)
+		return d.Allowed
+	}
+	require.True(t, allows("UTC"))
+	clock.Advance(time.Hour)
+	require.False(t, allows("UTC"))
+	require.True(t, allows("Europe/Berlin"), "it is the 16th there")
+}
+
 // between lets other hits in between the first add of an op, the finest, and the rest of it.
 type between struct {
 	store.Store
