@@ -20,6 +20,8 @@ events:
     limits:
       - {per: tenant, rate: [1000/h, 9000/d, 50000/week, 100000/month], calendar: Europe/Berlin, overrides: {a: 5/month}}
       - {per: key, rate: [5/week, 9/month]}
+  long:
+    limits: [{per: ip, rate: 5/month, calendar: UTC}]
   short:
     limits: [{per: ip, rate: 5/h, calendar: UTC, algorithm: fixed-window}]
 `))
@@ -37,6 +39,7 @@ events:
 	assert.Equal(t, []string{"1000/h", "9000/d", "50000/week", "100000/month"}, rates)
 	assert.Equal(t, "tenant-5-per-month", event.Rules[0].Overrides["a"][0].Name)
 	assert.Equal(t, 31*24*time.Hour+3*time.Hour, event.Remembered())
+	assert.Equal(t, 31*24*time.Hour+3*time.Hour, rules.Events["long"].Remembered())
 	assert.Equal(t, time.Hour, rules.Events["short"].Remembered())
 
 	october := time.Date(2026, 10, 15, 12, 0, 0, 0, time.UTC).Unix()
