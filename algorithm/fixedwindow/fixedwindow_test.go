@@ -140,6 +140,30 @@ func TestConcurrentHits(t *testing.T) {
 	}
 }
 
+// At the turn of a calendar's window each hit counts in the window of its stamp: that of a process
+// whose clock is behind in the one before, whatever others have counted in the next.
+func TestClocksAtTheTurnOfACalendar(t *testing.T) {
+	clock := testkit.NewClock(time.Date(2026, 1, 31, 18, 14, 59, 800e6, time.UTC)) // February begins in Kathmandu
+	solo := storetest.NewSolo(clock.Now)
+	behind := newLimiter(t, solo, clock.Now)
+	ahead := newLimiter(t, solo, func() time.Time { return clock.Now().Add(400 * time.Millisecond) })
+	event := testkit.Event(t, "[{per: ip, rate: 2/month, calendar: Asia/Kathmandu}]")
+	var admitted [2]int
+	for range 3 {
+		for i, l := range []*limiter.Limiter{ahead, behind} {
+			d, err := l.Hit(t.Context(), limiter.Hit{Event: event, Features: events.Features{"ip": "192.0.2.1"}, Cost: 1})
+			require.NoError(t, err)
+			if d.Allowed {
+				admitted[i]++
+				require.EqualValues(t, admitted[i], d.Limits[0].Count)
+			} else {
+				require.Equal(t, []engine.Wait{engine.Seconds(28 * 86400), engine.Seconds(1)}[i], d.RetryAfter)
+			}
+		}
+	}
+	assert.Equal(t, [2]int{2, 2}, admitted)
+}
+
 // A cached denial is not that of another calendar, which a reload has brought.
 func TestADenialOfAnotherCalendar(t *testing.T) {
 	clock := testkit.NewClock(time.Date(2026, 1, 15, 22, 30, 0, 0, time.UTC))
