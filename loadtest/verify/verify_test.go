@@ -269,6 +269,11 @@ const (
 	ownAll = `{events: {verify: {retention: 24h, limits: [
 		{per: user, rate: [4/s, 9/3s, 60/m], count: all, on_error: deny},
 		{per: ip, rate: [5/s, 50/10s], on_error: deny}]}}}`
+	ownFixed = `{events: {verify: {limits: [
+		{per: user, rate: [2/2s, 6/5s], algorithm: fixed-window, on_error: deny},
+		{per: user, rate: [40/h, 300/month], calendar: Australia/Lord_Howe, on_error: deny},
+		{per: [ip, user], rate: 30/7s, algorithm: fixed-window, count: all, on_error: deny},
+		{per: ip, rate: 12/s, on_error: deny}]}}}`
 	ownLogs = `{events: {verify: {retention: 2h, limits: [
 		{per: user, rate: [2/s, 5/3s, 60/m, 300/h], algorithm: sliding-log, on_error: deny},
 		{per: user, rate: 9/4s, on_error: deny},
@@ -286,6 +291,10 @@ func TestCounterd(t *testing.T) {
 		"minutes":         {Store: Embedded, Fleet: fleet.Config{Rules: ownMinutes}},
 		"whole, elastic":  {Store: Embedded, Fleet: fleet.Config{Rules: ownWhole}},
 		"count: all":      {Store: Embedded, Fleet: fleet.Config{Rules: ownAll}},
+		"fixed, embedded": {Store: Embedded, Fleet: fleet.Config{Rules: ownFixed}},
+		"fixed":           {Fleet: fleet.Config{Rules: ownFixed}},
+		"fixed, chaos":    {Chaos: true, Fleet: fleet.Config{Rules: ownFixed}},
+		"fixed, replicas": {Chaos: true, Fleet: fleet.Config{Rules: ownFixed, Servers: 3, Replicas: 2}},
 		"logs, embedded":  {Store: Embedded, Fleet: fleet.Config{Rules: ownLogs}},
 		"logs":            {Fleet: fleet.Config{Rules: ownLogs}},
 		"logs, classic":   {Fleet: fleet.Config{Rules: ownLogs, Servers: 1, Protocol: "classic"}},
