@@ -28,6 +28,7 @@ func (r comparison) compare(rules []*ruleFields) {
 	r.elastic(rules)
 	r.uniqueNames(rules)
 	r.compareRates(rules)
+	r.warnOfSeconds(rules)
 }
 
 // agree faults those of the fields that shape a counter of the rule, and differ from the first rule
@@ -199,6 +200,43 @@ func (r comparison) warnOfIdle(fields []rateField) {
 			strictest[key] = field
 		}
 	}
+}
+
+// warnOfSeconds warns of months that are kept by the second, where a coarser precision has the same
+// windows.
+func (r comparison) warnOfSeconds(rules []*ruleFields) {
+	coarsest := make(map[string]events.Precision) // of the rules with those kinds, which share it
+	for _, rule := range rules {
+		if per := strings.Join(rule.Per, "+"); !rule.InLog() {
+			before, known := coarsest[per]
+			if !known {
+				before = events.Hour
+			}
+			coarsest[per] = rule.coarsest(before)
+		}
+	}
+	for _, rule := range rules {
+		_, longest := rule.windows()
+		precision := coarsest[strings.Join(rule.Per, "+")]
+		if longest > events.MaxWindow && !rule.fields["precision"].given() && precision > events.Second {
+			r.warn(rule.fields["calendar"], "a month is kept by the second: precision: %s has the same windows in far less memory", precision)
+		}
+	}
+}
+
+// coarsest returns the coarsest precision up to that one in which the windows of the rule are the same as
+// by the second.
+func (rule *ruleFields) coarsest(precision events.Precision) events.Precision {
+	for _, limits := range rule.all() {
+		for _, limit := range limits {
+			w := limit.Windows()
+			for precision > events.Second && (!w.Algorithm.Tiles || limit.Window < precision.Length() ||
+				w.Algorithm.Fault(w.Length, int64(precision.Length()/time.Second), w.Zone) != "") {
+				precision--
+			}
+		}
+	}
+	return precision
 }
 
 // checkLogs faults rules whose logs may be too large.
