@@ -15,7 +15,7 @@ import (
 func TestRevisionsOfTwoProcesses(t *testing.T) {
 	const asPrinter = "COUNTERD_TEST_AS_PRINTER"
 	rules := Rules{Events: map[string]*Event{"e": {Name: "e", Rules: []Rule{{
-		Per: []string{"ip"}, Limits: []Limit{{N: 5, Window: time.Minute}},
+		Per: []string{"ip"}, Limits: []Limit{{N: 5, Window: time.Minute}, {N: 5, Window: time.Hour, Algorithm: "fixed-window", Calendar: time.FixedZone("Zone", 60)}},
 		Allow: List{Networks: networksOf("10.0.0.0/8", "2001:db8::1/128")},
 		Deny:  List{Networks: networksOf("203.0.113.0/24"), Values: map[string]bool{"a": true, "b": true}},
 	}}}}}
@@ -35,9 +35,14 @@ func TestRevisionsOfTwoProcesses(t *testing.T) {
 func TestRevisionsDifferByWhatIsKept(t *testing.T) {
 	revisions := map[uint64]string{}
 	for name, change := range map[string]func(*Event, *Rule){
-		"nothing":      func(*Event, *Rule) {},
-		"retention":    func(e *Event, _ *Rule) { e.Retention = time.Hour },
-		"limit":        func(_ *Event, r *Rule) { r.Limits[0].Window++ },
+		"nothing":   func(*Event, *Rule) {},
+		"retention": func(e *Event, _ *Rule) { e.Retention = time.Hour },
+		"limit":     func(_ *Event, r *Rule) { r.Limits[0].Window++ },
+		"fixed":     func(_ *Event, r *Rule) { r.Limits[0].Algorithm = "fixed-window" },
+		"UTC":       func(_ *Event, r *Rule) { r.Limits[0].Algorithm, r.Limits[0].Calendar = "fixed-window", time.UTC },
+		"calendar": func(_ *Event, r *Rule) {
+			r.Limits[0].Algorithm, r.Limits[0].Calendar = "fixed-window", time.FixedZone("Zone", 60)
+		},
 		"allow":        func(_ *Event, r *Rule) { r.Allow.Networks = networksOf("10.0.0.0/8") },
 		"larger allow": func(_ *Event, r *Rule) { r.Allow.Networks = networksOf("10.0.0.0/7") },
 		"deny":         func(_ *Event, r *Rule) { r.Deny.Networks = networksOf("10.0.0.0/8") },
