@@ -20,7 +20,7 @@ const (
 	DefaultGrace = events.DefaultGrace
 
 	// tripReads is the most buckets read in one trip, few enough that a trip takes little
-	// longer than that of a count. The longest cover, of 30 days, has 171; only History and
+	// longer than that of a count. The longest cover, of 32 days, has some 175; only History and
 	// Reset need to split.
 	tripReads = 250
 )
