@@ -67,8 +67,8 @@ func (c *Contract) HeaderFaults(header http.Header, status int, d wire.Decision)
 	return headerFaults(header, want)
 }
 
-// lengthOf returns the seconds of the window of a hit of that second: of a calendar those that the unit
-// has then. One that cannot be read is a fault of the body.
+// lengthOf returns the length in seconds of the window that a hit of that second is in. A window that
+// cannot be read is a fault of the body.
 func (c *Contract) lengthOf(s wire.LimitState, second int64) int64 {
 	for _, l := range c.Limits {
 		if l.Calendar != nil && l.Name == s.Name && l.Window == s.Window {
