@@ -150,6 +150,9 @@ func (l Limit) Windows() algorithm.Windows {
 
 // LongestWindow returns the length of the longest window of the limit.
 func (l Limit) LongestWindow() time.Duration {
+	if l.Calendar == nil {
+		return l.Window
+	}
 	return time.Duration(l.Windows().Longest()) * time.Second
 }
 
@@ -163,7 +166,15 @@ func (l Limit) WindowAt(second int64) time.Duration {
 }
 
 // WindowName returns the window as answers have it: the unit of a calendar, or a duration.
-func (l Limit) WindowName() string { return cmp.Or(l.Windows().Unit(), FormatDuration(l.Window)) }
+func (l Limit) WindowName() string { return cmp.Or(l.Unit(), FormatDuration(l.Window)) }
+
+// Unit returns hour, day, week or month if the windows are those of a calendar; else nothing.
+func (l Limit) Unit() string {
+	if l.Calendar == nil {
+		return ""
+	}
+	return l.Windows().Unit()
+}
 
 // MaxLimitName is the most bytes that a limit's name may have.
 const MaxLimitName = 128

@@ -109,16 +109,20 @@ func (r comparison) uniqueNames(rules []*ruleFields) {
 func (r comparison) covers(event *events.Event, at place, rules []*ruleFields) {
 	var longest time.Duration
 	var line int
+	var upTo string
 	overrides := false
 	for _, rule := range rules {
 		if _, window := rule.windows(); window > longest {
-			longest, line = window, rule.at.node.Line
+			longest, line, upTo = window, rule.at.node.Line, ""
+			if rule.calendar != nil {
+				upTo = "up to "
+			}
 		}
 		overrides = overrides || len(rule.Overrides) > 0
 	}
 	switch {
 	case at.given() && r.sound(at) && longest > event.Retention:
-		r.fault(at, "it is shorter than the window of %s in line %d: lengthen it, or leave it out", events.FormatDuration(longest), line)
+		r.fault(at, "it is shorter than the window of %s%s in line %d: lengthen it, or leave it out", upTo, events.FormatDuration(longest), line)
 	case !at.given() && overrides:
 		event.Retention = longest
 	}

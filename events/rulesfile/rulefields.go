@@ -175,7 +175,8 @@ func (r ruleReader) calendar(rule *ruleFields) {
 		return
 	}
 	zone, err := time.LoadLocation(name)
-	if err != nil || name == "" || name == "Local" {
+	// The zone of this machine is not that of others, and package time does not know leap seconds.
+	if err != nil || name == "" || strings.EqualFold(name, "local") || strings.EqualFold(name, "localtime") || strings.HasPrefix(name, "right/") {
 		r.fault(at, "the time zone database of this machine has no such zone: it is named like Europe/Berlin, America/New_York or UTC")
 		return
 	}
