@@ -15,7 +15,10 @@ import (
 func someLog(random *rand.Rand) string {
 	hosts := []string{"192.0.2.1", "192.0.2.2", "198.51.100.7", "2001:db8::1", "2001:db8::2", "2001:db8:0:1::1"}
 	users := []string{"-", "frank", "anna"}
-	begin := time.Date(2024, 2, 28, 23, 57, random.IntN(60), 0, time.UTC)
+	begin := time.Date(2024, 2, 28, 23, 57, random.IntN(60), 0, time.UTC) // a month turns within days
+	if random.IntN(2) == 0 {
+		begin = time.Date(2024, 3, 3, 18, 10, random.IntN(60), 0, time.UTC) // a week, in Kathmandu within minutes
+	}
 	span := []int{3, 90, 4000, 200_000}[random.IntN(4)]
 	var text strings.Builder
 	for i := range 1 + random.IntN(120) {
