@@ -47,7 +47,7 @@ type LimitState struct {
 	Name      string
 	Feature   string // of the counter, as in ip:192.0.2.1; empty: the event as a whole
 	Limit     int64
-	Window    time.Duration
+	Window    time.Duration // of a calendar: of the unit that the hit is in
 	Algorithm string        // as the rules name it; empty: a sliding window
 	Count     int64         // in the window, with the cost of an admitted hit
 	Remaining int64         // Limit less Count, not below 0

@@ -213,7 +213,7 @@ func (b *response) decisionOf(event string, d limiter.Decision) *wire.Decision {
 		*limit = wire.LimitState{
 			Name:       s.Name,
 			Limit:      s.N,
-			Window:     b.windowOf(i, s.Window),
+			Window:     cmp.Or(s.WindowName, b.windowOf(i, s.Window)),
 			Algorithm:  s.Algorithm,
 			Count:      s.Count,
 			Remaining:  s.Remaining,

@@ -1,6 +1,7 @@
 package events
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -16,8 +17,10 @@ const (
 	// DefaultRetention is how long the counters of an event without limits are
 	// remembered.
 	DefaultRetention = 24 * time.Hour
-	// MaxWindow is the longest window of a limit, and the longest retention.
+	// MaxWindow is the longest window of a limit that is no unit of a calendar.
 	MaxWindow = 30 * 24 * time.Hour
+	// MaxRetention is the longest retention, enough for a month of any calendar.
+	MaxRetention = 32 * 24 * time.Hour
 )
 
 // ErrUnknownEvent is returned for an event that no rule names.
@@ -91,7 +94,7 @@ func (e *Event) Remembered() time.Duration {
 	longest := e.Retention
 	for _, rule := range e.Rules {
 		for _, limit := range rule.Limits {
-			longest = max(longest, limit.Window)
+			longest = max(longest, limit.LongestWindow())
 		}
 	}
 	if longest == 0 {
@@ -131,9 +134,46 @@ type Limit struct {
 	Window time.Duration // whole seconds, 1s to MaxWindow
 	// Algorithm is how it counts, by its name in package algorithm; empty: the default.
 	Algorithm string
+	// Calendar is the time zone of the calendar that the windows are units of, a fixed-window then:
+	// Window is the usual length of the unit, 1h, 24h, 7d or, of a month, 30d. nil: of none.
+	Calendar *time.Location
 	// Since is the Unix second from which on the counter is kept for the limit, for
 	// one that a reload has added; 0: it always was.
 	Since int64
+}
+
+// Windows returns the windows of the limit, whose algorithm must be known.
+func (l Limit) Windows() algorithm.Windows {
+	a, _ := algorithm.Of(l.Algorithm)
+	return algorithm.Windows{Algorithm: a, Length: int64(l.Window / time.Second), Zone: l.Calendar}
+}
+
+// LongestWindow returns the length of the longest window of the limit.
+func (l Limit) LongestWindow() time.Duration {
+	if l.Calendar == nil {
+		return l.Window
+	}
+	return time.Duration(l.Windows().Longest()) * time.Second
+}
+
+// WindowAt returns the length of the window of hits of that Unix second.
+func (l Limit) WindowAt(second int64) time.Duration {
+	if l.Calendar == nil {
+		return l.Window
+	}
+	first, last := l.Windows().Around(second)
+	return time.Duration(last+1-first) * time.Second
+}
+
+// WindowName returns the window as answers have it: the unit of a calendar, or a duration.
+func (l Limit) WindowName() string { return cmp.Or(l.Unit(), FormatDuration(l.Window)) }
+
+// Unit returns hour, day, week or month if the windows are those of a calendar; else nothing.
+func (l Limit) Unit() string {
+	if l.Calendar == nil {
+		return ""
+	}
+	return l.Windows().Unit()
 }
 
 // MaxLimitName is the most bytes that a limit's name may have.
@@ -227,8 +267,8 @@ func (r *Rule) LimitsOf(feature Feature) []Limit {
 	return r.Limits
 }
 
-// inLog reports whether the rule's limits are kept in a log, not in buckets.
-func (r *Rule) inLog() bool {
+// InLog reports whether the rule's limits are kept in a log, not in buckets.
+func (r *Rule) InLog() bool {
 	return len(r.Limits) > 0 && r.Limits[0].Algorithm == algorithm.SlidingLog
 }
 
@@ -238,6 +278,9 @@ type List struct {
 	Networks Networks
 	Values   map[string]bool
 }
+
+// Empty reports whether nothing is on the list.
+func (l List) Empty() bool { return len(l.Networks.sorted)+len(l.Values) == 0 }
 
 // Strings returns the networks and then the values, each in order.
 func (l List) Strings() []string {
@@ -262,7 +305,7 @@ func (l List) holds(kinds []string, features Features) bool {
 		if len(l.Networks.sorted) == 0 {
 			return false
 		}
-		network, err := parseNetwork(features[kind])
+		network, err := ParseNetwork(features[kind])
 		return err == nil && l.Networks.containsAll(network)
 	})
 }
@@ -289,8 +332,22 @@ func (r *Rule) Listed(features Features) Listing {
 	return Unlisted
 }
 
-// ipv6Prefix returns the bits by which IPv6 addresses are counted.
-func (r *Rule) ipv6Prefix() int {
+// CanonicalValue returns the value by which a feature of the rule's one kind is counted: the key of
+// an override. The error is a *FeatureError.
+func (r *Rule) CanonicalValue(value string) (string, error) {
+	kind := r.Per[0]
+	reason := textFault(kind, value)
+	if reason == "" && kind == KindIP {
+		value, reason = canonicalIP(value, r.CountedPrefix())
+	}
+	if reason != "" {
+		return "", &FeatureError{Kind: kind, Index: -1, Reason: reason}
+	}
+	return value, nil
+}
+
+// CountedPrefix returns the bits by which IPv6 addresses are counted.
+func (r *Rule) CountedPrefix() int {
 	if r.IPv6Prefix == 0 {
 		return DefaultIPv6Prefix
 	}

@@ -21,7 +21,7 @@ import (
 //
 // What was incomplete before stays so until its window has passed, and not longer:
 // the rules know how their counters were kept by all that they succeeded. Rules
-// that succeed none, as those of ParseRules, take their counters for always kept
+// that succeed none, as those of a file that was just read, take their counters for always kept
 // where no Since says otherwise.
 //
 // A precision coarser than a second rounds windows outward, and Since with them: to
@@ -65,7 +65,7 @@ func (e *Event) succeed(was *Event, now int64) *Event {
 // counterName names the rule's counters among those of its event.
 func (r *Rule) counterName() string {
 	per := strings.Join(r.Per, "+")
-	if r.inLog() {
+	if r.InLog() {
 		return per + " in a log"
 	}
 	return per
@@ -83,7 +83,7 @@ type keeping struct {
 func (r *Rule) keeping(remembered time.Duration) keeping {
 	k := keeping{retention: remembered, precision: r.Precision, count: r.Count}
 	if slices.Contains(r.Per, KindIP) {
-		k.ipv6Prefix = r.ipv6Prefix()
+		k.ipv6Prefix = r.CountedPrefix()
 	}
 	return k
 }
@@ -129,7 +129,7 @@ func (e *Event) keptPer() map[string]kept {
 		for limits := range rule.limits() {
 			for _, limit := range limits {
 				if limit.Since != 0 {
-					k.lapses = append(k.lapses, lapse{limit.Since, limit.Window - time.Second, k.precision})
+					k.lapses = append(k.lapses, lapse{limit.Since, limit.LongestWindow() - time.Second, k.precision})
 				}
 			}
 		}
@@ -161,7 +161,7 @@ func (k kept) becomes(next keeping, now int64) kept {
 	changed := kept{keeping: next, from: k.from}
 	ended := lapse{now, k.retention, k.precision}
 	for _, l := range k.lapses {
-		past := l.until+int64(MaxWindow/time.Second) <= now
+		past := l.until+int64(MaxRetention/time.Second) <= now
 		// Whatever limit l hurts, the lapse that ends now hurts too, and longer.
 		outdone := k.keeping != next && l.retention >= ended.retention && l.precision <= ended.precision
 		if !past && !outdone {
@@ -181,14 +181,14 @@ func (k kept) since(limits []Limit, precision Precision, now int64) []Limit {
 		limit := &limits[i]
 		limit.Since = k.from
 		for _, l := range k.lapses {
-			if l.hurts(limit.Window, precision) {
+			if l.hurts(limit.LongestWindow(), precision) {
 				limit.Since = max(limit.Since, l.until)
 			}
 		}
 		if limit.Since != 0 {
 			limit.Since = lastOf(limit.Since, precision)
 		}
-		if limit.Since+int64(limit.Window/time.Second) <= now {
+		if limit.Since+int64(limit.LongestWindow()/time.Second) <= now {
 			limit.Since = 0
 		}
 	}

@@ -20,7 +20,7 @@ const (
 	DefaultGrace = events.DefaultGrace
 
 	// tripReads is the most buckets read in one trip, few enough that a trip takes little
-	// longer than that of a count. The longest cover, of 30 days, has 171; only History and
+	// longer than that of a count. The longest cover, of 32 days, has some 175; only History and
 	// Reset need to split.
 	tripReads = 250
 )
@@ -54,7 +54,7 @@ type Counters struct {
 	// What the simulation breaks to see that it finds it broken.
 	ahead  int64 // seconds for which the clocks of other processes may be ahead
 	open   int64 // seconds for which a bucket that has ended may still change
-	spanOf func(a algorithm.Algorithm, now int64, length time.Duration, finest Level, ahead int64) span
+	spanOf func(w algorithm.Windows, now int64, finest Level, ahead int64) span
 }
 
 // NewCounters returns Counters on the store of the config.

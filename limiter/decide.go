@@ -163,7 +163,7 @@ func (f *batch) decision(h *hit) Decision {
 		u, s := &h.limits[i], &d.Limits[i]
 		limit := &u.window.limit
 		*s = LimitState{
-			Name: limit.Name, Feature: u.counter.name.counter.Feature, N: limit.N, Window: limit.Window, Algorithm: limit.Algorithm,
+			Name: limit.Name, Feature: u.counter.name.counter.Feature, N: limit.N, Window: limit.WindowAt(f.moment.Stamp), WindowName: limit.Unit(), Algorithm: limit.Algorithm,
 			Count: u.count, Exact: u.exact, Reset: u.reset,
 			Allowed: u.allows, Listing: u.listing, Shadow: u.rule.Shadow,
 			Unknown: h.path == listed || u.source == ofNone, Failed: u.source.failed(),

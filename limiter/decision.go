@@ -25,7 +25,9 @@ type LimitState struct {
 	Name    string
 	Feature events.Feature
 	N       int64
-	Window  time.Duration
+	Window  time.Duration // of a calendar: the one that the hit is in
+	// WindowName is hour, day, week or month if the windows are those of a calendar; else empty.
+	WindowName string
 	// Algorithm is how it counts, by its name in package algorithm; empty: the default.
 	Algorithm string
 	// Count is what the window holds: with the hit's cost where it was

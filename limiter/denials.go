@@ -269,6 +269,9 @@ func (on limitsOn) key() cacheKey {
 		hash = (hash ^ uint64(u.window.ceiling)) * 1099511628211
 		hash = (hash ^ uint64(u.window.limit.Since)) * 1099511628211 // whether it is incomplete
 		hash = (hash ^ xxhash.Sum64String(u.window.limit.Algorithm)) * 1099511628211
+		if zone := u.window.limit.Calendar; zone != nil {
+			hash = (hash ^ xxhash.Sum64String(zone.String())) * 1099511628211
+		}
 	}
 	return cacheKey{hash, on.hit.cost}
 }

@@ -9,7 +9,7 @@ import (
 
 // windowLength returns the length of the limit's window.
 func (u *limitEval) windowLength() engine.Wait {
-	return engine.Wait(u.window.limit.Window)
+	return engine.Wait(u.window.limit.WindowAt(u.counter.moment.Stamp))
 }
 
 // mayBeInItsOwnWay reports whether the hit fitted the limit, and may not any more: another limit

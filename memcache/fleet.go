@@ -69,7 +69,7 @@ type Config struct {
 	// processes with another one count apart, and a new one begins all counters again.
 	KeySecret []byte
 	// Retention returns the longest for which any counter is remembered: so long, and a
-	// day, a loss is of interest; nil: 30 days.
+	// day, a loss is of interest; nil: 32 days.
 	Retention func() time.Duration
 	// OnServerChange is called with each change of a server's health, and its health then,
 	// from any goroutine; it must not call Close or SetServers. nil: it is not called.

@@ -116,6 +116,8 @@ type Limit struct {
 	Window string `json:"window"`
 	// Algorithm is how it counts; empty: by a sliding window.
 	Algorithm string `json:"algorithm,omitzero"`
+	// Calendar is the time zone in whose calendar windows are units; empty: they are in none.
+	Calendar string `json:"calendar,omitzero"`
 }
 
 // Hit asks to add to the counters of an event that its rules name, and to decide.

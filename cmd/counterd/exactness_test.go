@@ -23,6 +23,7 @@ const exactRules = `
 events:
   day:     {limits: [{per: ip, rate: 10/d}]}
   stacked: {limits: [{per: ip, rate: [10/s, 10/m, 10/h, 10/d]}]}
+  month:   {limits: [{per: ip, rate: 10/month, calendar: Europe/Berlin}, {per: ip, rate: [90/m, 200/d]}]}
   loose:   {limits: [{per: ip, rate: [1000/s, 1000/m, 1000/h, 10/d]}]}
 `
 
@@ -82,6 +83,7 @@ func admitExactly(t *testing.T, rounds int, memcached []string, more ...string) 
 		{"a day", "day", hits, one(1), 10, 10},
 		{"four stacked", "stacked", hits, one(1), 10, 10},
 		{"four, one of them full", "loose", hits, one(1), 10, 10},
+		{"a month of a calendar", "month", hits, one(1), 10, 10},
 		{"cost 3", "day", hits, one(3), 9, 9},
 		{"batches of 8", "day", hits / 8, batch, 10, 10},
 	} {

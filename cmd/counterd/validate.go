@@ -7,10 +7,10 @@ import (
 	"slices"
 	"strings"
 	"text/tabwriter"
-	"time"
 
 	"github.com/counterd/counterd/algorithm"
 	"github.com/counterd/counterd/events"
+	"github.com/counterd/counterd/events/rulesfile"
 	"github.com/counterd/counterd/hierarchy"
 	"github.com/counterd/counterd/journal"
 	"github.com/counterd/counterd/memcache"
@@ -38,7 +38,7 @@ func validate(_ context.Context, args []string, stdout, stderr io.Writer) error 
 	if flags.NArg() != 1 {
 		return usageError("validate takes one rules file")
 	}
-	rules, err := events.ReadRules(flags.Arg(0))
+	rules, err := rulesfile.Read(flags.Arg(0))
 	if err != nil {
 		return err
 	}
@@ -114,10 +114,12 @@ type bucketReads map[string]float64
 
 // of returns how many operations a hit makes that is far from its limits.
 func (b bucketReads) of(counter events.Counter, per combination) float64 {
-	var windows []time.Duration
+	var limits []events.Limit
+	var windows []string
 	for _, rule := range per.rules {
 		for _, limit := range rule.Limits {
-			windows = append(windows, limit.Window)
+			limits = append(limits, limit)
+			windows = append(windows, limit.Algorithm, limit.WindowName(), limit.Calendar.String())
 		}
 	}
 	key := fmt.Sprint(counter.Retention, counter.Precision, windows)
@@ -126,7 +128,7 @@ func (b bucketReads) of(counter events.Counter, per combination) float64 {
 	}
 	cost := hierarchy.FootprintOf(counter, events.DefaultGrace)
 	operations := float64(cost.Coarsest - cost.Finest + 1)
-	far := hierarchy.FarReadsOf(counter, windows, events.DefaultGrace)
+	far := hierarchy.FarReadsOf(counter, limits, events.DefaultGrace)
 	for level := range far.Open {
 		operations += far.Open[level] + far.Closed[level]
 	}

@@ -25,6 +25,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	algorithms "github.com/counterd/counterd/algorithm"
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/loadtest/accesslog"
 	"github.com/counterd/counterd/loadtest/exactlog"
@@ -104,11 +105,19 @@ func (c Config) contenders() (list []contender) {
 			return newHierarchical(logged, c.Kind, events.Second)
 		}})
 	}
+	fixed := c.Limit
+	fixed.Algorithm = algorithms.FixedWindow
+	list = append(list, contender{inFixed, func(limit) (algorithm, error) {
+		return newHierarchical(fixed, c.Kind, events.Second)
+	}})
 	return append(list, references(cmp.Or(c.processes, defaultProcesses))...)
 }
 
-// inLog is counterd's name with its engine of logs.
-const inLog = "counterd, " + slidinglog.Algorithm
+// counterd's names with its other algorithms.
+const (
+	inLog   = "counterd, " + slidinglog.Algorithm
+	inFixed = "counterd, " + algorithms.FixedWindow
+)
 
 // nameOf returns counterd's name with that precision.
 func nameOf(precision events.Precision) string {

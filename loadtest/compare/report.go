@@ -3,6 +3,7 @@ package compare
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/counterd/counterd/events"
@@ -62,13 +63,18 @@ type Report struct {
 }
 
 // OK reports whether counterd was as right as it promises to be: in whole seconds no
-// admission is wrong, and with a second's precision or a log no denial.
+// admission is wrong, and with a second's precision or a log no denial. With fixed windows it
+// admits as many as the reference.
 func (r *Report) OK() bool {
 	for _, c := range r.Comparisons {
+		fixed := slices.IndexFunc(c.Rows, func(row Row) bool { return row.Name == fixedReference })
 		for _, row := range c.Rows {
 			exact := row.Name == nameOf(events.Second) || row.Name == inLog
 			ours := exact || row.Name == nameOf(events.Minute)
 			if ours && c.Resolution == wholeSeconds && (row.WrongAdmissions > 0 || exact && row.WrongDenials > 0) {
+				return false
+			}
+			if row.Name == inFixed && c.Resolution == wholeSeconds && fixed >= 0 && row.Admitted != c.Rows[fixed].Admitted {
 				return false
 			}
 		}

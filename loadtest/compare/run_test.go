@@ -137,9 +137,11 @@ func TestRun(t *testing.T) {
 		}
 	}
 	assert.Equal(t, []string{
-		"counterd", "counterd, precision: minute", inLog, "sliding log", "two windows", "fixed window", "token bucket", "GCRA", "log, 16 at once",
+		"counterd", "counterd, precision: minute", inLog, inFixed, "sliding log", "two windows", "fixed window", "token bucket", "GCRA", "log, 16 at once",
 	}, names)
 	assert.Equal(t, rowOf(t, found, "sliding log").Admitted, rowOf(t, found, "counterd").Admitted)
+	ours, reference := rowOf(t, found, inFixed), rowOf(t, found, "fixed window")
+	assert.Equal(t, []int64{reference.Admitted, reference.WrongAdmissions, reference.MostInAWindow}, []int64{ours.Admitted, ours.WrongAdmissions, ours.MostInAWindow})
 	assert.True(t, (&Report{[]*Comparison{found}}).OK())
 
 	again, err := Run(t.Context(), small())
@@ -171,7 +173,7 @@ func TestProgress(t *testing.T) {
 	_, err := Run(t.Context(), config)
 	require.NoError(t, err)
 	assert.EqualValues(t, 1, run.stages.Load())
-	assert.EqualValues(t, 9*len(config.Traffic.Events), run.steps.Load())
+	assert.EqualValues(t, 10*len(config.Traffic.Events), run.steps.Load())
 	assert.Equal(t, run.steps.Load(), run.done.Load())
 }
 
@@ -209,6 +211,10 @@ func TestCounterdMayBeWrong(t *testing.T) {
 		assert.True(t, r.OK(), name)
 	}
 	assert.True(t, (&Report{[]*Comparison{{Resolution: "second", Rows: []Row{{Name: "counterd, precision: minute", WrongDenials: 1}}}}}).OK())
+	other := &Report{[]*Comparison{{Resolution: "second", Rows: []Row{{Name: inFixed, Admitted: 2, WrongAdmissions: 1}, {Name: fixedReference, Admitted: 1}}}}}
+	assert.False(t, other.OK())
+	other.Comparisons[0].Rows[1].Admitted = 2
+	assert.True(t, other.OK())
 }
 
 // readLog reads a log as traffic, by addresses or names.

@@ -55,6 +55,8 @@ type target struct {
 	resetsAll         bool                              // forgets those of all features
 	bySeconds         bool                              // has windows of whole seconds, where they slide by milliseconds
 	longer            int64                             // has those longer by so many milliseconds
+	slides            bool                              // has windows slide that follow one another
+	turnsLate         int64                             // has those turn so many seconds late
 
 	mu       sync.Mutex
 	contract *contract.Contract
@@ -96,14 +98,31 @@ func inLogs(r *wire.Rule) {
 	}
 }
 
+func fixed(r *wire.Rule) {
+	for i := range r.Limits {
+		r.Limits[i].Algorithm = algorithm.FixedWindow
+	}
+}
+func of(calendar string) func(*wire.Rule) {
+	return func(r *wire.Rule) {
+		fixed(r)
+		for i := range r.Limits {
+			r.Limits[i].Calendar = calendar
+		}
+	}
+}
+
 var (
-	targetRules = []wire.Rule{ruleOf("user", "3/1s", "5/3s"), ruleOf("ip", "8/2s")}
-	minuteRules = []wire.Rule{with(ruleOf("user", "9/60s", "20/90s"), minutes), ruleOf("ip", "8/2s")}
-	logRules    = []wire.Rule{with(ruleOf("user", "3/1s", "5/3s", "90/60s"), inLogs), with(ruleOf("ip", "8/2s"), inLogs)}
-	bothRules   = []wire.Rule{with(ruleOf("user", "3/1s", "90/60s"), inLogs), ruleOf("user", "5/3s", "9/4s"), ruleOf("ip", "8/2s")}
-	roomyRules  = []wire.Rule{ruleOf("user", "100000/600s")} // deny no hit, so that none waits
-	wholeRules  = []wire.Rule{ruleOf("user", "3/1s", "5/3s"), ruleOf("", "40/1s", "80/4s")}
-	allRules    = []wire.Rule{with(ruleOf("user", "3/1s", "6/3s"), allHits), ruleOf("ip", "4/2s")}
+	fixedRules    = []wire.Rule{with(ruleOf("user", "3/1s", "6/4s"), fixed), ruleOf("ip", "8/2s")}
+	calendarRules = []wire.Rule{with(ruleOf("user", "6/hour", "60/day"), of("Asia/Kathmandu")), ruleOf("ip", "8/2s")}
+	havana        = []wire.Rule{with(ruleOf("user", "5/day"), of("America/Havana")), ruleOf("ip", "8/2s")}
+	targetRules   = []wire.Rule{ruleOf("user", "3/1s", "5/3s"), ruleOf("ip", "8/2s")}
+	minuteRules   = []wire.Rule{with(ruleOf("user", "9/60s", "20/90s"), minutes), ruleOf("ip", "8/2s")}
+	logRules      = []wire.Rule{with(ruleOf("user", "3/1s", "5/3s", "90/60s"), inLogs), with(ruleOf("ip", "8/2s"), inLogs)}
+	bothRules     = []wire.Rule{with(ruleOf("user", "3/1s", "90/60s"), inLogs), ruleOf("user", "5/3s", "9/4s"), ruleOf("ip", "8/2s")}
+	roomyRules    = []wire.Rule{ruleOf("user", "100000/600s")} // deny no hit, so that none waits
+	wholeRules    = []wire.Rule{ruleOf("user", "3/1s", "5/3s"), ruleOf("", "40/1s", "80/4s")}
+	allRules      = []wire.Rule{with(ruleOf("user", "3/1s", "6/3s"), allHits), ruleOf("ip", "4/2s")}
 	// A limit of the elastic rule has room as long as the whole event has.
 	elasticRules = []wire.Rule{with(ruleOf("user", "1/1s", "3/3s"), elastic), ruleOf("", "40/2s"), ruleOf("ip", "4/2s")}
 )
@@ -252,9 +271,7 @@ func (s *target) decide(features map[string]string, cost int64, adds bool) wire.
 	for _, l := range s.contract.Limits {
 		sum := s.sum(l, features, now)
 		state := wire.LimitState{Name: l.Name, Limit: l.N, Window: l.Window, Count: sum, Remaining: max(l.N-sum, 0), Allowed: sum+cost <= s.most(l)}
-		if l.Log {
-			state.Algorithm = algorithm.SlidingLog
-		}
+		state.Algorithm = l.Algorithm
 		if !l.Whole() {
 			state.Feature = s.name(l.Rule, features)
 		} else {
@@ -318,6 +335,11 @@ func (s *target) wait(l contract.Limit, features map[string]string, now, cost in
 	if !roomy && cost > l.N {
 		return nil
 	}
+	if !roomy && l.Tiles() && !s.slides {
+		second := now/1000 - s.turnsLate
+		*wait = l.Begins(second) + l.LengthAt(second) - second
+		return wait
+	}
 	for !roomy && s.sum(l, features, now+1000*(*wait))+cost > s.most(l) && *wait < 200 {
 		*wait++
 	}
@@ -340,6 +362,9 @@ func (s *target) sum(l contract.Limit, features map[string]string, at int64) (su
 	}
 	if s.fixedWindows {
 		from = second / l.Length * l.Length
+	}
+	if l.Tiles() && !s.slides {
+		from = l.Begins(second-s.turnsLate) + s.turnsLate
 	}
 	first, last := 1000*from, 1000*second+999
 	if l.Slides(l.Length) && !s.bySeconds {
@@ -381,8 +406,8 @@ func (s *target) keep(features map[string]string, now, cost int64, admitted bool
 // hit answers a hit, with headers and all.
 func (s *target) hit(w http.ResponseWriter, d wire.Decision) {
 	var policies, states, violated []string
-	for _, l := range d.Limits {
-		policies = append(policies, fmt.Sprintf("%q;q=%d;w=%s", l.Name, l.Limit, strings.TrimSuffix(l.Window, "s")))
+	for i, l := range d.Limits {
+		policies = append(policies, fmt.Sprintf("%q;q=%d;w=%d", l.Name, l.Limit, s.contract.Limits[i].LengthAt(d.At.Unix())))
 		state := fmt.Sprintf("%q;r=%d", l.Name, l.Remaining)
 		if !l.Allowed {
 			violated = append(violated, l.Name)

@@ -61,10 +61,12 @@ func TestRightTargets(t *testing.T) {
 	for name, rules := range map[string][]wire.Rule{
 		"limits by the second": targetRules, "by the minute": minuteRules, "the whole event": wholeRules,
 		"all hits counted": allRules, "elastic": elasticRules, "logs": logRules, "a log beside buckets": bothRules,
+		"fixed windows": fixedRules, "a calendar": calendarRules,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			bubble.Test(t, func(t *testing.T) {
+				awaitTurn(rules)
 				config := against(&target{rules: rules})
 				config.Duration, config.Clients = 5*time.Second, 8
 				if rules[0].Precision == "minute" { // there is time to come back in
@@ -176,12 +178,23 @@ func TestWrongTargets(t *testing.T) {
 			d.RetryAfterMS = 1000
 		}}, judge.Bodies, "retry_after_ms is 1000"},
 		"windows of a log beside buckets that are too long": {&target{rules: bothRules, longer: 300}, judge.Denials, "is denied, and"},
-		"an error of its own":                               {&target{status: http.StatusInternalServerError}, judge.Answers, "with status 500"},
-		"another limit's name":                              {&target{answers: func(d *wire.Decision) { d.Limits[1].Name = "other" }}, judge.Bodies, "the rules have user-5-per-3s"},
+		"fixed windows that slide":                          {&target{rules: fixedRules, slides: true}, judge.Denials, "is denied, and"},
+		"fixed windows that turn late":                      {&target{rules: fixedRules, turnsLate: 2}, judge.Windows, "admitted in the 4s"},
+		"a calendar that turns late":                        {&target{rules: calendarRules, turnsLate: 1}, judge.Windows, "admitted in the hour"},
+		"a calendar that turns a second early":              {&target{rules: calendarRules, turnsLate: -1}, judge.Windows, "admitted in the hour"},
+		"waits that end before the turn":                    {&target{rules: calendarRules, answers: waitOtherwise(-1, anyLimit)}, judge.RetryAfter, "and by the log user-"},
+		"waits beyond the turn":                             {&target{rules: calendarRules, answers: waitOtherwise(1, anyLimit)}, judge.RetryAfter, "by the log it fits all limits a second before"},
+		"a calendar of another window":                      {&target{rules: calendarRules, answers: func(d *wire.Decision) { d.Limits[0].Window = "1h" }}, judge.Bodies, "the rules have user-6-per-hour"},
+		"the usual length of a day that is longer": {&target{rules: havana, says: func(h http.Header) {
+			h.Set("RateLimit-Policy", strings.Replace(h.Get("RateLimit-Policy"), "w=90000", "w=86400", 1))
+		}}, judge.Headers, "w=86400"},
+		"an error of its own":  {&target{status: http.StatusInternalServerError}, judge.Answers, "with status 500"},
+		"another limit's name": {&target{answers: func(d *wire.Decision) { d.Limits[1].Name = "other" }}, judge.Bodies, "the rules have user-5-per-3s"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			bubble.Test(t, func(t *testing.T) {
+				awaitTurn(wrong.target.rules)
 				config := against(wrong.target)
 				switch {
 				case wrong.target.fixedWindows:
@@ -204,6 +217,19 @@ func TestWrongTargets(t *testing.T) {
 				t.Logf("\n%s", text)
 			})
 		})
+	}
+}
+
+// awaitTurn waits, in fake time, for the last seconds before a calendar's hour turns, if the rules have one:
+// Havana's clock goes back that night.
+func awaitTurn(rules []wire.Rule) {
+	for _, r := range rules {
+		switch r.Limits[0].Calendar {
+		case "Asia/Kathmandu":
+			time.Sleep(time.Until(time.Date(2000, 1, 1, 0, 14, 58, 0, time.UTC)))
+		case "America/Havana":
+			time.Sleep(time.Until(time.Date(2000, 10, 29, 12, 0, 0, 0, time.UTC)))
+		}
 	}
 }
 
@@ -243,6 +269,11 @@ const (
 	ownAll = `{events: {verify: {retention: 24h, limits: [
 		{per: user, rate: [4/s, 9/3s, 60/m], count: all, on_error: deny},
 		{per: ip, rate: [5/s, 50/10s], on_error: deny}]}}}`
+	ownFixed = `{events: {verify: {limits: [
+		{per: user, rate: [2/2s, 6/5s], algorithm: fixed-window, on_error: deny},
+		{per: user, rate: [40/h, 300/month], calendar: Australia/Lord_Howe, on_error: deny},
+		{per: [ip, user], rate: 30/7s, algorithm: fixed-window, count: all, on_error: deny},
+		{per: ip, rate: 12/s, on_error: deny}]}}}`
 	ownLogs = `{events: {verify: {retention: 2h, limits: [
 		{per: user, rate: [2/s, 5/3s, 60/m, 300/h], algorithm: sliding-log, on_error: deny},
 		{per: user, rate: 9/4s, on_error: deny},
@@ -260,6 +291,10 @@ func TestCounterd(t *testing.T) {
 		"minutes":         {Store: Embedded, Fleet: fleet.Config{Rules: ownMinutes}},
 		"whole, elastic":  {Store: Embedded, Fleet: fleet.Config{Rules: ownWhole}},
 		"count: all":      {Store: Embedded, Fleet: fleet.Config{Rules: ownAll}},
+		"fixed, embedded": {Store: Embedded, Fleet: fleet.Config{Rules: ownFixed}},
+		"fixed":           {Fleet: fleet.Config{Rules: ownFixed}},
+		"fixed, chaos":    {Chaos: true, Fleet: fleet.Config{Rules: ownFixed}},
+		"fixed, replicas": {Chaos: true, Fleet: fleet.Config{Rules: ownFixed, Servers: 3, Replicas: 2}},
 		"logs, embedded":  {Store: Embedded, Fleet: fleet.Config{Rules: ownLogs}},
 		"logs":            {Fleet: fleet.Config{Rules: ownLogs}},
 		"logs, classic":   {Fleet: fleet.Config{Rules: ownLogs, Servers: 1, Protocol: "classic"}},

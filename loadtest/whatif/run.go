@@ -129,7 +129,7 @@ func checkTimes(list []accesslog.Event) error {
 	if len(list) == 0 {
 		return nil
 	}
-	earliest := time.Unix(0, 0).Add(events.MaxWindow)
+	earliest := time.Unix(0, 0).Add(events.MaxRetention)
 	latest := time.Date(10_000, 1, 1, 0, 0, 0, 0, time.UTC)
 	for _, e := range []accesslog.Event{list[0], list[len(list)-1]} {
 		if at := e.Time(); at.Before(earliest) || !at.Before(latest) {

@@ -174,9 +174,32 @@ func (s *slow) on(list events.List, rule events.Rule, line slowLine) bool {
 	return false
 }
 
+// unitBegins returns when the unit of the calendar began that the name of the limit ends with.
+func unitBegins(now time.Time, name string) int64 {
+	year, month, day := now.Date()
+	hour := 0
+	switch _, unit, _ := strings.Cut(name, "-per-"); unit {
+	case "hour":
+		hour = now.Hour()
+	case "week":
+		for time.Date(year, month, day, 12, 0, 0, 0, now.Location()).Weekday() != time.Monday {
+			day--
+		}
+	case "month":
+		day = 1
+	}
+	return time.Date(year, month, day, hour, 0, 0, 0, now.Location()).Unix()
+}
+
 // holds returns what is counted of the feature in the limit's window that ends with the second.
 func (s *slow) holds(rule events.Rule, feature string, limit events.Limit, second int64) int64 {
 	first := second - int64(limit.Window.Seconds()) + 1
+	switch {
+	case limit.Calendar != nil:
+		first = unitBegins(time.Unix(second, 0).In(limit.Calendar), limit.Name)
+	case limit.Algorithm == "fixed-window":
+		first = second / int64(limit.Window.Seconds()) * int64(limit.Window.Seconds())
+	}
 	first -= first % int64(rule.Precision.Length().Seconds())
 	sum := int64(0)
 	for _, hit := range s.counted[feature] {

@@ -6,7 +6,6 @@ import (
 	"net/http"
 	"slices"
 
-	"github.com/counterd/counterd/algorithm"
 	"github.com/counterd/counterd/api/wire"
 )
 
@@ -56,7 +55,7 @@ func (c *Contract) DecisionFaults(asked Asked, status int, d wire.Decision) (f F
 		l := c.Limits[i]
 		f.add(s.Name != l.Name || s.Limit != l.N || s.Window != l.Window || s.Shadow != l.Shadow,
 			"limit %d is %s, %d in %s, the rules have %s, %d in %s", i, s.Name, s.Limit, s.Window, l.Name, l.N, l.Window)
-		f.add((s.Algorithm == algorithm.SlidingLog) != l.Log, "%s counts by the algorithm %q", l.Name, s.Algorithm)
+		f.add(s.Algorithm != l.Algorithm, "%s counts by the algorithm %q", l.Name, s.Algorithm)
 		f.add(s.Feature != asked.Counters[i], "%s counts by another feature than the hit's", l.Name)
 		allowed = allowed && (s.Allowed || l.Shadow)
 		if s.OnError != "" {

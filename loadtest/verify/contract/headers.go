@@ -44,8 +44,7 @@ func (c *Contract) HeaderFaults(header http.Header, status int, d wire.Decision)
 		if s.Shadow || !families.structured {
 			continue
 		}
-		window, _ := events.ParseDuration(s.Window) // one that cannot be read is a fault of the body
-		policies = append(policies, fmt.Sprintf("%q;q=%d;w=%d", s.Name, s.Limit, Seconds(window)))
+		policies = append(policies, fmt.Sprintf("%q;q=%d;w=%d", s.Name, s.Limit, c.lengthOf(s, d.At.Unix())))
 		if !known(s) {
 			continue
 		}
@@ -66,6 +65,18 @@ func (c *Contract) HeaderFaults(header http.Header, status int, d wire.Decision)
 		want[retryHeader] = fmt.Sprint(*d.RetryAfter)
 	}
 	return headerFaults(header, want)
+}
+
+// lengthOf returns the length in seconds of the window that a hit of that second is in. A window that
+// cannot be read is a fault of the body.
+func (c *Contract) lengthOf(s wire.LimitState, second int64) int64 {
+	for _, l := range c.Limits {
+		if l.Calendar != nil && l.Name == s.Name && l.Window == s.Window {
+			return l.LengthAt(second)
+		}
+	}
+	window, _ := events.ParseDuration(s.Window)
+	return Seconds(window)
 }
 
 // NoHeaderFaults holds an answer to having none: that of a check and of a batch.

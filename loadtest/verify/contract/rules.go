@@ -63,6 +63,8 @@ type Rule struct {
 	Shadow   bool
 	Elastic  bool
 	Log      bool // it counts in a log
+	// Algorithm is how its limits count, as answers name it; empty: the default.
+	Algorithm string
 }
 
 // Limit is one of a rule's.
@@ -70,8 +72,10 @@ type Limit struct {
 	Rule
 	Name       string
 	N, Ceiling int64
-	Length     int64  // of the window, in seconds
-	Window     string // as the rules have it
+	Length     int64          // of the window, at the most, in seconds
+	Window     string         // as the rules have it
+	Calendar   *time.Location // that the window is a unit of; nil: of none
+	usual      time.Duration  // the window's length, for a unit the usual one
 }
 
 // New reads the rules as GET /v1/events/{event} tells them.
@@ -108,10 +112,10 @@ func (c *Contract) add(i int, r wire.Rule) error {
 		CountAll: r.Count == "all", Shadow: r.Shadow, Elastic: r.Throttle == "elastic",
 	}
 	for _, l := range r.Limits {
-		if l.Algorithm != "" && l.Algorithm != algorithm.SlidingLog {
-			return fmt.Errorf("the algorithm of its limit %s, %s, is not a sliding window or log, and no other is checked", l.Name, l.Algorithm)
+		if _, known := algorithm.Of(l.Algorithm); !known {
+			return fmt.Errorf("the algorithm of its limit %s, %s, is not known here", l.Name, l.Algorithm)
 		}
-		rule.Log = l.Algorithm != ""
+		rule.Algorithm, rule.Log = l.Algorithm, l.Algorithm == algorithm.SlidingLog
 	}
 	for _, level := range Levels {
 		if level.Name == r.Precision {
@@ -131,13 +135,57 @@ func (c *Contract) add(i int, r wire.Rule) error {
 		throttle = events.Throttle{Kind: events.Soft, Percent: p}
 	}
 	for _, l := range r.Limits {
-		window, err := events.ParseDuration(l.Window)
-		if err != nil {
-			return err
+		limit := Limit{Rule: rule, Name: l.Name, N: l.Limit, Ceiling: throttle.Ceiling(l.Limit), Window: l.Window}
+		if err := limit.read(l); err != nil {
+			return fmt.Errorf("its limit %s: %w", l.Name, err)
 		}
-		c.Limits = append(c.Limits, Limit{rule, l.Name, l.Limit, throttle.Ceiling(l.Limit), Seconds(window), l.Window})
+		c.Limits = append(c.Limits, limit)
 	}
 	return nil
+}
+
+// read reads the window: a duration, or the unit of a calendar.
+func (l *Limit) read(from wire.Limit) (err error) {
+	if from.Calendar == "" {
+		l.usual, err = events.ParseDuration(from.Window)
+		l.Length = Seconds(l.usual)
+		return err
+	}
+	if l.Calendar, err = time.LoadLocation(from.Calendar); err != nil {
+		return err
+	}
+	unit, err := events.ParseRate("1/" + map[string]string{"hour": "h", "day": "d", "week": "week", "month": "month"}[from.Window])
+	l.usual = unit.Window
+	l.Length = l.windows().Longest()
+	return err
+}
+
+// windows are those of the limit.
+func (l Limit) windows() algorithm.Windows {
+	return events.Limit{Window: l.usual, Algorithm: l.Algorithm, Calendar: l.Calendar}.Windows()
+}
+
+// Tiles reports whether windows follow one another, so that all hits of one leave together.
+func (l Limit) Tiles() bool { return l.windows().Algorithm.Tiles }
+
+// Begins returns when the window begins that a hit of that second is in, and that ends with it unless
+// windows follow one another.
+func (l Limit) Begins(second int64) (first int64) {
+	if !l.Tiles() {
+		first, _ = Outward(second-l.Length+1, second, l.Step)
+		return first
+	}
+	first, _ = l.windows().Around(second)
+	return first
+}
+
+// LengthAt returns how long the window is that a hit of that second is in, in seconds.
+func (l Limit) LengthAt(second int64) int64 {
+	if l.Calendar == nil {
+		return l.Length
+	}
+	first, last := l.windows().Around(second)
+	return last + 1 - first
 }
 
 // Slides reports whether a window of that many seconds slides by milliseconds, not by whole seconds.
@@ -153,6 +201,10 @@ func (l Limit) Bounded() bool { return !l.Shadow && !l.Elastic }
 // WindowAt is what a limit looks at when it decides in that second, in Unix seconds: its edges
 // are rounded outward to the precision.
 func (l Limit) WindowAt(second int64) (from, to int64) {
+	if l.Tiles() {
+		first, last := l.windows().Around(second)
+		return Outward(first, min(second+Grace, last), l.Step)
+	}
 	return Outward(second-l.Length+1, second+min(Grace, l.Length-1), l.Step)
 }
 

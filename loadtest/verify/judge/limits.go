@@ -61,7 +61,7 @@ func (l *limitEval) overfull(entries []int32) bool {
 		log.Add(l.Log.entries[i].Stamp, int64(l.Log.entries[i].Cost))
 	}
 	l.Findings.Checked.Windows += int64(log.Len())
-	for w := range log.Overfull(most, l.limit.Length, l.limit.Step) {
+	for w := range log.Overfull(most, l.limit.Begins) {
 		if !l.isExcused(w, entries[w.First:w.Last]) {
 			return true
 		}

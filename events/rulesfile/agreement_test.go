@@ -1,4 +1,4 @@
-package events
+package rulesfile
 
 import (
 	"os"
@@ -12,7 +12,7 @@ import (
 // warningsOf returns the warnings of an event with those limits, a line each.
 func warningsOf(t *testing.T, limits ...string) []string {
 	t.Helper()
-	rules, err := ParseRules([]byte("events: {e: {limits: [\n{" + strings.Join(limits, "},\n{") + "}]}}"))
+	rules, err := Parse([]byte("events: {e: {limits: [\n{" + strings.Join(limits, "},\n{") + "}]}}"))
 	require.NoError(t, err, "%q", limits)
 	var all []string
 	for _, warning := range rules.Warnings {
@@ -63,9 +63,24 @@ func TestLimitsThatNeverDecide(t *testing.T) {
 	} {
 		assert.Equal(t, test.want, append([]string(nil), warningsOf(t, test.limits...)...), "%q", test.limits)
 	}
+	for _, test := range []struct {
+		limits []string
+		want   []string
+	}{
+		{[]string{"per: ip, rate: [9/d, 90/month], calendar: Europe/Berlin"}, []string{"limits[0].calendar: a month is kept by the second: precision: hour has the same windows in far less memory"}},
+		{[]string{"per: ip, rate: 9/month, calendar: Asia/Kathmandu"}, []string{"limits[0].calendar: a month is kept by the second: precision: minute has the same windows in far less memory"}},
+		{[]string{"per: user, rate: 9/week, calendar: UTC, overrides: {a: 9/month}", "per: user, rate: 5/20m, algorithm: fixed-window"}, []string{"limits[0].calendar: a month is kept by the second: precision: minute has the same windows in far less memory"}},
+		{[]string{"per: ip, rate: 9/month, calendar: UTC, precision: hour"}, nil},
+		{[]string{"per: ip, rate: 9/month, calendar: UTC, precision: second"}, nil}, // it is meant
+		{[]string{"per: ip, rate: 9/week, calendar: UTC"}, nil},
+		{[]string{"per: ip, rate: 9/month, calendar: UTC", "per: ip, rate: 5/h"}, nil}, // whose windows a coarser precision rounds
+		{[]string{"per: ip, rate: 9/month, calendar: UTC", "per: ip, rate: 5/30s, algorithm: fixed-window"}, nil},
+	} {
+		assert.Equal(t, test.want, append([]string(nil), warningsOf(t, test.limits...)...), "%q", test.limits)
+	}
 	data, err := os.ReadFile(exampleFile)
 	require.NoError(t, err)
-	rules, err := ParseRules(data)
+	rules, err := Parse(data)
 	require.NoError(t, err)
 	assert.Empty(t, rules.Warnings)
 }

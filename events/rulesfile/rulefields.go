@@ -1,6 +1,7 @@
-package events
+package rulesfile
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -9,19 +10,37 @@ import (
 	"time"
 
 	"github.com/counterd/counterd/algorithm"
+	"github.com/counterd/counterd/events"
 )
 
 // ruleFields is a rule as it is written in a file: with the places of its fields,
 // for what can only be judged when all of it has been read.
 type ruleFields struct {
-	Rule
+	events.Rule
 	at        place
 	fields    map[string]place
-	knownPer  bool   // whether Per is what was meant
-	algorithm string // of Limits; empty: the default
+	knownPer  bool           // whether Per is what was meant
+	algorithm string         // of Limits; empty: the default
+	calendar  *time.Location // of Limits; nil: none
 
 	rates      []rateField   // of Limits
 	overridden [][]rateField // of each of Overrides
+}
+
+// The words of the file, each at the place of what it stands for.
+var (
+	countNames     = namesOf(events.CountAdmitted, events.CountAll)
+	precisionNames = namesOf(events.Second, events.Minute, events.Hour)
+	onErrorNames   = namesOf(events.OnErrorAllow, events.OnErrorDeny, events.OnErrorLocal)
+	headerNames    = namesOf(events.HeaderRateLimit, events.HeaderXRateLimit, events.HeaderNone)
+)
+
+func namesOf[T fmt.Stringer](values ...T) []string {
+	var names []string
+	for _, value := range values {
+		names = append(names, value.String())
+	}
+	return names
 }
 
 // ruleReader reads the fields of one rule.
@@ -29,18 +48,19 @@ type ruleReader struct{ *reader }
 
 func (r ruleReader) rule(at place) *ruleFields {
 	rule := &ruleFields{at: at, fields: r.fields(at, "per", "rate", "name", "ipv6_prefix", "overrides",
-		"algorithm", "allow", "deny", "throttle", "count", "precision", "on_error", "shadow")}
+		"algorithm", "calendar", "allow", "deny", "throttle", "count", "precision", "on_error", "shadow")}
 	f := rule.fields
 	r.required(rule)
 	rule.knownPer = r.per(rule)
 	name := r.name(f["name"])
 	rule.IPv6Prefix = r.number(f["ipv6_prefix"], 1, 128)
 	rule.Throttle = r.throttle(f["throttle"])
-	rule.Count = choice[Count](r.reader, f["count"], countNames[:])
-	rule.Precision = choice[Precision](r.reader, f["precision"], precisionNames[:])
-	rule.OnError = choice[OnError](r.reader, f["on_error"], onErrorNames[:])
+	rule.Count = choice[events.Count](r.reader, f["count"], countNames)
+	rule.Precision = choice[events.Precision](r.reader, f["precision"], precisionNames)
+	rule.OnError = choice[events.OnError](r.reader, f["on_error"], onErrorNames)
 	rule.Shadow = r.boolean(f["shadow"])
 	rule.algorithm = r.algorithm(f["algorithm"])
+	r.calendar(rule)
 	rule.rates = r.rates(rule, f["rate"])
 	rule.Limits = limitsOf(rule.rates)
 	if rule.knownPer {
@@ -73,8 +93,8 @@ func (r ruleReader) per(rule *ruleFields) bool {
 		return false
 	}
 	items := r.items(at)
-	if len(items) > MaxFeatureKinds {
-		r.fault(at, "%d kinds together, at most %d are taken", len(items), MaxFeatureKinds)
+	if len(items) > events.MaxFeatureKinds {
+		r.fault(at, "%d kinds together, at most %d are taken", len(items), events.MaxFeatureKinds)
 		return false
 	}
 	for _, item := range items {
@@ -82,7 +102,7 @@ func (r ruleReader) per(rule *ruleFields) bool {
 		switch {
 		case !ok:
 			continue
-		case !validKind(kind):
+		case !events.ValidKind(kind):
 			r.fault(item, "%s", kindFault)
 		case slices.Contains(rule.Per, kind):
 			r.fault(item, "the kind %s is there twice: leave one out", kind)
@@ -109,18 +129,21 @@ func (r ruleReader) rates(rule *ruleFields, at place) []rateField {
 		if !ok {
 			continue
 		}
-		limit, err := ParseRate(text)
+		limit, err := events.ParseRate(text)
 		switch {
 		case err != nil:
 			r.fault(item, "%s", reason(err))
 			continue
 		case windows[limit.Window]:
-			r.fault(item, "a second rate for the window of %s: the smaller decides alone, leave the other out", FormatDuration(limit.Window))
+			r.fault(item, "a second rate for the window of %s: the smaller decides alone, leave the other out", events.FormatDuration(limit.Window))
 		}
 		windows[limit.Window] = true
-		limit.Algorithm = rule.algorithm
-		if a, _ := algorithm.Of(rule.algorithm); a.Fault != nil && limit.Window >= rule.Precision.Length() {
-			if fault := a.Fault(int64(limit.Window/time.Second), int64(rule.Precision.Length()/time.Second)); fault != "" {
+		limit.Algorithm, limit.Calendar = rule.algorithm, rule.calendar
+		_, unit, _ := strings.Cut(text, "/")
+		if w := limit.Windows(); limit.Calendar != nil && !slices.Contains(calendarUnits, unit) {
+			r.fault(item, "a calendar has the windows h, d, week and month, as in %d/month", limit.N)
+		} else if w.Algorithm.Fault != nil && limit.Window >= rule.Precision.Length() {
+			if fault := w.Algorithm.Fault(w.Length, int64(rule.Precision.Length()/time.Second), w.Zone); fault != "" {
 				r.fault(item, "%s", fault)
 			}
 		}
@@ -138,8 +161,33 @@ func (r ruleReader) algorithm(at place) string {
 	return ""
 }
 
-func limitsOf(fields []rateField) []Limit {
-	var limits []Limit
+// calendarUnits are the windows of a rate that are units of a calendar.
+var calendarUnits = []string{"h", "d", "week", "month"}
+
+// calendar reads the time zone of the rule's calendar, which implies the algorithm.
+func (r ruleReader) calendar(rule *ruleFields) {
+	at := rule.fields["calendar"]
+	if !at.given() {
+		return
+	}
+	name, ok := r.text(at)
+	if !ok {
+		return
+	}
+	zone, err := time.LoadLocation(name)
+	// The zone of this machine is not that of others, and package time does not know leap seconds.
+	if err != nil || name == "" || strings.EqualFold(name, "local") || strings.EqualFold(name, "localtime") || strings.HasPrefix(name, "right/") {
+		r.fault(at, "the time zone database of this machine has no such zone: it is named like Europe/Berlin, America/New_York or UTC")
+		return
+	}
+	if given := rule.fields["algorithm"]; given.given() && rule.algorithm != algorithm.FixedWindow && r.sound(given) {
+		r.fault(given, "the windows of a calendar are fixed: leave the algorithm out, or make it fixed-window")
+	}
+	rule.algorithm, rule.calendar = algorithm.FixedWindow, zone
+}
+
+func limitsOf(fields []rateField) []events.Limit {
+	var limits []events.Limit
 	for _, field := range fields {
 		limits = append(limits, field.Limit)
 	}
@@ -154,7 +202,7 @@ func (r ruleReader) name(at place) string {
 	}
 	name, ok := r.text(at)
 	if ok && !validLimitName(name) {
-		r.fault(at, `a name is 1 to %d printable ASCII characters, without " and \`, MaxLimitName)
+		r.fault(at, `a name is 1 to %d printable ASCII characters, without " and \`, events.MaxLimitName)
 	}
 	return name
 }
@@ -165,7 +213,7 @@ func validLimitName(name string) bool {
 			return false
 		}
 	}
-	return name != "" && len(name) <= MaxLimitName
+	return name != "" && len(name) <= events.MaxLimitName
 }
 
 // nameLimits names the rule's limits, those of overrides too: by the kinds and
@@ -183,15 +231,15 @@ func (r ruleReader) nameLimits(rule *ruleFields, explicit string) {
 	tooLong := false
 	for _, limits := range rule.all() {
 		for i := range limits {
-			limits[i].Name = fmt.Sprintf("%s-%d-per-%s", base, limits[i].N, FormatDuration(limits[i].Window))
+			limits[i].Name = fmt.Sprintf("%s-%d-per-%s", base, limits[i].N, limits[i].WindowName())
 			if explicit != "" && len(limits) == 1 {
 				limits[i].Name = explicit
 			}
-			tooLong = tooLong || len(limits[i].Name) > MaxLimitName
+			tooLong = tooLong || len(limits[i].Name) > events.MaxLimitName
 		}
 	}
 	if tooLong && r.sound(rule.fields["name"]) {
-		r.fault(rule.naming(), "with its rate the limit's name has more than %d bytes: give a shorter name", MaxLimitName)
+		r.fault(rule.naming(), "with its rate the limit's name has more than %d bytes: give a shorter name", events.MaxLimitName)
 	}
 }
 
@@ -204,8 +252,8 @@ func (rule *ruleFields) naming() place {
 }
 
 // all returns the rule's limits and each of its overrides', by value.
-func (rule *ruleFields) all() [][]Limit {
-	lists := [][]Limit{rule.Limits}
+func (rule *ruleFields) all() [][]events.Limit {
+	lists := [][]events.Limit{rule.Limits}
 	for _, value := range slices.Sorted(maps.Keys(rule.Overrides)) {
 		lists = append(lists, rule.Overrides[value])
 	}
@@ -220,19 +268,19 @@ func (rule *ruleFields) windows() (shortest, longest time.Duration) {
 			if shortest == 0 || limit.Window < shortest {
 				shortest = limit.Window
 			}
-			longest = max(longest, limit.Window)
+			longest = max(longest, limit.LongestWindow())
 		}
 	}
 	return shortest, longest
 }
 
-func (r ruleReader) throttle(at place) Throttle {
+func (r ruleReader) throttle(at place) events.Throttle {
 	if !at.given() {
-		return Throttle{}
+		return events.Throttle{}
 	}
 	text, ok := r.text(at)
 	if !ok {
-		return Throttle{}
+		return events.Throttle{}
 	}
 	throttle, reason := parseThrottle(text)
 	if reason != "" {
@@ -242,27 +290,27 @@ func (r ruleReader) throttle(at place) Throttle {
 }
 
 // parseThrottle undoes Throttle.String, or says what is wrong. The % may be left out.
-func parseThrottle(s string) (t Throttle, reason string) {
+func parseThrottle(s string) (t events.Throttle, reason string) {
 	switch s {
 	case "hard":
-		return Throttle{}, ""
+		return events.Throttle{}, ""
 	case "elastic":
-		return Throttle{Kind: Elastic}, ""
+		return events.Throttle{Kind: events.Elastic}, ""
 	}
 	kind, amount, _ := strings.Cut(s, " ")
 	digits := strings.TrimSuffix(strings.TrimSpace(amount), "%")
 	if kind != "soft" || digits == "" {
-		return Throttle{}, "a throttle is hard, soft N% as in soft 10%, or elastic"
+		return events.Throttle{}, "a throttle is hard, soft N% as in soft 10%, or elastic"
 	}
 	p, err := strconv.ParseUint(digits, 10, 32)
-	if err != nil || p < 1 || p > MaxSoftPercent {
-		return Throttle{}, "the percentage of soft is a whole number from 1 to " + strconv.Itoa(MaxSoftPercent)
+	if err != nil || p < 1 || p > events.MaxSoftPercent {
+		return events.Throttle{}, "the percentage of soft is a whole number from 1 to " + strconv.Itoa(events.MaxSoftPercent)
 	}
-	return Throttle{Kind: Soft, Percent: int64(p)}, ""
+	return events.Throttle{Kind: events.Soft, Percent: int64(p)}, ""
 }
 
 func (r ruleReader) prefixWanted(rule *ruleFields) {
-	if at := rule.fields["ipv6_prefix"]; at.given() && !slices.Contains(rule.Per, KindIP) {
+	if at := rule.fields["ipv6_prefix"]; at.given() && !slices.Contains(rule.Per, events.KindIP) {
 		r.fault(at, "it is for addresses, and per names no ip: leave it out")
 	}
 }
@@ -270,7 +318,7 @@ func (r ruleReader) prefixWanted(rule *ruleFields) {
 func (r ruleReader) checkPrecision(rule *ruleFields) {
 	at := rule.fields["precision"]
 	if shortest, _ := rule.windows(); at.given() && shortest > 0 && rule.Precision.Length() > shortest {
-		r.fault(at, "it is longer than the window of %s: take a finer precision or a longer window", FormatDuration(shortest))
+		r.fault(at, "it is longer than the window of %s: take a finer precision or a longer window", events.FormatDuration(shortest))
 	}
 }
 
@@ -282,7 +330,7 @@ func (r ruleReader) checkLog(rule *ruleFields) {
 	if at := rule.fields["precision"]; at.given() && r.sound(at) {
 		r.fault(at, "a sliding-log has no precision: leave it out")
 	}
-	if rule.Throttle.Kind == Elastic {
+	if rule.Throttle.Kind == events.Elastic {
 		r.fault(rule.fields["throttle"], "elastic asks another counter, and a sliding-log decides by its own alone: make it hard or soft, or the algorithm sliding-window")
 	}
 }
@@ -297,15 +345,15 @@ func (r ruleReader) overrides(rule *ruleFields) {
 		r.fault(at, "overrides are for rules per exactly one kind: leave them out, or make them a rule of their own")
 		return
 	}
-	rule.Overrides = make(map[string][]Limit)
+	rule.Overrides = make(map[string][]events.Limit)
 	for _, entry := range r.entries(at, nobodys) {
 		rates := r.rates(rule, entry.at)
 		if !r.sound(rule.fields["ipv6_prefix"]) {
 			continue
 		}
-		value, reason := canonicalValue(rule.Per[0], entry.key, rule.ipv6Prefix())
-		if reason != "" {
-			r.fault(entry.name, "%s", reason)
+		value, err := rule.CanonicalValue(entry.key)
+		if fault, is := errors.AsType[*events.FeatureError](err); is {
+			r.fault(entry.name, "%s", fault.Reason)
 			continue
 		}
 		if _, twice := rule.Overrides[value]; twice {
@@ -319,44 +367,3 @@ func (r ruleReader) overrides(rule *ruleFields) {
 
 // nobodys shows no key.
 func nobodys(string) bool { return false }
-
-// canonicalValue returns the value by which a feature is counted, or says what is
-// wrong.
-func canonicalValue(kind, value string, ipv6Prefix int) (canonical, reason string) {
-	if reason := textFault(kind, value); reason != "" {
-		return "", reason
-	}
-	if kind == KindIP {
-		return canonicalIP(value, ipv6Prefix)
-	}
-	return value, ""
-}
-
-// lists reads allow and deny.
-func (r ruleReader) lists(rule *ruleFields) {
-	rule.Allow = r.list(rule, "allow", List{})
-	rule.Deny = r.list(rule, "deny", rule.Allow)
-}
-
-// list reads one of the lists; what it shares with the other is a fault.
-func (r ruleReader) list(rule *ruleFields, field string, other List) List {
-	at := rule.fields[field]
-	if !at.given() {
-		return List{}
-	}
-	if len(rule.Per) == 0 {
-		r.fault(at, "it lists features, and per: [] counts the whole event: leave it out")
-		return List{}
-	}
-	listed := listing{per: rule.Per, values: make(map[string]bool)}
-	for _, item := range r.items(at) {
-		text, ok := r.text(item)
-		if !ok {
-			continue
-		}
-		if reason := listed.add(text, other); reason != "" {
-			r.fault(item, "%s", reason)
-		}
-	}
-	return List{NewNetworks(listed.networks...), listed.values}
-}
