@@ -16,8 +16,8 @@ type Rewrite struct {
 	Since int64
 
 	Now int64 // milliseconds since 1970
-	// Young is for how long, in milliseconds, an entry keeps its identity: longer than any
-	// writer, void or repeated append looks for it, and twice the grace at least.
+	// Young is for how long, in milliseconds, an entry keeps its identity at the least: longer than
+	// any writer, void or repeated append looks for it, and twice the grace at least.
 	Young int64
 	// Retain is for how long events are kept at least, in milliseconds. They are kept for the
 	// longest window anyway.
@@ -104,11 +104,17 @@ type rewriter struct {
 func (w *rewriter) writeRecords(records []record, floor int64, change bool) int64 {
 	w.written = w.written[:0]
 	for i := range records {
-		if r := &records[i]; r.Kind != 0 && r.appended() > floor {
+		if r := &records[i]; r.Kind != 0 && !r.isSummed(floor) {
 			w.written = encode(w.written, r.decided(change))
 		}
 	}
 	return int64(len(w.written))
+}
+
+// isSummed reports whether a rewrite with that floor forgets the identity of the entry: that of one which
+// was released at once.
+func (r *record) isSummed(floor int64) bool {
+	return r.held() <= floor || r.released && r.counts == 0
 }
 
 // decided returns the entry with its verdict.
