@@ -26,10 +26,14 @@ var table = []Algorithm{
 	{"sliding-window", slidingWindow, nil},
 	{"fixed-window", fixedwindow.Around, fixedwindow.Fault},
 	{SlidingLog, nil, nil},
+	{Concurrency, nil, nil},
 }
 
 // SlidingLog is the algorithm of sliding windows that one ordered log of all hits decides.
 const SlidingLog = "sliding-log"
+
+// Concurrency is the algorithm of limits on how many leases there are at a time.
+const Concurrency = "concurrency"
 
 // Default is the algorithm of limits that name none.
 var Default = table[0].Name

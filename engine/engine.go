@@ -20,7 +20,8 @@ type Engine interface {
 	Keeps(algorithm string) bool
 	// Tick returns what its waits are multiples of. If that is a second, a denial holds for the
 	// second of its stamp, from which the wait counts. If it is finer, a denial holds until its
-	// wait is over, which counts from the moment.
+	// wait is over, which counts from the moment. 0: no denial holds, since what it rests on may be
+	// released at any time.
 	Tick() time.Duration
 	// Begin returns a session on the counter with that ID.
 	Begin(counter events.Counter, id string, moment Moment) Session
@@ -46,6 +47,10 @@ type Hit struct {
 	Counts bool
 	// Stays says whether what the hit added stays. It is set before RollBack and Hint.
 	Stays bool
+	// Ends is until when a Settle is to find what the hit added, in Unix milliseconds; 0: it need not.
+	Ends int64
+	// Reserved is what a Settle finds, once the hits are decided. Without an ID there is nothing.
+	Reserved Reserved
 }
 
 // Session decides the hits of one batch on one counter, and is on one store. Its owner adds the

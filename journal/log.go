@@ -181,7 +181,7 @@ func (l *Log) Frees(limit Limit, cost, now int64) (at int64, ok bool) {
 	if leave == 0 {
 		return now, true
 	}
-	return max(now, limit.leaves(l.judge.counted.times[leave-1])), true
+	return max(now, limit.Leaves(l.judge.counted.times[leave-1])), true
 }
 
 // History returns the intervals of length milliseconds that hold events, oldest first: their
