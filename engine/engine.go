@@ -6,8 +6,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/cespare/xxhash/v2"
-
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/store"
 )
@@ -201,9 +199,9 @@ type Changes struct {
 	counts [changePlaces]atomic.Uint32
 }
 
-// Of returns how often the counter with that ID was changed, or one that shares its place.
+// Of returns how often the counter with that ID or alias was changed, or one that shares its place.
 func (c *Changes) Of(id string) *atomic.Uint32 {
-	return &c.counts[xxhash.Sum64String(id)%changePlaces]
+	return &c.counts[store.HashOf(id)%changePlaces]
 }
 
 // DefaultMaxPending bounds what may wait for the store at once, where nothing else is set.

@@ -50,6 +50,8 @@ const (
 	ArgHits   Argument = "hits"
 	ArgRenew  Argument = "renew"
 
+	ArgReserve Argument = "reserve"
+
 	ArgCounters Argument = "counters"
 )
 

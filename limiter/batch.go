@@ -43,6 +43,36 @@ type hit struct {
 	retries  bool
 }
 
+// costOn returns what the hit costs on the counter: on one of leases it is one lease.
+func (h *hit) costOn(c *counterState) int64 {
+	if c.engine.Tick() == 0 {
+		return 1
+	}
+	return h.cost
+}
+
+// ends returns when what the hit reserves ends, or 0.
+func (h *hit) ends() int64 {
+	if h.request.reserve == 0 {
+		return 0
+	}
+	return h.request.began.Add(h.request.reserve).UnixMilli()
+}
+
+// reserved notes what the next of the hits decided on the counter has reserved there, unless the shared store
+// has failed.
+func (h *hit) reserved(c *counterState, alias func(string) string) {
+	r := c.hits[c.decided].Reserved
+	if r.ID == 0 || c.err != nil {
+		return
+	}
+	if alias != nil {
+		r.Counter = alias(r.Counter)
+	}
+	r.Engine, r.Retention, r.Precision = c.name.engine, c.name.counter.Remembered(), c.name.counter.Precision
+	h.request.decision.Reserved = append(h.request.decision.Reserved, r)
+}
+
 // limitEval is one limit as it answers one hit.
 type limitEval struct {
 	ruling
@@ -252,10 +282,10 @@ func (f *batch) add() {
 		for _, c := range h.counters {
 			switch h.path {
 			case adding:
-				c.adding += h.cost
-				c.hits = append(c.hits, engine.Hit{Cost: h.cost, Pending: len(h.counters) > 1, Counts: limitsOn{h, c}.counts()})
+				c.adding += h.costOn(c)
+				c.hits = append(c.hits, engine.Hit{Cost: h.costOn(c), Pending: len(h.counters) > 1, Counts: limitsOn{h, c}.counts(), Ends: h.ends()})
 			case looking:
-				c.looked += h.cost
+				c.looked += h.costOn(c)
 			}
 		}
 	}

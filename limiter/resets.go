@@ -2,6 +2,7 @@ package limiter
 
 import (
 	"slices"
+	"time"
 
 	"github.com/counterd/counterd/engine"
 	"github.com/counterd/counterd/events"
@@ -55,7 +56,7 @@ func (r *resets) begin(h *hit) {
 		u := &h.limits[i]
 		switch {
 		case u.allows && !h.mayBeInItsOwnWay(u):
-		case h.cost > u.window.ceiling || u.listing == events.Denied:
+		case h.costOn(u.counter) > u.window.ceiling || u.listing == events.Denied:
 			u.reset = engine.Never
 		case u.source == ofNone:
 		case u.cached != nil:
@@ -73,11 +74,11 @@ func (r *resets) begin(h *hit) {
 // known will do.
 func (r *resets) search(h *hit, u *limitEval) {
 	c := u.counter
-	index, full := c.open().Search(u.window.index, c.taken, h.cost)
+	index, full := c.open().Search(u.window.index, c.taken, h.costOn(c))
 	switch {
 	case !full && u.allows:
 	case !full:
-		u.reset = engine.Wait(c.engine.Tick()) // what was in its way when it looked has gone meanwhile
+		u.reset = engine.Wait(max(c.engine.Tick(), time.Millisecond)) // what was in its way when it looked has gone meanwhile
 	case h.retries:
 		u.reset = c.open().Wait(index)
 	default:

@@ -224,7 +224,17 @@ func (f *Fleet) Servers(counter string) []string {
 }
 
 // Capabilities returns what the fleet can do besides round trips.
-func (f *Fleet) Capabilities() store.Capabilities { return f.set.Capabilities() }
+func (f *Fleet) Capabilities() store.Capabilities {
+	can := f.set.Capabilities()
+	can.Alias = f.alias
+	return can
+}
+
+// alias returns the alias of a counter: its hash, which a reader of the servers sees, too.
+func (f *Fleet) alias(counter string) string {
+	hash := f.keyer.hash(counter)
+	return store.NewAlias(counter, hash[:])
+}
 
 // Ping asks every server whether it is there, side by side and each on a new
 // connection, and returns for each, by its name, nil or why not. What they remember is

@@ -19,6 +19,11 @@ type Config struct {
 	Rules    func() *events.Rules // the rules in force
 	Limiter  *limiter.Limiter
 	Counters *counting.Counters
+	// Seal keeps reservations from being altered, and their content from being read; empty: they
+	// have a checksum only. All processes need the same.
+	Seal []byte
+	// Reserves reports whether hits may reserve; nil: they may.
+	Reserves func() bool
 	// Tracer makes a span of each decision, a child of the span in the call's context; nil:
 	// decisions have no spans.
 	Tracer trace.Tracer

@@ -7,8 +7,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/cespare/xxhash/v2"
-
 	"github.com/counterd/counterd/algorithm"
 	"github.com/counterd/counterd/engine"
 	"github.com/counterd/counterd/journal"
@@ -128,7 +126,7 @@ type noted struct {
 const unreadable = 1 << 30
 
 func (p *places) of(id string, alone bool) *noted {
-	place := xxhash.Sum64String(id)
+	place := store.HashOf(id)
 	if alone {
 		place++
 	}

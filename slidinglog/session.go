@@ -450,7 +450,7 @@ func (s *session) Later() func(context.Context, store.Store) {
 		return nil
 	}
 	next, expires := []byte(nil), lifeOf(s).expires()
-	to := replicas{list: s.replicas.list, value: slices.Clone(s.value)}
+	to := replicas{list: s.replicas.list, value: slices.Clone(s.value), item: s.replicas.item}
 	if later == repairing {
 		to.repair(s.op.Counter, slices.Clone(s.data), expires)
 	} else {

@@ -224,7 +224,7 @@ func (w *settleSimulation) context(pause func()) context.Context {
 // take takes a lease, or reserves, as process p. It returns nil if that was denied.
 func (w *settleSimulation) take(p int, cost int64, pause func()) *simLeaseTaken {
 	e, began, now := w.engines[p], w.now, time.UnixMilli(w.now+w.skew[p])
-	s := e.begin(events.Counter{Retention: simRetention}, "0", engine.Moment{Now: now, Stamp: now.Unix()})
+	s := e.begin(events.Counter{Retention: time.Hour}, "0", engine.Moment{Now: now, Stamp: now.Unix()})
 	defer s.End()
 	for i := range w.limits {
 		s.Limit(w.limits[i])
@@ -258,7 +258,7 @@ func (w *settleSimulation) take(p int, cost int64, pause func()) *simLeaseTaken 
 	if l.ID == 0 {
 		w.fail(simRefuse, "nothing is reserved")
 	}
-	l.Retention = simRetention
+	l.Retention = time.Hour
 	w.taken = append(w.taken, l)
 	return l
 }
