@@ -50,7 +50,8 @@ const (
 	ArgHits   Argument = "hits"
 	ArgRenew  Argument = "renew"
 
-	ArgReserve Argument = "reserve"
+	ArgReserve     Argument = "reserve"
+	ArgReservation Argument = "reservation"
 
 	ArgCounters Argument = "counters"
 )

@@ -73,6 +73,11 @@ func (h *hit) reserved(c *counterState, alias func(string) string) {
 	h.request.decision.Reserved = append(h.request.decision.Reserved, r)
 }
 
+// mayReserve reports whether the hit reserves, or takes leases.
+func (h *hit) mayReserve() bool {
+	return h.request.reserve > 0 || slices.ContainsFunc(h.counters, func(c *counterState) bool { return c.engine.Tick() == 0 })
+}
+
 // limitEval is one limit as it answers one hit.
 type limitEval struct {
 	ruling

@@ -164,6 +164,9 @@ func (f *batch) decision(h *hit) Decision {
 		Allowed: h.verdict == admitted, Unavailable: h.verdict == unavailable, At: time.Unix(f.moment.Stamp, 0).UTC(),
 		Reserved: h.request.decision.Reserved,
 	}
+	if d.Allowed && !f.moment.Check && d.Reserved == nil && h.mayReserve() {
+		d.Reserved = []engine.Reserved{}
+	}
 	d.Limits = make([]LimitState, len(h.limits))
 	for i := range h.limits {
 		u, s := &h.limits[i], &d.Limits[i]

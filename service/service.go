@@ -22,8 +22,8 @@ type Config struct {
 	// Seal keeps reservations from being altered, and their content from being read; empty: they
 	// have a checksum only. All processes need the same.
 	Seal []byte
-	// Reserves reports whether hits may reserve; nil: they may.
-	Reserves func() bool
+	// Unsealed: hits may not reserve, since clients with different rights could alter reservations.
+	Unsealed bool
 	// Tracer makes a span of each decision, a child of the span in the call's context; nil:
 	// decisions have no spans.
 	Tracer trace.Tracer
