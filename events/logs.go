@@ -25,7 +25,7 @@ type LogFootprint struct {
 func (e *Event) LogFootprintOf(kinds []string, grace time.Duration) LogFootprint {
 	log := sharedLog{of: e}
 	for i := range e.Rules {
-		if slices.Equal(e.Rules[i].Per, kinds) {
+		if slices.Equal(e.Rules[i].Per, kinds) && !e.Rules[i].Leases() {
 			log.rules = append(log.rules, i)
 		}
 	}
@@ -43,6 +43,9 @@ type LogFault struct {
 }
 
 func (f LogFault) Error() string {
+	if f.kept == 0 {
+		return fmt.Sprintf("the leases take up to %d KiB, and at most %d have room: take fewer, about 300, or longer ones", (f.bytes+1023)>>10, journal.MaxSize>>10)
+	}
 	return fmt.Sprintf("a log of the %d hits in %s, the retention, takes up to %d KiB, and a log has at most %d: take algorithm: sliding-window, a smaller limit or a shorter retention", f.hits, FormatDuration(f.kept), (f.bytes+1023)>>10, journal.MaxSize>>10)
 }
 
@@ -88,15 +91,27 @@ func (l sharedLog) faults(grace time.Duration) (faults []LogFault) {
 
 // fault returns what the log of a value, by that rule, takes at the most.
 func (l sharedLog) fault(rule int, value string, grace time.Duration) LogFault {
+	if l.leases() {
+		return LogFault{rule, value, l.size(value, grace), 0, 0}
+	}
 	kept := l.of.Remembered()
 	hits, _, _ := journal.Spread(l.limits(value), kept.Milliseconds(), 2*grace.Milliseconds())
 	return LogFault{rule, value, l.size(value, grace), hits, kept}
 }
 
 // size returns how many bytes the log of a value takes at the most.
-func (l sharedLog) size(value string, grace time.Duration) int {
+func (l sharedLog) size(value string, grace time.Duration) (bytes int) {
+	if l.leases() {
+		for _, limit := range l.limits(value) {
+			bytes = max(bytes, journal.LeasesSize(limit, 2*grace.Milliseconds()))
+		}
+		return bytes
+	}
 	return journal.Size(l.limits(value), l.of.Remembered().Milliseconds(), 2*grace.Milliseconds())
 }
+
+// leases reports whether the log is of leases.
+func (l sharedLog) leases() bool { return l.of.Rules[l.rules[0]].Leases() }
 
 // limits returns the limits that bound the log of a value: those in shadow bound only one that no
 // other limit bounds.

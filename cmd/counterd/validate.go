@@ -89,7 +89,8 @@ func printEngines(w io.Writer, rules *events.Rules) error {
 	any := false
 	for _, event := range rules.All() {
 		for _, per := range combinations(event) {
-			if per.rules == nil {
+			per.rules = slices.DeleteFunc(per.rules, func(rule *events.Rule) bool { return rule.Leases() })
+			if len(per.rules) == 0 {
 				continue
 			}
 			any = true
@@ -150,7 +151,7 @@ func (c combination) inBuckets() bool {
 	return len(c.rules) == 0 || slices.ContainsFunc(c.rules, func(rule *events.Rule) bool { return !isInLog(rule) })
 }
 
-func isInLog(rule *events.Rule) bool { return rule.Limits[0].Algorithm == algorithm.SlidingLog }
+func isInLog(rule *events.Rule) bool { return rule.InLog() }
 
 // recommended returns the algorithm for the limits. What only buckets do is not changed, and nor is a
 // counter of all hits: a flood of them, which no limit bounds, does not fit a log.
