@@ -58,6 +58,16 @@ func New(config Config) (*Service, error) {
 type Event struct {
 	*events.Event
 	Rules *events.Rules
+	of    *Service // that found it; nil: none did
+}
+
+// ReservationOf returns the reservation of a decided hit on the event, in the form that clients keep; empty:
+// it has none.
+func (e Event) ReservationOf(d *limiter.Decision) string {
+	if e.of == nil {
+		return ""
+	}
+	return e.of.ReservationOf(e.Name, d)
 }
 
 // Rules returns the rules in force.
@@ -67,7 +77,7 @@ func (s *Service) Rules() *events.Rules { return s.config.Rules() }
 func (s *Service) Event(name string) (Event, error) {
 	rules := s.Rules()
 	event, err := rules.Event(name)
-	return Event{event, rules}, err
+	return Event{event, rules, s}, err
 }
 
 // Hit adds a hit to its counters and decides it. A fault of the arguments is an error; a

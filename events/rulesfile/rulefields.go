@@ -134,7 +134,10 @@ func (r ruleReader) leases(rule *ruleFields) {
 		r.fault(rate, "a limit of leases has no rate: leave it out, or make it a limit of its own")
 	}
 	rule.algorithm = algorithm.Concurrency
-	if text, ok := r.text(lease); lease.given() && ok {
+	if !lease.given() {
+		return
+	}
+	if text, ok := r.text(lease); ok {
 		length, err := events.ParseDuration(text)
 		switch {
 		case err != nil:
