@@ -15,12 +15,12 @@ import (
 
 // Kinds of errors, for errors.Is. An *Error wraps the one of its status.
 var (
-	ErrInvalid     = errors.New("client: invalid request") // 4xx but those below
-	ErrRefused     = errors.New("client: refused")         // 401, 403: the token is missing, unknown, or not good for this
-	ErrUnknown     = errors.New("client: unknown event")   // 404
+	ErrInvalid     = errors.New("client: invalid request")           // 4xx but those below
+	ErrRefused     = errors.New("client: refused")                   // 401, 403: the token is missing, unknown, or not good for this
+	ErrUnknown     = errors.New("client: unknown event")             // 404
 	ErrSettled     = errors.New("client: settled with another cost") // 409
 	ErrEnded       = errors.New("client: the reservation has ended") // 410
-	ErrUnavailable = errors.New("client: unavailable")     // 503: the store does not answer in time; or the server does not answer
+	ErrUnavailable = errors.New("client: unavailable")               // 503: the store does not answer in time; or the server does not answer
 	ErrUnexpected  = errors.New("client: unexpected answer")
 )
 
