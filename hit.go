@@ -54,7 +54,7 @@ func (p *process) decide(ctx context.Context, name string, features Features, co
 }
 
 // Reserve is HitN with a cost that is an estimate, for at most so long, in whole seconds up to 24 h: Settle
-// replaces it by the true cost. Else the estimate stands.
+// replaces it by the true cost. Else the estimate counts.
 func (l *Limiter) Reserve(ctx context.Context, event string, features Features, cost int64, d time.Duration) (Decision, error) {
 	if d < time.Second || d%time.Second != 0 {
 		return Decision{}, errorf(ErrOutOfRange, "%s is not in whole seconds, at least 1s", d)
@@ -66,7 +66,7 @@ func (l *Limiter) Reserve(ctx context.Context, event string, features Features, 
 
 // Settle replaces the cost that was reserved by the true one, 0 to 1,000,000, and releases the leases of the
 // reservation. It may be repeated, on any process: with another cost it is an ErrSettled, after its time an
-// ErrEnded. If it fails otherwise the estimate stands.
+// ErrEnded. If it fails otherwise the estimate counts.
 func (l *Limiter) Settle(ctx context.Context, reservation string, cost int64) error {
 	if err := l.ready(ctx); err != nil {
 		return err
@@ -124,7 +124,7 @@ func (l *Limiter) Hits(ctx context.Context, hits []Hit) ([]Result, error) {
 			hit.Cost = 1
 		}
 		places = append(places, i)
-		wanted = append(wanted, limiter.Hit{Event: event, Features: events.Features(hit.Features), Cost: hit.Cost, Reserve: hit.Reserve})
+		wanted = append(wanted, limiter.Hit{Event: event, Features: events.Features(hit.Features), Cost: hit.Cost, Reserved: hit.Reserve})
 	}
 	if l.life.ctx.Err() != nil {
 		return nil, ErrClosed

@@ -68,8 +68,8 @@ func (e *endpoints) batch(x *exchange) error {
 	for i, hit := range in {
 		hits[i] = limiter.Hit{Event: rules.Events[hit.Event], Features: hit.Features, Cost: costOf(hit.Cost)}
 		var err error
-		if hits[i].Reserve, err = durationOf(hit.Reserve, "/reserve"); err == nil {
-			err = e.service.CheckReserve(hits[i].Reserve)
+		if hits[i].Reserved, err = durationOf(hit.Reserve, "/reserve"); err == nil {
+			err = e.service.CheckReserve(hits[i].Reserved)
 		}
 		if err != nil {
 			hits[i].Event = nil // it is not to be counted

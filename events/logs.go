@@ -139,7 +139,9 @@ func (l sharedLog) limits(value string) []journal.Limit {
 
 // HasLog reports whether limits per those kinds are kept in a log.
 func (e *Event) HasLog(kinds []string) bool {
-	return slices.ContainsFunc(e.Rules, func(rule Rule) bool { return rule.InLog() && slices.Equal(rule.Per, kinds) })
+	return slices.ContainsFunc(e.Rules, func(rule Rule) bool {
+		return rule.InLog() && !rule.Leases() && slices.Equal(rule.Per, kinds)
+	})
 }
 
 // UseLogs reports whether limits are kept in logs.

@@ -28,7 +28,7 @@ type settling struct {
 }
 
 // Settle settles a reservation at most once on each replica: the item with its receipt, which is created if
-// it is not there, says that it was. What was not used is taken back after that, so that a call which is
+// it is not there, says that it was. What was not used is subtracted after that, so that a call which is
 // broken off leaves what was reserved, or a part of it. What was used besides is added before: such a call
 // then leaves too much. See [engine.Counting].
 func (c *Counters) Settle(ctx context.Context, r engine.Reserved, cost int64) error {
@@ -142,7 +142,7 @@ func partsOf(op *store.Op) []store.Op {
 	return op.Replicas
 }
 
-// subtract takes back a part of what the hit has added, or a raise.
+// subtract subtracts a part of what the hit has added, or a raise.
 func (s *settling) subtract(ctx context.Context, receipt store.Receipt, by int64) error {
 	var undo store.Op
 	undo.RollBack(s.Counter, s.adds(), receipt, by)

@@ -35,7 +35,7 @@
 // # Leases and reservations
 //
 // An entry with an end keeps its identity until then, so that a void finds it: it releases a lease, or
-// takes back what was reserved. Of any floor such an entry is a record or in the sums, on each replica
+// returns what was reserved. Of any floor such an entry is a record or in the sums, on each replica
 // alike. An increment with an identity of its own ([ID.Settlement]) has what was truly used. A void that
 // says so releases its entry: a rewrite drops both at once. A replica that has such an entry without
 // its void brings it back, until its end.

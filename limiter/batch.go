@@ -51,31 +51,31 @@ func (h *hit) costOn(c *counterState) int64 {
 	return h.cost
 }
 
-// ends returns when what the hit reserves ends, or 0.
-func (h *hit) ends() int64 {
-	if h.request.reserve == 0 {
+// until returns when what the hit reserves ends, or 0.
+func (h *hit) until() int64 {
+	if h.request.reserved == 0 {
 		return 0
 	}
-	return h.request.began.Add(h.request.reserve).UnixMilli()
+	return h.request.began.Add(h.request.reserved).UnixMilli()
 }
 
-// reserved notes what the next of the hits decided on the counter has reserved there, unless the shared store
+// note notes what the next of the hits decided on the counter has reserved there, unless the shared store
 // has failed.
-func (h *hit) reserved(c *counterState, alias func(string) string) {
+func (h *hit) note(c *counterState, name func(string) string) {
 	r := c.hits[c.decided].Reserved
 	if r.ID == 0 || c.err != nil {
 		return
 	}
-	if alias != nil {
-		r.Counter = alias(r.Counter)
+	if name != nil {
+		r.Counter = name(r.Counter)
 	}
 	r.Engine, r.Retention, r.Precision = c.name.engine, c.name.counter.Remembered(), c.name.counter.Precision
 	h.request.decision.Reserved = append(h.request.decision.Reserved, r)
 }
 
-// mayReserve reports whether the hit reserves, or takes leases.
-func (h *hit) mayReserve() bool {
-	return h.request.reserve > 0 || slices.ContainsFunc(h.counters, func(c *counterState) bool { return c.engine.Tick() == 0 })
+// isReserved reports whether the hit reserves, or takes leases.
+func (h *hit) isReserved() bool {
+	return h.request.reserved > 0 || slices.ContainsFunc(h.counters, func(c *counterState) bool { return c.engine.Tick() == 0 })
 }
 
 // limitEval is one limit as it answers one hit.
@@ -288,7 +288,7 @@ func (f *batch) add() {
 			switch h.path {
 			case adding:
 				c.adding += h.costOn(c)
-				c.hits = append(c.hits, engine.Hit{Cost: h.costOn(c), Pending: len(h.counters) > 1, Counts: limitsOn{h, c}.counts(), Ends: h.ends()})
+				c.hits = append(c.hits, engine.Hit{Cost: h.costOn(c), Pending: len(h.counters) > 1, Counts: limitsOn{h, c}.counts(), Ends: h.until()})
 			case looking:
 				c.looked += h.costOn(c)
 			}

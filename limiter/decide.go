@@ -31,7 +31,7 @@ func (f *batch) decide() {
 					c.hits[c.decided].Stays = true
 				}
 				if h.verdict == admitted {
-					h.reserved(c, f.l.alias)
+					h.note(c, f.l.store.Capabilities().Alias)
 				}
 				c.decided++
 			}
@@ -164,7 +164,7 @@ func (f *batch) decision(h *hit) Decision {
 		Allowed: h.verdict == admitted, Unavailable: h.verdict == unavailable, At: time.Unix(f.moment.Stamp, 0).UTC(),
 		Reserved: h.request.decision.Reserved,
 	}
-	if d.Allowed && !f.moment.Check && d.Reserved == nil && h.mayReserve() {
+	if d.Allowed && !f.moment.Check && d.Reserved == nil && h.isReserved() {
 		d.Reserved = []engine.Reserved{}
 	}
 	d.Limits = make([]LimitState, len(h.limits))

@@ -22,8 +22,8 @@ const (
 	DefaultTimeout = 100 * time.Millisecond
 	// MaxCost is the most that one hit costs.
 	MaxCost = 1_000_000
-	// MaxReserve is the longest time for which a hit reserves.
-	MaxReserve = 24 * time.Hour
+	// MaxReserved is the longest time for which a hit reserves.
+	MaxReserved = 24 * time.Hour
 	// MaxHits is the most hits that are decided together.
 	MaxHits = 1000
 
@@ -95,8 +95,7 @@ type Limiter struct {
 	tally        tally
 	// replicated: the store keeps several replicas of a counter.
 	replicated bool
-	since      func(counter string) int64  // of the store's capabilities, or nil
-	alias      func(counter string) string // the same
+	since      func(counter string) int64 // of the store's capabilities, or nil
 	stamps     stamps
 	denials    *denialCache
 	coalescer  *coalesce.Coalescer[*request]
@@ -147,7 +146,7 @@ func New(config Config, keep ...engine.Engine) (*Limiter, error) {
 	}
 	l.coalescer = coalesce.New[*request](l.timeout/maxWaitShare, MaxHits)
 	can := l.store.Capabilities()
-	l.replicated, l.since, l.alias = can.Replicated(), can.Since, can.Alias
+	l.replicated, l.since = can.Replicated(), can.Since
 	if l.timeout < 0 || l.timeout > l.grace/2 {
 		return nil, fmt.Errorf("limiter: the timeout, %s, is more than half the grace, %s", l.timeout, l.grace)
 	}
@@ -185,9 +184,9 @@ type Hit struct {
 	Event    *events.Event
 	Features events.Features
 	Cost     int64 // 1 to MaxCost
-	// Reserve is for how long the hit can be settled, by its true cost, whole milliseconds up to
-	// MaxReserve; 0: it cannot.
-	Reserve time.Duration
+	// Reserved is for how long the hit can be settled, by its true cost, whole milliseconds up to
+	// MaxReserved; 0: it cannot.
+	Reserved time.Duration
 }
 
 // Result is what became of one of several hits: a decision, or why there is none.

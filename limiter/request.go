@@ -17,11 +17,11 @@ import (
 type request struct {
 	coalesce.Waiter[*request] // in the queues of its counters, by their IDs
 
-	ctx     context.Context
-	cost    int64
-	reserve time.Duration
-	applied []events.Applied
-	err     error // a fault of the hit
+	ctx      context.Context
+	cost     int64
+	reserved time.Duration
+	applied  []events.Applied
+	err      error // a fault of the hit
 
 	began time.Time // when it came
 	until time.Time // when its wait for the store is over
@@ -37,7 +37,7 @@ func (l *Limiter) newRequest(ctx context.Context, h Hit) *request {
 	if r == nil {
 		r = new(request)
 	}
-	r.ctx, r.cost, r.reserve, r.began = ctx, h.Cost, h.Reserve, l.now()
+	r.ctx, r.cost, r.reserved, r.began = ctx, h.Cost, h.Reserved, l.now()
 	// Timeouts are real, whatever clock the stamps are of.
 	if l.real {
 		r.until = r.began.Add(l.timeout)
@@ -48,7 +48,7 @@ func (l *Limiter) newRequest(ctx context.Context, h Hit) *request {
 	for i := range r.applied {
 		r.Keys = append(r.Keys, r.applied[i].ID)
 	}
-	r.err = errors.Join(r.err, CheckCost(h.Cost), checkReserve(h.Reserve))
+	r.err = errors.Join(r.err, CheckCost(h.Cost), checkReserved(h.Reserved))
 	return r
 }
 
@@ -223,10 +223,10 @@ func CheckCost(cost int64) error {
 	return nil
 }
 
-// checkReserve returns a *RangeError for how long a hit cannot reserve.
-func checkReserve(d time.Duration) error {
-	if d < 0 || d > MaxReserve || d%time.Millisecond != 0 {
-		return engine.OutOfRange(engine.ArgReserve, "it is up to %s, in whole milliseconds", MaxReserve)
+// checkReserved returns a *RangeError for how long a hit cannot reserve.
+func checkReserved(d time.Duration) error {
+	if d < 0 || d > MaxReserved || d%time.Millisecond != 0 {
+		return engine.OutOfRange(engine.ArgReserve, "it is up to %s, in whole milliseconds", MaxReserved)
 	}
 	return nil
 }

@@ -13,9 +13,9 @@ func (u *limitEval) windowLength() engine.Wait {
 	return engine.Wait(u.window.limit.Window)
 }
 
-// mayBeInItsOwnWay reports whether the hit fitted the limit, and may not any more: another limit
+// mayBeInOwnWay reports whether the hit fitted the limit, and may not any more: another limit
 // has denied it, and this one's counter counts it all the same.
-func (h *hit) mayBeInItsOwnWay(u *limitEval) bool {
+func (h *hit) mayBeInOwnWay(u *limitEval) bool {
 	return h.isDenied() && h.path == adding && u.counter.name.countAll && u.enforced() && u.counter.err == nil
 }
 
@@ -55,7 +55,7 @@ func (r *resets) begin(h *hit) {
 	for i := range h.limits {
 		u := &h.limits[i]
 		switch {
-		case u.allows && !h.mayBeInItsOwnWay(u):
+		case u.allows && !h.mayBeInOwnWay(u):
 		case h.costOn(u.counter) > u.window.ceiling || u.listing == events.Denied:
 			u.reset = engine.Never
 		case u.source == ofNone:

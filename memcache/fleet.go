@@ -226,14 +226,12 @@ func (f *Fleet) Servers(counter string) []string {
 // Capabilities returns what the fleet can do besides round trips.
 func (f *Fleet) Capabilities() store.Capabilities {
 	can := f.set.Capabilities()
-	can.Alias = f.alias
+	// Its hash, which a reader of the servers sees, too.
+	can.Alias = func(counter string) string {
+		hash := f.keyer.hash(counter)
+		return store.NewAlias(counter, hash[:])
+	}
 	return can
-}
-
-// alias returns the alias of a counter: its hash, which a reader of the servers sees, too.
-func (f *Fleet) alias(counter string) string {
-	hash := f.keyer.hash(counter)
-	return store.NewAlias(counter, hash[:])
 }
 
 // Ping asks every server whether it is there, side by side and each on a new

@@ -202,7 +202,7 @@ func (s *Service) Reserve(ctx context.Context, event Event, features events.Feat
 	if err := s.CheckReserve(reserve); err != nil {
 		return limiter.Decision{}, err
 	}
-	hit := limiter.Hit{Event: event.Event, Features: features, Cost: cost, Reserve: reserve}
+	hit := limiter.Hit{Event: event.Event, Features: features, Cost: cost, Reserved: reserve}
 	return s.decide(ctx, hit, limiter.CallHit, s.config.Limiter.Hit)
 }
 

@@ -25,6 +25,9 @@ var (
 // Item returns the number of the item with the log of a counter's hits.
 func Item() uint64 { return logItem }
 
+// LeasesItem returns the number of the item with the log of a counter's leases.
+func LeasesItem() uint64 { return leasesItem }
+
 // Engine keeps counters as logs. It is safe for concurrent use.
 type Engine struct {
 	base     engine.Base

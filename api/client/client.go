@@ -139,7 +139,7 @@ func (c *Client) Hit(ctx context.Context, event string, features events.Features
 }
 
 // Reserve is Hit with a cost that is an estimate, which Settle replaces within the time d, in whole seconds up
-// to 24h. After it, the estimate stands. Decision.Reservation names what was reserved; so it does without a
+// to 24h. After it, the estimate counts. Decision.Reservation names what was reserved; so it does without a
 // call of Reserve where a limit is on leases.
 func (c *Client) Reserve(ctx context.Context, event string, features events.Features, cost int64, d time.Duration) (wire.Decision, error) {
 	reserve := events.FormatDuration(d)

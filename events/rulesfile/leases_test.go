@@ -40,7 +40,7 @@ func TestFaultsOfLeases(t *testing.T) {
 		"per: user, lease: 30s":                                                                      "concurrent is missing",
 		"per: user, algorithm: concurrency, rate: 3/m":                                               "has no rate",
 		"per: user, algorithm: sliding-log, concurrent: 3, lease: 30s":                               "leave the algorithm out",
-		"per: user, concurrent: 3, lease: 2d":                                                        "a lease is at most 1d",
+		"per: user, concurrent: 3, lease: 2d":                                                        "a lease is at most 24h",
 		"per: user, concurrent: 3, lease: 0s":                                                        "a lease: ",
 		"per: user, concurrent: -1, lease: 30s":                                                      "it is a whole number from 0 to 1000",
 		"per: user, concurrent: 900, lease: 30s":                                                     "take fewer",
