@@ -115,3 +115,16 @@ func TestProcessesShareLeases(t *testing.T) {
 	require.Equal(t, []string{"leases", "-"}, leases[:2])
 	assert.NotEmpty(t, server.Ask("get "+leases[2]), "the key is there")
 }
+
+// validate prints the leases of each counter beside what else it has.
+func TestValidateLeases(t *testing.T) {
+	rules := filepath.Join(t.TempDir(), "rules.yaml")
+	require.NoError(t, os.WriteFile(rules, []byte(`events:
+  chat: {limits: [{per: user, rate: 100/d}, {per: user, concurrent: 2, lease: 1m}]}
+  job: {limits: [{per: user, concurrent: 1, lease: 30s}]}
+`), 0o600))
+	var stdout bytes.Buffer
+	require.Equal(t, exitOK, run(t.Context(), []string{"validate", rules}, &stdout, os.Stderr))
+	assert.Regexp(t, `(?m)^chat +user +24h +second to day .*\nchat +user +1m +leases +1 +17352\njob +user +30s +leases +1 +17352\n\n`, stdout.String())
+	assert.NotContains(t, strings.Split(stdout.String(), "RECOMMENDED")[1], "job")
+}
