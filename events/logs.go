@@ -75,13 +75,13 @@ func logsOf(e *Event) []sharedLog {
 // faults returns the rules that let the log grow too large: the first, or the first value of each
 // that overrides it.
 func (l sharedLog) faults(grace time.Duration) (faults []LogFault) {
-	if fault := l.fault(l.rules[0], "", grace); fault.bytes > journal.MaxSize {
-		return []LogFault{fault}
+	if bytes := l.size("", grace); bytes > journal.MaxSize {
+		return []LogFault{l.fault(l.rules[0], "", bytes, grace)}
 	}
 	for _, i := range l.rules {
 		for _, value := range slices.Sorted(maps.Keys(l.of.Rules[i].Overrides)) {
-			if fault := l.fault(i, value, grace); fault.bytes > journal.MaxSize {
-				faults = append(faults, fault)
+			if bytes := l.size(value, grace); bytes > journal.MaxSize {
+				faults = append(faults, l.fault(i, value, bytes, grace))
 				break
 			}
 		}
@@ -89,14 +89,14 @@ func (l sharedLog) faults(grace time.Duration) (faults []LogFault) {
 	return faults
 }
 
-// fault returns what the log of a value, by that rule, takes at the most.
-func (l sharedLog) fault(rule int, value string, grace time.Duration) LogFault {
+// fault returns what says that the log of a value, by that rule, takes up to so many bytes.
+func (l sharedLog) fault(rule int, value string, bytes int, grace time.Duration) LogFault {
 	if l.leases() {
-		return LogFault{rule, value, l.size(value, grace), 0, 0}
+		return LogFault{rule, value, bytes, 0, 0}
 	}
 	kept := l.of.Remembered()
 	hits, _, _ := journal.Spread(l.limits(value), kept.Milliseconds(), 2*grace.Milliseconds())
-	return LogFault{rule, value, l.size(value, grace), hits, kept}
+	return LogFault{rule, value, bytes, hits, kept}
 }
 
 // size returns how many bytes the log of a value takes at the most.

@@ -441,6 +441,7 @@ func FuzzRead(f *testing.F) {
 	f.Add(history(f, 20, true), int64(now), int64(4000))
 	f.Add(history(f, 20, false), int64(now+5000), int64(4_000_000))
 	f.Add([]byte{0xEC, 1, 0, 0, 0, 10, 0, 0, 0, 0}, int64(0), int64(0))
+	f.Add(hits(f, reset(f, 0), 1), int64(now+5000), int64(4000))
 	f.Fuzz(func(t *testing.T, value []byte, at, young int64) {
 		var log, next journal.Log
 		if err := log.Read(value, journal.Question{Keys: keys(2), Limits: []journal.Limit{{Window: 9000, Ceiling: 2}}}); err != nil {
@@ -455,6 +456,7 @@ func FuzzRead(f *testing.F) {
 			return
 		}
 		require.NoError(t, next.Read(rewritten, journal.Question{}))
+		require.Equal(t, log.Head().Reset, next.Head().Reset)
 		require.Equal(t, total, next.Sum(0, maxTime))
 		require.Equal(t, total, log.Sum(0, maxTime), "a rewrite changes the log")
 		if next.Head().Coarse == 0 {

@@ -334,6 +334,7 @@ func FuzzMerge(f *testing.F) {
 	f.Add(uint64(2), uint8(255), uint8(200), []byte{1, 2})
 	f.Add(uint64(3), uint8(90), uint8(30), []byte{0xEC, 1})
 	f.Add(uint64(4), uint8(3), uint8(3), hits(f, rewrite(f, hits(f, young(f, -1000), 1, 2), 0), 3))
+	f.Add(uint64(5), uint8(60), uint8(20), hits(f, reset(f, 600), 3))
 	f.Fuzz(func(t *testing.T, seed uint64, entries, pace uint8, foreign []byte) {
 		r := &replicas{TB: t, random: rand.New(rand.NewPCG(seed, 1)), truth: map[journal.ID]int64{}}
 		step := 1 + 20*int64(pace)

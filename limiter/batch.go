@@ -311,7 +311,7 @@ func (f *batch) add() {
 func (f *batch) settle(try int) {
 	f.add()
 	f.decide()
-	f.later()
+	f.counters.later(f.l)
 	f.follow(f.countersOn(adding))
 	f.counters.touch(f.l.changes)
 	if f.allow() {
@@ -325,14 +325,6 @@ func (f *batch) settle(try int) {
 	f.findResets()
 	for _, h := range f.hits.handedOut() {
 		f.l.denials.rememberHit(h, f.moment)
-	}
-}
-
-// later begins what no hit waits for.
-func (f *batch) later() {
-	for _, c := range f.counters.all.handedOut() {
-		begin(c.shared, f.l.store)
-		begin(c.alone, f.l.local)
 	}
 }
 
@@ -421,6 +413,14 @@ func (s *counterSet) touch(changes *engine.Changes) {
 		if touched := changes.Of(c.id).Add(1); touched == c.touched+1 {
 			c.touched = touched
 		}
+	}
+}
+
+// later begins what no hit waits for.
+func (s *counterSet) later(l *Limiter) {
+	for _, c := range s.all.handedOut() {
+		begin(c.shared, l.store)
+		begin(c.alone, l.local)
 	}
 }
 

@@ -279,7 +279,7 @@ func (l *Limiter) Check(ctx context.Context, h Hit) (Decision, error) {
 	f.recall()
 	f.look()
 	f.decide()
-	f.later()
+	f.counters.later(f.l)
 	f.findResets()
 	r.decision = f.decision(f.hits.all[0])
 	if l.onDecision != nil {

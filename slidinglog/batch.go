@@ -38,11 +38,11 @@ type entry struct {
 	admits int64 // how many of them the log admits, if the limits of the session do
 }
 
-// place is where a hit is: its entry, and how many hits of it are before. A hit that is left out has
-// the entry -1, and the cost of what it was denied behind; -1: it was not denied.
+// place is where a hit is.
 type place struct {
-	entry  int
-	before int64
+	entry  int   // -1: the hit is left out
+	before int64 // how many hits of its entry are before it
+	behind int64 // the cost of what a hit that is left out was denied behind; -1: it was not denied
 }
 
 // begin begins without hits.
@@ -68,7 +68,7 @@ func (b *batch) take(hits []engine.Hit, leftOut func(hit int) (behind int64, out
 	b.hits = hits
 	for i, h := range hits {
 		if behind, out := leftOut(i); out {
-			b.places = append(b.places, place{entry: -1, before: behind})
+			b.places = append(b.places, place{entry: -1, behind: behind})
 			continue
 		}
 		kind, pending := journal.Hit, h.Pending || b.pending

@@ -158,6 +158,29 @@ func TestIncrementsLeaveRoomForHits(t *testing.T) {
 	require.Empty(t, b.faults)
 }
 
+// Hits that count although they are denied fill a log, and then are left out. They still come again.
+func TestIncrementsThatAreLeftOut(t *testing.T) {
+	b := newBench(t, "[{per: ip, rate: 3/m, count: all}]", limiter.Config{})
+	var hits []limiter.Hit
+	for i := range 100 { // neighbors are no one entry
+		hits = append(hits, limiter.Hit{Event: b.event, Features: someUser, Cost: 1 + int64(i%2)})
+	}
+	require.True(t, b.hit(b.event, someUser).Allowed)
+	leftOut := false
+	for range 20 {
+		counted := b.log().Sum(0, 1<<46)
+		results, err := b.Hits(t.Context(), hits)
+		require.NoError(t, err)
+		for _, r := range results {
+			require.NoError(t, r.Err)
+			require.NotEqual(t, engine.Never, r.Decision.RetryAfter)
+		}
+		leftOut = leftOut || b.log().Sum(0, 1<<46) == counted
+	}
+	require.True(t, leftOut)
+	require.Empty(t, b.faults)
+}
+
 // A burst fills a log, whose entries keep their identity while they are young. Checks and hits that are
 // denied shorten it later, too.
 func TestALogIsShortenedByHitsThatLook(t *testing.T) {

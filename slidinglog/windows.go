@@ -74,8 +74,8 @@ func (w *windows) voids() bool {
 func (w *windows) Standing(limit, decided int, ahead, cost int64) engine.Standing {
 	own, held, leftOut := w.question.Limits[limit], w.base[limit], false
 	if decided < len(w.hits) {
-		if p := w.places[decided]; p.entry < 0 && p.before >= 0 { // as it was found then, whatever is void since
-			held, ahead, leftOut = w.probe[limit], p.before, true
+		if p := w.places[decided]; p.entry < 0 && p.behind >= 0 { // as it was found then, whatever is void since
+			held, ahead, leftOut = w.probe[limit], p.behind, true
 		}
 	}
 	standing := engine.Standing{Outcome: w.outcome(limit, held, ahead, cost), Count: held.Count + ahead, Exact: w.isExact(own), Final: true}
@@ -143,7 +143,8 @@ func (w *windows) kept() (since int64) {
 
 // Search finds in the log when the limit has room. It makes no round trip.
 func (w *windows) Search(limit int, ahead, cost int64) (int, bool) {
-	cost += ahead - w.total // hits of the batch that are void leave at once
+	// Hits of the batch that are void leave at once; what was left out is not in the log.
+	cost += min(ahead-w.total, 0)
 	at, ok := w.log.Frees(w.question.Limits[limit], cost, w.time)
 	if w.isStale() {
 		for _, other := range w.log.Head().Limits {

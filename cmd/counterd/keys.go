@@ -109,16 +109,15 @@ func printKeys(to io.Writer, event *events.Event, counter events.Counter, secret
 	inBuckets := !slices.ContainsFunc(combinations(event), func(per combination) bool {
 		return len(per.rules) > 0 && slices.Equal(per.rules[0].Per, kinds) && !per.inBuckets()
 	})
-	for bucket := range hierarchy.BucketsOf(counter, now.Unix()) {
-		if !inBuckets {
-			break
+	if inBuckets {
+		for bucket := range hierarchy.BucketsOf(counter, now.Unix()) {
+			keys, err := memcache.SecretKeys(secret, counter.ID(), []uint64{bucket.ID()})
+			if err != nil {
+				return err
+			}
+			from := time.Unix(bucket.First(), 0).UTC().Format(time.RFC3339)
+			fmt.Fprintf(table, "%s\t%s\t%s\t%s\n", bucket.Level, from, keys[0], server)
 		}
-		keys, err := memcache.SecretKeys(secret, counter.ID(), []uint64{bucket.ID()})
-		if err != nil {
-			return err
-		}
-		from := time.Unix(bucket.First(), 0).UTC().Format(time.RFC3339)
-		fmt.Fprintf(table, "%s\t%s\t%s\t%s\n", bucket.Level, from, keys[0], server)
 	}
 	for _, log := range []struct {
 		name   string

@@ -31,10 +31,17 @@ type counter struct {
 func (c *counter) collect() {
 	var adds []add
 	var hits []Entry
-	for _, i := range c.entries {
+	young := 0 // the first entry of the last seconds
+	for n, i := range c.entries {
 		e := c.Log.entries[i]
 		a := add{Call: e.Call, known: e.Answered, Times: c.stamped(e)}
 		a.least, a.most = c.charge(e, i)
+		for c.Log.entries[c.entries[young]].Answered < e.Sent-int64(identified) {
+			young++
+		}
+		if c.all && c.Rule.Log && e.Outcome == Denied && 4*young+20*(n-young) > halfLog {
+			a.least = 0
+		}
 		switch {
 		case e.Kind == Late:
 			a.known += int64(Closed)
@@ -66,6 +73,14 @@ func (c *counter) collect() {
 		c.collectReset(&c.resets[k])
 	}
 }
+
+const (
+	// identified is for how long entries of a log take 15 to 21 bytes each, as a process that is late rewrites
+	// it; later it is up to 4 bytes.
+	identified = 10 * time.Second
+	// halfLog is about half the bound of a log, beyond which hits that are denied are left out of it.
+	halfLog = 7 << 10
+)
 
 // replaying is how long a hint may wait once it is due, which is twice the timeout after the add.
 const replaying = int64(2 * time.Second)

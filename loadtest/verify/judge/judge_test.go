@@ -383,6 +383,32 @@ func TestReplicasOfLogs(t *testing.T) {
 	}
 }
 
+// A log over half its bound leaves out what is denied, also of rules that count it. Buckets never do.
+func TestAFloodThatALogLeavesOut(t *testing.T) {
+	for name, c := range map[string]struct {
+		algorithm   string
+		denied      int
+		pause       int64 // seconds between them
+		isViolation bool
+	}{
+		"a flood":            {algorithm.SlidingLog, 400, 0, false},
+		"few":                {algorithm.SlidingLog, 300, 0, true},
+		"one each second":    {algorithm.SlidingLog, 400, 1, true},
+		"a flood of buckets": {"", 400, 0, true},
+	} {
+		j := caseOf(t, wire.Limit{Name: "l", Limit: 3, Window: "1h", Algorithm: c.algorithm}, func(r *wire.Rule) { r.Count = "all" })
+		for i := range 3 {
+			j.at(1, Admitted, int64(i+1))
+		}
+		for i := range c.denied {
+			j.at(2+int64(i)*c.pause, Denied, int64(4+i))
+		}
+		j.look(1000e9, 1000.1e9, 0, 500, int64(3+c.denied-1))
+		j.Judge()
+		assert.Equal(t, c.isViolation, j.Findings.Total[Counts] > 0, "%s: %v", name, j.Findings.Total)
+	}
+}
+
 // A reset of a log in replicas leaves at the most what was under way beside it, also if that was denied.
 func TestResetsOfReplicasOfLogs(t *testing.T) {
 	for name, c := range map[string]struct {
