@@ -265,3 +265,58 @@ func TestReservationsNeedASecretBesideTokens(t *testing.T) {
 	_, err = l.Hit(ctx, "e", bob)
 	require.NoError(t, err)
 }
+
+// What was reserved by older rules is settled in what it was added to: the reservation says how its counter
+// was kept.
+func TestSettlingAfterAReload(t *testing.T) {
+	l := start(t, parse(t, "events: {e: {limits: [{per: user, rate: 100/m}, {per: user, rate: 50/m, algorithm: sliding-log}]}}"))
+	d, err := l.Reserve(ctx, "e", bob, 20, time.Minute)
+	require.NoError(t, err)
+	require.NoError(t, l.SetRules(parse(t, "events: {e: {limits: [{per: user, rate: [100/m, 200/3d]}, {per: user, rate: [50/m, 70/h], algorithm: sliding-log}]}}")))
+	_, err = l.HitN(ctx, "e", bob, 3)
+	require.NoError(t, err)
+	require.NoError(t, l.Settle(ctx, d.Reservation, 5))
+	for _, limit := range stateOf(t, l, "e").Limits {
+		want := int64(8)
+		if limit.Window == 72*time.Hour { // days were not kept
+			want = 3
+			assert.True(t, limit.Incomplete)
+		}
+		assert.Equal(t, want, limit.Count, "%+v", limit)
+	}
+}
+
+// Increments take no leases, and a count is of the other limits. Of leases alone it counts those that live.
+func TestCountsBesideLeases(t *testing.T) {
+	l := start(t, parse(t, reservingRules))
+	require.NoError(t, l.Increment(ctx, "chat", bob, 40, time.Time{}))
+	d, err := l.HitN(ctx, "chat", bob, 9)
+	require.NoError(t, err)
+	assert.EqualValues(t, []int64{49, 49, 1}, []int64{d.Limits[0].Count, d.Limits[1].Count, d.Limits[2].Count})
+	n, err := l.Count(ctx, "chat", bob, time.Hour)
+	require.NoError(t, err)
+	assert.EqualValues(t, 49, n)
+	require.NoError(t, l.Reset(ctx, "chat", bob))
+	assert.Zero(t, stateOf(t, l, "chat").Limits[2].Count, "a reset forgets leases, too")
+
+	_, err = l.Hit(ctx, "export", bob)
+	require.NoError(t, err)
+	n, err = l.Count(ctx, "export", bob, time.Minute)
+	require.NoError(t, err)
+	assert.EqualValues(t, 1, n)
+}
+
+// A hit that is admitted without the store has reserved nothing: to settle it is no fault.
+func TestReservingWithoutAStore(t *testing.T) {
+	rules := "events: {e: {limits: [{per: user, rate: 100/m, on_error: local}, {per: user, concurrent: 1, lease: 1m, on_error: allow}]}}"
+	l := start(t, parse(t, rules), counterd.WithMemcached("127.0.0.1:1"))
+	for range 3 {
+		d, err := l.Reserve(ctx, "e", bob, 20, time.Minute)
+		require.NoError(t, err)
+		require.True(t, d.Allowed)
+		require.NotEmpty(t, d.Reservation)
+		require.NoError(t, l.Settle(ctx, d.Reservation, 5))
+	}
+	require.NoError(t, l.Close())
+	require.ErrorIs(t, l.Settle(ctx, "x", 5), counterd.ErrClosed)
+}
