@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -319,4 +320,29 @@ func TestReservingWithoutAStore(t *testing.T) {
 	}
 	require.NoError(t, l.Close())
 	require.ErrorIs(t, l.Settle(ctx, "x", 5), counterd.ErrClosed)
+}
+
+// A request that takes longer than its lease keeps it by renewals, and no longer than it takes.
+func TestTheMiddlewareRenews(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := start(t, parse(t, "events: {e: {limits: [{per: [], concurrent: 1, lease: 2s, on_error: deny}]}}"))
+		var long time.Duration
+		h := l.Middleware("e")(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { time.Sleep(long) }))
+		serve := func() int {
+			answer := httptest.NewRecorder()
+			h.ServeHTTP(answer, httptest.NewRequest(http.MethodGet, "/", nil))
+			return answer.Code
+		}
+		long = 10 * time.Second
+		done := make(chan int)
+		go func() { done <- serve() }()
+		for range 19 {
+			time.Sleep(500 * time.Millisecond)
+			assert.Equal(t, http.StatusTooManyRequests, serve())
+		}
+		assert.Equal(t, http.StatusOK, <-done)
+		long = 0
+		assert.Equal(t, http.StatusOK, serve())
+		assert.Equal(t, http.StatusOK, serve())
+	})
 }

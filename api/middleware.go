@@ -47,8 +47,8 @@ type MiddlewareConfig struct {
 // A request of a method that the event does not have is served and not counted; it has no
 // decision.
 //
-// The leases that a request takes are released when the next handler returns, or panics. A
-// handler that takes longer than the lease does so without one.
+// The leases that a request takes are renewed while the next handler runs, and released when it
+// returns, or panics.
 //
 // The answers to others are problem documents: 429 to a denied one (see
 // MiddlewareConfig.OnDenied), 503 where the store cannot be asked and a rule wants
@@ -119,23 +119,15 @@ func (m *middleware) answerHit(w http.ResponseWriter, r *http.Request, event ser
 	setRateLimitHeaders(w.Header(), event.Rules, d)
 	switch {
 	case d.Allowed:
-		defer m.release(w, r, event, &d) // also if the handler panics
+		if l := leaseOf(event, &d); l != nil {
+			l.keep(m, r)
+			defer l.release(m, w, r) // also if the handler panics
+		}
 		next.ServeHTTP(w, r)
 	case m.OnDenied != nil && !d.Unavailable:
 		m.OnDenied(w, r, d)
 	default:
 		m.answerDecision(w, r, event, d, http.StatusTooManyRequests)
-	}
-}
-
-// release releases the leases that the request has taken. One that has ended is free.
-func (m *middleware) release(w http.ResponseWriter, r *http.Request, event service.Event, d *limiter.Decision) {
-	if len(d.Reserved) == 0 {
-		return
-	}
-	err := m.Service.Settle(context.WithoutCancel(r.Context()), event.ReservationOf(d), 0)
-	if err != nil && !errors.Is(err, engine.ErrEnded) {
-		m.logError(w, r, http.StatusServiceUnavailable, err)
 	}
 }
 
