@@ -59,6 +59,7 @@ type replicaSimulation struct {
 	rewrites, empty      int
 	untidy               bool                                 // a hit was given up: what it appended may stay
 	landed               func(server int, data []byte) []byte // makes of what is appended what lands; nil: the same
+	replaced             func(server int, value []byte)       // is called with a log that replaces another; nil: it is not
 	faults               map[simFault]string
 }
 
@@ -224,6 +225,9 @@ func (w *replicaSimulation) land(server int, op *store.Op, pause func()) {
 		}
 		item.version++
 		write.Result = 1
+		if w.replaced != nil && write.Kind != store.Append {
+			w.replaced(server, item.value)
+		}
 	}
 	for i := range op.Reads {
 		pause()

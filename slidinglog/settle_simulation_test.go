@@ -44,10 +44,12 @@ type settleSimulation struct {
 	leases  bool
 	order   int            // of appends
 	landing map[uint64]int // of entries on the sound server
-	taken   []*simLeaseTaken
-	voided  int
-	renewed int
-	settled int
+	// elsewhere are entries that it did not have when they came to others.
+	elsewhere []journal.ID
+	taken     []*simLeaseTaken
+	voided    int
+	renewed   int
+	settled   int
 }
 
 // simLeaseTaken is a lease or a reservation that its client knows of.
@@ -118,17 +120,34 @@ func (w *settleSimulation) one(op *store.Op, pause func()) {
 
 // note notes the order of entries that land, and spoils them.
 func (w *settleSimulation) note(server int, data []byte) []byte {
-	if w.order++; server != w.sound {
-		return w.spoil(server, data)
-	}
+	w.order++
 	for rest := data; len(rest) > 0; {
 		id, size := simEntry(rest)
 		if _, known := w.landing[id]; !known && rest[0]>>5 != byte(journal.Void) {
-			w.landing[id] = w.order
+			if server == w.sound {
+				w.landing[id] = w.order
+			} else if !slices.Contains(w.elsewhere, journal.ID(id)) {
+				w.elsewhere = append(w.elsewhere, journal.ID(id))
+			}
 		}
 		rest = rest[size:]
 	}
 	return w.spoil(server, data)
+}
+
+// bring notes the order of entries that a rewrite brings to the sound server: those that others have.
+func (w *settleSimulation) bring(server int, value []byte) {
+	w.elsewhere = slices.DeleteFunc(w.elsewhere, func(id journal.ID) bool { return w.landing[uint64(id)] != 0 })
+	var log journal.Log
+	if server != w.sound || log.Read(value, journal.Question{Keys: w.elsewhere}) != nil {
+		return
+	}
+	w.order++
+	for i, id := range w.elsewhere {
+		if log.Verdict(i).Found {
+			w.landing[uint64(id)] = w.order
+		}
+	}
 }
 
 // simEntry returns the identity of an encoded entry, and its size.
@@ -369,9 +388,6 @@ func (w *settleSimulation) measureLeases() {
 	for _, x := range w.taken {
 		live := int64(0)
 		for _, y := range w.taken {
-			if w.landing[y.ID] == 0 || w.landing[x.ID] == 0 { // a log that was created has brought it
-				continue
-			}
 			if y == x || w.landing[y.ID] < w.landing[x.ID] && y.Ends > x.Time && y.freed >= max(w.landing[x.ID], x.decided) {
 				live++
 			}
@@ -469,7 +485,7 @@ func simulateSettling(seed uint64, sabotage string, leases bool) *settleSimulati
 	rnd := rand.New(rand.NewPCG(seed, 17))
 	w := &settleSimulation{leases: leases, landing: map[uint64]int{}}
 	w.replicaSimulation = replicaSimulation{rnd: rnd, sabotage: sabotage, now: 1_000_000_000, faults: map[simFault]string{}, calm: true}
-	w.landed = w.note
+	w.landed, w.replaced = w.note, w.bring
 	w.faulty = rnd.IntN(2) == 0
 	w.items = make([]simItem, 1+rnd.IntN(3))
 	w.down, w.cut = make([]bool, len(w.items)), nil
