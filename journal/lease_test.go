@@ -228,3 +228,13 @@ func FuzzEntry(f *testing.F) {
 		}
 	})
 }
+
+// While replicas hold different entries, what was released stays: one may have the lease without its void.
+func TestARewriteThatKeepsAllKeepsWhatWasReleased(t *testing.T) {
+	taken := appendEntry(t, young(t, -1000), lease(1, 0, 30_000))
+	released := appendEntry(t, taken, release(1, 10))
+	kept, err := read(t, released, journal.Question{}).AppendRewrite(nil, journal.Rewrite{Now: now + 20, Young: now + 20, Retain: 1000})
+	require.NoError(t, err)
+	merged := journal.Merge([][]byte{kept, taken}, nil, maxTime)
+	assert.Zero(t, read(t, merged.Value, journal.Question{}).Sum(0, maxTime))
+}

@@ -130,7 +130,7 @@ func (l *Log) Due() bool {
 func (l *Log) DueBy(floor int64) bool {
 	size := l.size
 	for i := range l.judge.records {
-		if l.judge.records[i].isSummed(floor) {
+		if r := &l.judge.records[i]; r.held() <= floor || r.isReleased() {
 			size -= shortSize
 		}
 	}
