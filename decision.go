@@ -21,6 +21,8 @@ type Hit struct {
 	Event    string
 	Features Features
 	Cost     int64 // 1 to 1,000,000; 0: 1
+	// Reserve is for how long the cost can be settled, whole seconds up to 24 h; 0: it cannot.
+	Reserve time.Duration
 }
 
 // Result is the outcome of one hit of a batch: a decision, or an error.
@@ -40,6 +42,9 @@ type Decision struct {
 	// Never. It is in whole seconds of sliding-window limits, in milliseconds of sliding-log ones.
 	RetryAfter time.Duration
 	Limits     []LimitState // of all rules that apply, in the order of the rules
+	// Reservation names what was reserved, and the leases that were taken, for Settle, Release and
+	// Renew, also of another process; empty: there is nothing.
+	Reservation string
 }
 
 // LimitState is the state of one limit after a decision.

@@ -57,6 +57,7 @@ var table = []Algorithm{
 	{"sliding-window", false, slidingWindow, nil},
 	{FixedWindow, true, fixedwindow.Around, fixedwindow.Fault},
 	{SlidingLog, false, nil, nil},
+	{Concurrency, false, nil, nil},
 }
 
 // FixedWindow is the algorithm of windows that follow one another, those of a calendar among them.
@@ -64,6 +65,9 @@ const FixedWindow = "fixed-window"
 
 // SlidingLog is the algorithm of sliding windows that one ordered log of all hits decides.
 const SlidingLog = "sliding-log"
+
+// Concurrency is the algorithm of limits on how many leases there are at a time.
+const Concurrency = "concurrency"
 
 // Default is the algorithm of limits that name none.
 var Default = table[0].Name

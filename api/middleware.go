@@ -47,6 +47,9 @@ type MiddlewareConfig struct {
 // A request of a method that the event does not have is served and not counted; it has no
 // decision.
 //
+// The leases that a request takes are renewed while the next handler runs, and released when it
+// returns, or panics.
+//
 // The answers to others are problem documents: 429 to a denied one (see
 // MiddlewareConfig.OnDenied), 503 where the store cannot be asked and a rule wants
 // requests refused then, 400 where a request carries a feature wrongly or lacks
@@ -116,6 +119,10 @@ func (m *middleware) answerHit(w http.ResponseWriter, r *http.Request, event ser
 	setRateLimitHeaders(w.Header(), event.Rules, d)
 	switch {
 	case d.Allowed:
+		if l := leaseOf(event, &d); l != nil {
+			l.keep(m, r)
+			defer l.release(m, w, r) // also if the handler panics
+		}
 		next.ServeHTTP(w, r)
 	case m.OnDenied != nil && !d.Unavailable:
 		m.OnDenied(w, r, d)

@@ -62,6 +62,8 @@ var statuses = []struct {
 	{errMalformed, http.StatusBadRequest, ""},
 	{events.ErrInvalid, http.StatusBadRequest, ""},
 	{engine.ErrOutOfRange, http.StatusBadRequest, ""},
+	{engine.ErrSettled, http.StatusConflict, "The reservation was settled with another cost."},
+	{engine.ErrEnded, http.StatusGone, "The reservation, or the lease, has ended."},
 	{service.ErrDraining, http.StatusServiceUnavailable, "The process is about to end: ask another one."},
 	{service.ErrUnready, http.StatusServiceUnavailable, "No server of the store answers."},
 	{service.ErrNotReset, http.StatusServiceUnavailable, "The store did not answer, or not in time: the counter may be forgotten in part. Repeat the reset; where that does not help, raise counterd's -timeout, the longest wait for the store."},

@@ -25,7 +25,7 @@ type LogFootprint struct {
 func (e *Event) LogFootprintOf(kinds []string, grace time.Duration) LogFootprint {
 	log := sharedLog{of: e}
 	for i := range e.Rules {
-		if slices.Equal(e.Rules[i].Per, kinds) {
+		if slices.Equal(e.Rules[i].Per, kinds) && !e.Rules[i].Leases() {
 			log.rules = append(log.rules, i)
 		}
 	}
@@ -43,6 +43,9 @@ type LogFault struct {
 }
 
 func (f LogFault) Error() string {
+	if f.kept == 0 {
+		return fmt.Sprintf("the leases take up to %d KiB, and at most %d have room: take fewer, about 300, or longer ones", (f.bytes+1023)>>10, journal.MaxSize>>10)
+	}
 	return fmt.Sprintf("a log of the %d hits in %s, the retention, takes up to %d KiB, and a log has at most %d: take algorithm: sliding-window, a smaller limit or a shorter retention", f.hits, FormatDuration(f.kept), (f.bytes+1023)>>10, journal.MaxSize>>10)
 }
 
@@ -88,15 +91,27 @@ func (l sharedLog) faults(grace time.Duration) (faults []LogFault) {
 
 // fault returns what says that the log of a value, by that rule, takes up to so many bytes.
 func (l sharedLog) fault(rule int, value string, bytes int, grace time.Duration) LogFault {
+	if l.leases() {
+		return LogFault{rule, value, bytes, 0, 0}
+	}
 	kept := l.of.Remembered()
 	hits, _, _ := journal.Spread(l.limits(value), kept.Milliseconds(), 2*grace.Milliseconds())
 	return LogFault{rule, value, bytes, hits, kept}
 }
 
 // size returns how many bytes the log of a value takes at the most.
-func (l sharedLog) size(value string, grace time.Duration) int {
+func (l sharedLog) size(value string, grace time.Duration) (bytes int) {
+	if l.leases() {
+		for _, limit := range l.limits(value) {
+			bytes = max(bytes, journal.LeasesSize(limit, 2*grace.Milliseconds()))
+		}
+		return bytes
+	}
 	return journal.Size(l.limits(value), l.of.Remembered().Milliseconds(), 2*grace.Milliseconds())
 }
+
+// leases reports whether the log is of leases.
+func (l sharedLog) leases() bool { return l.of.Rules[l.rules[0]].Leases() }
 
 // limits returns the limits that bound the log of a value: those in shadow bound only one that no
 // other limit bounds.
@@ -124,7 +139,9 @@ func (l sharedLog) limits(value string) []journal.Limit {
 
 // HasLog reports whether limits per those kinds are kept in a log.
 func (e *Event) HasLog(kinds []string) bool {
-	return slices.ContainsFunc(e.Rules, func(rule Rule) bool { return rule.InLog() && slices.Equal(rule.Per, kinds) })
+	return slices.ContainsFunc(e.Rules, func(rule Rule) bool {
+		return rule.InLog() && !rule.Leases() && slices.Equal(rule.Per, kinds)
+	})
 }
 
 // UseLogs reports whether limits are kept in logs.

@@ -93,6 +93,9 @@ type Event struct {
 func (e *Event) Remembered() time.Duration {
 	longest := e.Retention
 	for _, rule := range e.Rules {
+		if rule.Leases() { // what leases there were is not kept
+			continue
+		}
 		for _, limit := range rule.Limits {
 			longest = max(longest, limit.LongestWindow())
 		}
@@ -269,7 +272,22 @@ func (r *Rule) LimitsOf(feature Feature) []Limit {
 
 // InLog reports whether the rule's limits are kept in a log, not in buckets.
 func (r *Rule) InLog() bool {
-	return len(r.Limits) > 0 && r.Limits[0].Algorithm == algorithm.SlidingLog
+	return len(r.Limits) > 0 && r.Limits[0].Algorithm == algorithm.SlidingLog || r.Leases()
+}
+
+// Leases reports whether the rule limits leases: its windows are as long as one.
+func (r *Rule) Leases() bool {
+	return len(r.Limits) > 0 && r.Limits[0].Algorithm == algorithm.Concurrency
+}
+
+// HasLeases reports whether a rule of an event limits leases.
+func (r *Rules) HasLeases() bool {
+	for _, event := range r.Events {
+		if slices.ContainsFunc(event.Rules, func(rule Rule) bool { return rule.Leases() }) {
+			return true
+		}
+	}
+	return false
 }
 
 // List is a list of features: networks for the kind ip, values for others. The

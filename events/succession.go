@@ -65,7 +65,10 @@ func (e *Event) succeed(was *Event, now int64) *Event {
 // counterName names the rule's counters among those of its event.
 func (r *Rule) counterName() string {
 	per := strings.Join(r.Per, "+")
-	if r.InLog() {
+	switch {
+	case r.Leases():
+		return per + " in leases"
+	case r.InLog():
 		return per + " in a log"
 	}
 	return per

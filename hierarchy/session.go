@@ -2,6 +2,7 @@ package hierarchy
 
 import (
 	"context"
+	"math/rand/v2"
 	"sync"
 	"time"
 
@@ -92,7 +93,10 @@ func (s *session) Look() { s.step = looking }
 func (s *session) Add(hits []engine.Hit, most int64) {
 	s.step, s.hits, s.most, s.added = adding, hits, most, 0
 	for i := range hits {
-		s.added += hits[i].Cost
+		h := &hits[i]
+		if s.added += h.Cost; h.Ends != 0 {
+			h.Reserved = engine.Reserved{Counter: s.id, ID: rand.Uint64(), Time: s.stamp * 1000, Ends: h.Ends, Cost: h.Cost}
+		}
 	}
 }
 

@@ -29,8 +29,16 @@
 // is appended to a log later and names an earlier time than its floor is stale: it may have been
 // counted, and counts nothing.
 //
-// A late increment names two times: it counts at one of them, and has its identity by the other,
+// A late entry names two times: it counts at one of them, and has its identity by the other,
 // when it was appended.
+//
+// # Leases and reservations
+//
+// An entry with an end keeps its identity until then, so that a void finds it: it releases a lease, or
+// returns what was reserved. Of any floor such an entry is a record or in the sums, on each replica
+// alike. An increment with an identity of its own ([ID.Settlement]) has what was truly used. A void that
+// says so releases its entry: a rewrite drops both at once. A replica that has such an entry without
+// its void brings it back, until its end.
 //
 // # Replicas
 //
@@ -77,12 +85,14 @@
 //	         number of sums by millisecond, and these in the same way in milliseconds
 //	reset    a time, if there is one
 //	         4 bytes: CRC-32C of all that precedes it
-//	entries  1 byte: kind<<5 | pending<<4 | cost, with cost 0 for a long entry
+//	entries  1 byte: kind<<5 | pending<<4 | cost, with cost 0 for a long entry; of a void
+//	         released<<4
 //	         5 bytes: the lowest 40 bits of the time, which is within 17 years of base
 //	         7 bytes: the identity
-//	         in a long entry 4 bytes: the cost, 2 bytes: late<<15 | the count of hits, or of the
-//	         hits that a void leaves
+//	         in a long entry 4 bytes: the cost, 2 bytes: late<<15 | ends<<14 | the count of
+//	         hits, or of the hits that a void leaves
 //	         in a late entry 5 bytes: the time when it was appended, like the other
+//	         in an entry with an end 5 bytes: that time
 //	         2 bytes: the lower half of the CRC-32C of the entry
 //
 // The first sum by second begins at the second 0, the first by millisecond at the last sum by

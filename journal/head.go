@@ -49,6 +49,20 @@ type Head struct {
 // rewritten under the new ones.
 func (h Head) Outdated(revision uint64) bool { return h.Revision < revision }
 
+// isStale reports whether an entry that is not of a rewrite comes too late: what it adds may have been
+// counted before. A hit that the log decides is decided by what it holds of its window.
+func (h *Head) isStale(e *Entry) bool {
+	switch {
+	case e.appended() <= h.Reset:
+		return true
+	case e.Kind >= settled:
+		return false
+	case e.Kind == Hit && !e.Pending:
+		return e.appended() <= h.Floor
+	}
+	return e.held() <= h.Floor
+}
+
 // AppendNew appends the value of an empty log to dst; now is the time in milliseconds. The floor is
 // the time by which an item that expired until now may have held hits: the length of
 // [Rewrite.Young] before now. It is never before a reset.

@@ -24,8 +24,18 @@ type judge struct {
 // record is an entry, and how many of its hits count.
 type record struct {
 	Entry
-	counts int64
-	key    int // of the question, or -1
+	counts   int64
+	key      int  // of the question, or -1
+	released bool // a Void says so
+}
+
+// held returns until when a rewrite keeps the identity of the entry. One that does not count needs no
+// later time than its writer, and its voids, do.
+func (r *record) held() int64 {
+	if r.counts == 0 {
+		return r.appended()
+	}
+	return r.Entry.held()
 }
 
 type answer struct {
@@ -118,7 +128,7 @@ func (j *judge) fold() {
 // writer voids what it does not admit. What comes too late may have been counted before.
 func (j *judge) count(n int) {
 	r := &j.records[n]
-	stale := r.Kind < settled && r.appended() <= j.head.Floor
+	stale := j.head.isStale(&r.Entry)
 	switch {
 	case stale:
 	case r.Kind == Hit && !r.Pending:
@@ -159,8 +169,11 @@ func (j *judge) end() {
 // void leaves of an entry what the void leaves. Voids of one entry are one.
 func (j *judge) void(r *record, e Entry) {
 	if r.Kind == Void {
-		r.Count, r.Time = min(r.Count, e.Count), max(r.Time, e.Time)
-	} else if e.Count < r.counts {
+		r.Count, r.Time, r.Released = min(r.Count, e.Count), max(r.Time, e.Time), r.Released || e.Released
+		return
+	}
+	r.released = r.released || e.Released
+	if e.Count < r.counts {
 		j.add(r, e.Count-r.counts)
 		r.counts = e.Count
 	}
@@ -230,12 +243,22 @@ func (j *judge) held(limit Limit, now int64) Content {
 	return Content{j.counted.later(edge), j.undecided.later(edge)}
 }
 
-// split takes what entries count that were appended after the floor out of the sums, or adds it
+// split takes what entries count that keep their identity after the floor out of the sums, or adds it
 // again.
 func (j *judge) split(floor, sign int64) {
 	for i := range j.records {
-		if r := &j.records[i]; r.counts > 0 && r.appended() > floor {
+		if r := &j.records[i]; r.counts > 0 && r.held() > floor {
 			j.counted.add(r.Time, sign*r.counts*r.Cost)
+		}
+	}
+}
+
+// forget has only entries count that were appended after a reset.
+func (j *judge) forget(reset int64) {
+	j.counted.clear()
+	for i := range j.records {
+		if r := &j.records[i]; r.counts > 0 && r.appended() > reset {
+			j.counted.add(r.Time, r.counts*r.Cost)
 		}
 	}
 }

@@ -33,8 +33,8 @@ func (l Limit) edge(now int64) int64 {
 	return now - l.Window
 }
 
-// leaves returns the first moment at which a time is no longer in the window.
-func (l Limit) leaves(time int64) int64 {
+// Leaves returns the first moment at which a time is no longer in the window.
+func (l Limit) Leaves(time int64) int64 {
 	return time - time%l.slides() + l.Window
 }
 

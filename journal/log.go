@@ -100,6 +100,9 @@ func (l *Log) Verdict(i int) Verdict {
 	return Verdict{Found: true, Counted: counted, Admitted: min(counted, a.own)}
 }
 
+// Entry returns the entry with the i-th key, as the log has it, if its verdict has found it.
+func (l *Log) Entry(i int) Entry { return l.judge.records[l.judge.answers[i].record].Entry }
+
 // Ahead returns what the window of the question's j-th limit held ahead of the i-th key.
 func (l *Log) Ahead(i, j int) Content { return l.judge.ahead[i*len(l.judge.question.Limits)+j] }
 
@@ -122,12 +125,12 @@ func (l *Log) Due() bool {
 	return l.size+shortSize > grown(l.size-appended)
 }
 
-// DueBy reports whether the entries that were appended up to the floor take more than a log may grow: a
-// rewrite with that floor makes sums of them.
+// DueBy reports whether the entries that keep their identity up to the floor take more than a log may
+// grow: a rewrite with that floor makes sums of them.
 func (l *Log) DueBy(floor int64) bool {
 	size := l.size
 	for i := range l.judge.records {
-		if l.judge.records[i].appended() <= floor {
+		if r := &l.judge.records[i]; r.held() <= floor || r.isReleased() {
 			size -= shortSize
 		}
 	}
@@ -178,7 +181,7 @@ func (l *Log) Frees(limit Limit, cost, now int64) (at int64, ok bool) {
 	if leave == 0 {
 		return now, true
 	}
-	return max(now, limit.leaves(l.judge.counted.times[leave-1])), true
+	return max(now, limit.Leaves(l.judge.counted.times[leave-1])), true
 }
 
 // History returns the intervals of length milliseconds that hold events, oldest first: their

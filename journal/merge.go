@@ -142,7 +142,7 @@ func (r *replica) read(value []byte) error {
 	ok := near(r.log.head.Floor)
 	for i := range r.log.judge.records {
 		e := &r.log.judge.records[i]
-		ok = ok && (e.Kind == 0 || near(e.Time) && near(e.appended()))
+		ok = ok && (e.Kind == 0 || near(e.Time) && near(e.appended()) && near(e.Entry.held()))
 	}
 	if !ok {
 		return fmt.Errorf("%w: its times are far apart", ErrCorrupt)
@@ -162,8 +162,7 @@ func (m *merger) forget() {
 			continue
 		}
 		if r.lack.Sums = true; head.Floor <= m.head.Reset {
-			j.counted.clear()
-			j.split(m.head.Reset, 1)
+			j.forget(m.head.Reset)
 			head.Floor, head.Coarse = m.head.Reset, 0
 		}
 		head.Reset = m.head.Reset
@@ -202,7 +201,7 @@ func (m *merger) unite(r *replica, keys []ID) {
 	}
 	for n := range records {
 		record := &records[n]
-		if record.Kind == 0 || record.appended() <= m.head.Floor {
+		if record.Kind == 0 || record.Entry.held() <= m.head.Floor || record.appended() <= m.head.Reset {
 			continue
 		}
 		e := member{Entry: record.decided(false), counts: record.counts, ahead: n < first}
@@ -226,7 +225,7 @@ func (a member) with(b member) member {
 	switch {
 	case a.Kind == Void && b.Kind == Void:
 		a.Time = max(a.Time, b.Time)
-	case a.Kind == Void:
+	case a.Kind == Void, b.Kind != Void && b.Cost > a.Cost: // of two settlements of one entry the larger
 		a = b
 	}
 	a.counts, a.ahead = least, ahead
@@ -250,6 +249,7 @@ func (m *merger) compare(r *replica) {
 		n := r.log.judge.place(e.ID)
 		switch {
 		case e.appended() > m.until:
+		case n < 0 && e.counts == 0 && e.Kind != Void && e.appended() <= r.log.head.Floor: // it has been forgotten
 		case n < 0, r.log.judge.records[n].Kind == Void && e.Kind != Void:
 			r.lack.Entries = encode(r.lack.Entries, e.Entry)
 		case r.log.judge.records[n].Kind == Void && r.log.judge.records[n].Count > e.counts, r.log.judge.records[n].counts > e.counts:

@@ -16,8 +16,9 @@ type Rewrite struct {
 	Since int64
 
 	Now int64 // milliseconds since 1970
-	// Young is for how long, in milliseconds, an entry keeps its identity: longer than any
-	// writer, void or repeated append looks for it, and twice the grace at least.
+	// Young is for how long, in milliseconds, an entry keeps its identity at the least: longer than
+	// any writer, void or repeated append looks for it, and twice the grace at least. Of Now or more,
+	// all keep it, those too that were released: another replica may lack the void.
 	Young int64
 	// Retain is for how long events are kept at least, in milliseconds. They are kept for the
 	// longest window anyway.
@@ -57,7 +58,7 @@ func (l *Log) AppendRewrite(dst []byte, r Rewrite) ([]byte, error) {
 	}
 	h.Until, h.Since = r.Until, max(h.Since, r.Since)
 	h.base, h.Floor = r.Now, max(h.Floor, r.Now-r.Young)
-	h.kept = l.rewriter.writeRecords(l.judge.records, h.Floor, h.Revision != l.head.Revision)
+	h.kept = l.rewriter.writeRecords(l.judge.records, h.Floor, r.Young < r.Now, h.Revision != l.head.Revision)
 
 	window := max(longest(h.Limits, maxTime), longest(l.head.Limits, maxTime), r.Retain)
 	l.judge.split(h.Floor, -1)
@@ -100,16 +101,25 @@ type rewriter struct {
 }
 
 // writeRecords encodes the entries that keep their identity, with their verdicts, and returns how
-// many bytes they take. If the limits change, what counts is former. Pending hits stay pending.
-func (w *rewriter) writeRecords(records []record, floor int64, change bool) int64 {
+// many bytes they take. Those that were released are dropped, or not. If the limits change, what counts is
+// former. Pending hits stay pending.
+func (w *rewriter) writeRecords(records []record, floor int64, drop, change bool) int64 {
 	w.written = w.written[:0]
 	for i := range records {
-		if r := &records[i]; r.Kind != 0 && r.appended() > floor {
+		r := &records[i]
+		kept := r.Entry.held() > floor
+		if drop {
+			kept = r.held() > floor && !r.isReleased()
+		}
+		if r.Kind != 0 && kept {
 			w.written = encode(w.written, r.decided(change))
 		}
 	}
 	return int64(len(w.written))
 }
+
+// isReleased reports whether nothing looks for the entry any more.
+func (r *record) isReleased() bool { return r.released && r.counts == 0 }
 
 // decided returns the entry with its verdict.
 func (r *record) decided(change bool) Entry {

@@ -25,6 +25,14 @@ func Size(limits []Limit, retain, young int64) int {
 	return size
 }
 
+// LeasesSize returns the most bytes that a rewritten log of leases takes whose limit has that window:
+// each keeps its identity until it ends, and young for as long again as clocks differ.
+func LeasesSize(limit Limit, young int64) int {
+	window := limit.Window + young + young/2 + second
+	all := min(admissible([]Limit{limit}, window), MaxSize)
+	return headSize([]Limit{limit}) + int(all)*heldSize + 4*sumSize // what has ended within a second
+}
+
 // Spread returns how many hits the limits admit in their longest window, or in the time for which
 // they are retained, and the bytes of a log that has them if they come at equal distances: just
 // rewritten, and about to be. Retain and young are those of its [Rewrite].

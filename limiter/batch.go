@@ -43,6 +43,41 @@ type hit struct {
 	retries  bool
 }
 
+// costOn returns what the hit costs on the counter: on one of leases it is one lease.
+func (h *hit) costOn(c *counterState) int64 {
+	if c.engine.Tick() == 0 {
+		return 1
+	}
+	return h.cost
+}
+
+// until returns when what the hit reserves ends, or 0.
+func (h *hit) until() int64 {
+	if h.request.reserved == 0 {
+		return 0
+	}
+	return h.request.began.Add(h.request.reserved).UnixMilli()
+}
+
+// note notes what the next of the hits decided on the counter has reserved there, unless the shared store
+// has failed.
+func (h *hit) note(c *counterState, name func(string) string) {
+	r := c.hits[c.decided].Reserved
+	if r.ID == 0 || c.err != nil {
+		return
+	}
+	if name != nil {
+		r.Counter = name(r.Counter)
+	}
+	r.Engine, r.Retention, r.Precision = c.name.engine, c.name.counter.Remembered(), c.name.counter.Precision
+	h.request.decision.Reserved = append(h.request.decision.Reserved, r)
+}
+
+// isReserved reports whether the hit reserves, or takes leases.
+func (h *hit) isReserved() bool {
+	return h.request.reserved > 0 || slices.ContainsFunc(h.counters, func(c *counterState) bool { return c.engine.Tick() == 0 })
+}
+
 // limitEval is one limit as it answers one hit.
 type limitEval struct {
 	ruling
@@ -252,10 +287,10 @@ func (f *batch) add() {
 		for _, c := range h.counters {
 			switch h.path {
 			case adding:
-				c.adding += h.cost
-				c.hits = append(c.hits, engine.Hit{Cost: h.cost, Pending: len(h.counters) > 1, Counts: limitsOn{h, c}.counts()})
+				c.adding += h.costOn(c)
+				c.hits = append(c.hits, engine.Hit{Cost: h.costOn(c), Pending: len(h.counters) > 1, Counts: limitsOn{h, c}.counts(), Ends: h.until()})
 			case looking:
-				c.looked += h.cost
+				c.looked += h.costOn(c)
 			}
 		}
 	}

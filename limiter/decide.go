@@ -27,8 +27,11 @@ func (f *batch) decide() {
 			}
 			for _, c := range h.counters {
 				if h.verdict == admitted || c.name.countAll {
-					c.taken += h.cost
+					c.taken += h.costOn(c)
 					c.hits[c.decided].Stays = true
+				}
+				if h.verdict == admitted {
+					h.note(c, f.l.store.Capabilities().Alias)
 				}
 				c.decided++
 			}
@@ -73,9 +76,9 @@ func (h *hit) isAhead() bool {
 		}
 		taken := u.counter.taken
 		if u.counter.name.countAll && h.path == adding {
-			taken -= h.cost
+			taken -= h.costOn(u.counter)
 		}
-		ahead = ahead || taken > 0 && (u.cached != nil || u.count != u.standing(taken, h.cost).Count)
+		ahead = ahead || taken > 0 && (u.cached != nil || u.count != u.standing(taken, h.costOn(u.counter)).Count)
 	}
 	return ahead
 }
@@ -84,7 +87,7 @@ func (h *hit) isAhead() bool {
 func (h *hit) charge(times int64) {
 	for _, c := range h.counters {
 		if c.name.countAll && h.path == adding {
-			c.taken += times * h.cost
+			c.taken += times * h.costOn(c)
 		}
 	}
 }
@@ -100,7 +103,7 @@ func (h *hit) isDenied() bool {
 // weigh decides one hit on the sums of its counters.
 func (h *hit) weigh(again bool) {
 	for i := range h.limits {
-		h.limits[i].weigh(h.cost)
+		h.limits[i].weigh(h.costOn(h.limits[i].counter))
 	}
 	h.verdict = fold(h.limits)
 	if again && slices.ContainsFunc(h.counters, func(c *counterState) bool { return c.err != nil }) {
@@ -157,7 +160,13 @@ func (h *hit) denyListed() {
 
 // decision makes a decision of the hit's verdict.
 func (f *batch) decision(h *hit) Decision {
-	d := Decision{Allowed: h.verdict == admitted, Unavailable: h.verdict == unavailable, At: time.Unix(f.moment.Stamp, 0).UTC()}
+	d := Decision{
+		Allowed: h.verdict == admitted, Unavailable: h.verdict == unavailable, At: time.Unix(f.moment.Stamp, 0).UTC(),
+		Reserved: h.request.decision.Reserved,
+	}
+	if d.Allowed && !f.moment.Check && d.Reserved == nil && h.isReserved() {
+		d.Reserved = []engine.Reserved{}
+	}
 	d.Limits = make([]LimitState, len(h.limits))
 	for i := range h.limits {
 		u, s := &h.limits[i], &d.Limits[i]
@@ -172,7 +181,7 @@ func (f *batch) decision(h *hit) Decision {
 			s.OnError = u.rule.OnError
 		}
 		if charged := d.Allowed || u.counter.name.countAll && h.path == adding; charged && !f.moment.Check && u.source != ofNone {
-			s.Count += h.cost
+			s.Count += h.costOn(u.counter)
 		}
 		if !s.Unknown {
 			s.Remaining = max(s.N-s.Count, 0)

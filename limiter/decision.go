@@ -18,6 +18,9 @@ type Decision struct {
 	// hit if nothing else comes; 0 where they do now.
 	RetryAfter engine.Wait
 	Limits     []LimitState // of all rules that apply, in their order
+	// Reserved is what an admitted hit that reserves, or takes leases, has added on each counter whose
+	// store answered; nil: it does neither.
+	Reserved []engine.Reserved
 }
 
 // LimitState is the state of one limit for a hit.

@@ -224,7 +224,15 @@ func (f *Fleet) Servers(counter string) []string {
 }
 
 // Capabilities returns what the fleet can do besides round trips.
-func (f *Fleet) Capabilities() store.Capabilities { return f.set.Capabilities() }
+func (f *Fleet) Capabilities() store.Capabilities {
+	can := f.set.Capabilities()
+	// Its hash, which a reader of the servers sees, too.
+	can.Alias = func(counter string) string {
+		hash := f.keyer.hash(counter)
+		return store.NewAlias(counter, hash[:])
+	}
+	return can
+}
 
 // Ping asks every server whether it is there, side by side and each on a new
 // connection, and returns for each, by its name, nil or why not. What they remember is

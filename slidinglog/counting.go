@@ -183,7 +183,7 @@ func (e *Engine) Reset(ctx context.Context, counter events.Counter) (err error) 
 	if s.next = s.next[:0]; e.replicated {
 		err = resetReplicas(ctx, e.base.Store, s)
 	} else {
-		op := store.Op{Counter: s.op.Counter, Writes: []store.Write{{Kind: store.Delete, Item: logItem}}}
+		op := store.Op{Counter: s.op.Counter, Writes: []store.Write{{Kind: store.Delete, Item: e.item}}}
 		e.base.Store.Do(ctx, &op)
 		err = op.Err
 	}

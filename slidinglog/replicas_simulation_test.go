@@ -57,7 +57,9 @@ type replicaSimulation struct {
 	denied, repairs      int
 	background           int // repairs
 	rewrites, empty      int
-	untidy               bool // a hit was given up: what it appended may stay
+	untidy               bool                                 // a hit was given up: what it appended may stay
+	landed               func(server int, data []byte) []byte // makes of what is appended what lands; nil: the same
+	replaced             func(server int, value []byte)       // is called with a log that replaces another; nil: it is not
 	faults               map[simFault]string
 }
 
@@ -203,7 +205,11 @@ func (w *replicaSimulation) land(server int, op *store.Op, pause func()) {
 		write.Result = 0
 		switch {
 		case write.Kind == store.Append && item.value != nil:
-			item.value = append(slices.Clip(item.value), write.Data...)
+			data := write.Data
+			if w.landed != nil {
+				data = w.landed(server, data)
+			}
+			item.value = append(slices.Clip(item.value), data...)
 		case write.Kind == store.Create && item.value == nil:
 			item.value, item.expires = slices.Clone(write.Data), write.Expires
 			if w.sabotage == "a missing log begins anew" {
@@ -219,6 +225,9 @@ func (w *replicaSimulation) land(server int, op *store.Op, pause func()) {
 		}
 		item.version++
 		write.Result = 1
+		if w.replaced != nil && write.Kind != store.Append {
+			w.replaced(server, item.value)
+		}
 	}
 	for i := range op.Reads {
 		pause()

@@ -78,10 +78,20 @@ func (e *Engine) begin(counter events.Counter, id string, moment engine.Moment) 
 	s := sessions.Get().(*session)
 	s.engine, s.counter, s.noted = e, counter, e.places.of(id, moment.Alone)
 	s.step, s.later, s.trips, s.confirms, s.fault = idle, idle, 0, 0, nil
-	s.windows.begin(moment, counter.Remembered())
-	s.batch.begin(id, s.time, e.replicated)
+	s.windows.begin(moment, s.retain())
+	s.batch.begin(id, s.time, e)
 	s.op.Counter, s.op.Data, s.op.Versions = id, true, true
+	s.trip.item, s.replicas.item = e.item, e.item
 	return s
+}
+
+// retain returns for how long the log has events that have left all windows. What leases there were is
+// of no use.
+func (s *session) retain() time.Duration {
+	if s.engine.leases() {
+		return 0
+	}
+	return s.counter.Remembered()
 }
 
 // End gives the session back.
@@ -104,7 +114,11 @@ func (s *session) Look() {
 // is read before.
 func (s *session) Add(hits []engine.Hit, _ int64) {
 	s.later, s.trips, s.confirms = idle, 0, 0
-	s.batch.take(hits, s.engine.identity, func(int) (int64, bool) { return 0, false })
+	s.batch.full = s.batch.release == 0 && int(s.noted.size.Load()) > journal.MaxSize/2
+	if s.engine.leases() {
+		s.batch.lease = s.question.Limits
+	}
+	s.batch.take(hits, func(int) (int64, bool) { return 0, false })
 	s.data, s.fault = s.batch.encode(s.data[:0])
 	s.step = appending
 	if len(s.data) > maxBlind || int(s.noted.size.Load())+len(s.data) > journal.MaxSize/2 {
@@ -180,7 +194,7 @@ func (s *session) Absorb() error {
 		s.step = appending // another process has created the log since, if it was lost or reset
 	case !s.appended:
 		return s.rewrite(appending)
-	case !s.log.Verdict(0).Found: // it was lost or reset since, or the clock is behind
+	case !s.log.Verdict(0).Found, s.batch.reserves() && s.time <= s.log.Head().Floor: // it was lost or reset since, or the clock is behind
 		return s.append(s.log.Head().Floor)
 	case s.lackKeys():
 		s.step = repairing
@@ -258,7 +272,7 @@ func shorten(s *session, dst []byte) ([]byte, error) {
 	life := lifeOf(s)
 	rewrite := journal.Rewrite{
 		Limits: s.enforced(), Revision: s.revision, TTL: life.ttl, Until: life.until,
-		Since: s.kept(), Now: s.time, Young: s.engine.grace.young(), Retain: s.counter.Remembered().Milliseconds(),
+		Since: s.kept(), Now: s.time, Young: s.engine.grace.young(), Retain: s.retain().Milliseconds(),
 	}
 	if !s.mayShrink() {
 		rewrite.Young = s.time
@@ -300,13 +314,13 @@ func (s *session) probed() error {
 // unless all increments that are denied are to be left out, too: a flood of hits that are counted
 // although they are denied does not pass by on_error.
 func (s *session) leaveOut(increments bool) (all bool) {
-	if s.batch.decided {
+	if s.batch.decided || s.batch.release != 0 {
 		return false
 	}
 	s.hold()
 	s.probe = append(s.probe[:0], s.base...)
 	ahead := int64(0)
-	s.batch.take(s.hits, s.engine.identity, func(hit int) (behind int64, out bool) {
+	s.batch.take(s.hits, func(hit int) (behind int64, out bool) {
 		h := &s.hits[hit]
 		switch denied := s.denies(ahead, h.Cost); {
 		case h.Counts && !(denied && increments):
@@ -327,12 +341,16 @@ func (s *session) leaveOut(increments bool) (all bool) {
 // append has the entries appended once more; if they are stale, as others, with the time after the floor.
 func (s *session) append(floor int64) error {
 	if s.time <= floor {
+		void := s.batch.appendVoids(s.data[:0], func(int) int64 { return 0 }) // of what counts in spite of that
+		if !s.batch.reserves() {
+			void = void[:0]
+		}
 		if s.at == s.time {
 			s.at = floor + 1
 		}
 		s.time = floor + 1
-		s.batch.rename(s.engine.identity)
-		s.data, s.fault = s.batch.encode(s.data[:0])
+		s.batch.rename()
+		s.data, s.fault = s.batch.encode(void)
 	}
 	return s.again(appending)
 }
@@ -374,10 +392,13 @@ func lifeOf(s *session) (l life) {
 	l.ttl = max(l.ttl, head.TTL)
 	now := max(s.time, s.engine.now().UnixMilli())
 	spare, renewal := journal.Spare(l.ttl*second, s.log.Age(now))
-	l.until, l.renewal = max(head.Until, now+l.ttl*second+spare), renewal
 	if s.batch.total > 0 {
 		l.need = s.time + l.ttl*second
 	}
+	if ends := s.batch.ends(); ends > 0 {
+		l.need = max(l.need, ends+s.engine.grace.young())
+	}
+	l.until, l.renewal = max(head.Until, now+l.ttl*second+spare, l.need), renewal
 	return l
 }
 
@@ -393,7 +414,7 @@ func (s *session) settle() error {
 	if s.log.Head().Outdated(s.revision) && s.batch.isDenied() && s.trips < maxTrips/2 && s.rewrite(appending) == nil {
 		// By limits that are no longer in force: the entries are void, and come again.
 		s.data = s.batch.appendVoids(s.data[:0], func(int) int64 { return 0 })
-		s.batch.rename(s.engine.identity)
+		s.batch.rename()
 		s.data, s.fault = s.batch.encode(s.data)
 		return nil
 	}
@@ -429,7 +450,7 @@ func (s *session) Later() func(context.Context, store.Store) {
 		return nil
 	}
 	next, expires := []byte(nil), lifeOf(s).expires()
-	to := replicas{list: s.replicas.list, value: slices.Clone(s.value)}
+	to := replicas{list: s.replicas.list, value: slices.Clone(s.value), item: s.replicas.item}
 	if later == repairing {
 		to.repair(s.op.Counter, slices.Clone(s.data), expires)
 	} else {
@@ -454,8 +475,9 @@ func (s *session) Later() func(context.Context, store.Store) {
 
 // trip is a round trip to the log.
 type trip struct {
-	op  store.Op
-	ops [1]*store.Op
+	item uint64 // the log
+	op   store.Op
+	ops  [1]*store.Op
 }
 
 func (t *trip) clear() {
@@ -463,14 +485,14 @@ func (t *trip) clear() {
 }
 
 func (t *trip) write(w store.Write) {
-	w.Item = logItem
+	w.Item = t.item
 	t.op.Writes = append(t.op.Writes, w)
 }
 
 // read reads the log into the memory of the read before.
 func (t *trip) read() {
 	t.op.Reads = slices.Grow(t.op.Reads, 1)[:1]
-	t.op.Reads[0] = store.Read{Item: logItem, Data: t.op.Reads[0].Data}
+	t.op.Reads[0] = store.Read{Item: t.item, Data: t.op.Reads[0].Data}
 }
 
 // landed reports whether the last write, an append, has found the log of any replica.

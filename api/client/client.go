@@ -135,11 +135,48 @@ func (c *Client) Reset(ctx context.Context, event string, features events.Featur
 // Decision.Allowed says it. An ErrUnavailable is a rule that refuses what cannot be
 // decided, or leaves open whether the hit was counted.
 func (c *Client) Hit(ctx context.Context, event string, features events.Features, cost int64) (wire.Decision, error) {
+	return c.hit(ctx, event, wire.Hit{Features: features, Cost: &cost})
+}
+
+// Reserve is Hit with a cost that is an estimate, which Settle replaces within the time d, in whole seconds up
+// to 24h. After it, the estimate counts. Decision.Reservation names what was reserved; so it does without a
+// call of Reserve where a limit is on leases.
+func (c *Client) Reserve(ctx context.Context, event string, features events.Features, cost int64, d time.Duration) (wire.Decision, error) {
+	reserve := events.FormatDuration(d)
+	return c.hit(ctx, event, wire.Hit{Features: features, Cost: &cost, Reserve: &reserve})
+}
+
+// Settle replaces the cost that was reserved by the true one, 0 to 1,000,000, and releases the leases of the
+// reservation. It may be repeated: with another cost the error is an ErrSettled, after its time an ErrEnded.
+func (c *Client) Settle(ctx context.Context, reservation string, cost int64) error {
+	_, err := c.settle(ctx, wire.Settle{Reservation: reservation, Cost: &cost})
+	return err
+}
+
+// Release settles a reservation with the cost 0: what was reserved is given back, and the leases are free.
+func (c *Client) Release(ctx context.Context, reservation string) error {
+	return c.Settle(ctx, reservation, 0)
+}
+
+// Renew has the leases of the reservation end by that after now, at most as long as a lease, and returns the
+// reservation that names them from then on. A lease that has ended is an ErrEnded.
+func (c *Client) Renew(ctx context.Context, reservation string, by time.Duration) (string, error) {
+	renew := events.FormatDuration(by)
+	settled, err := c.settle(ctx, wire.Settle{Reservation: reservation, Renew: &renew})
+	return settled.Reservation, err
+}
+
+func (c *Client) settle(ctx context.Context, in wire.Settle) (settled wire.Settled, err error) {
+	err = c.call(ctx, http.MethodPost, c.base.JoinPath("v1", "settle"), nil, in, &settled)
+	return settled, err
+}
+
+func (c *Client) hit(ctx context.Context, event string, in wire.Hit) (wire.Decision, error) {
 	to, err := c.event(event, "hit")
 	if err != nil {
 		return wire.Decision{}, err
 	}
-	answer, err := c.exchange(ctx, http.MethodPost, to, nil, wire.Hit{Features: features, Cost: &cost})
+	answer, err := c.exchange(ctx, http.MethodPost, to, nil, in)
 	if err != nil {
 		return wire.Decision{}, err
 	}

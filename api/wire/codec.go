@@ -269,6 +269,7 @@ func (w *writer) decision(b []byte, d *Decision) []byte {
 	if d.RetryAfterMS != 0 {
 		b = integer(b, `,"retry_after_ms":`, d.RetryAfterMS)
 	}
+	b = w.strIfAny(b, `,"reservation":`, d.Reservation)
 	b = append(b, `,"limits":`...)
 	for i := range d.Limits {
 		b = append(b, opening(i)...)

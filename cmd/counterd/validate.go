@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"text/tabwriter"
+	"time"
 
 	"github.com/counterd/counterd/algorithm"
 	"github.com/counterd/counterd/events"
@@ -71,9 +72,12 @@ func printCosts(w io.Writer, rules *events.Rules) error {
 				fmt.Fprintf(table, "%s\t%s\t%s\t%s to %s\t%d\t%d\n", event.Name, per.name,
 					events.FormatDuration(remembered), cost.Finest, cost.Coarsest, cost.Reads, cost.Bytes)
 			}
-			if per.inLog() { // any log grows as large by hits that are denied, and by increments
-				fmt.Fprintf(table, "%s\t%s\t%s\tlog\t1\t%d\n", event.Name, per.name,
-					events.FormatDuration(remembered), memcache.ChunkBytesOfData(journal.MaxSize))
+			bytes := memcache.ChunkBytesOfData(journal.MaxSize) // any log grows as large by hits that are denied, and by increments
+			if per.inLog() {
+				fmt.Fprintf(table, "%s\t%s\t%s\tlog\t1\t%d\n", event.Name, per.name, events.FormatDuration(remembered), bytes)
+			}
+			if lease := per.lease(); lease > 0 {
+				fmt.Fprintf(table, "%s\t%s\t%s\tleases\t1\t%d\n", event.Name, per.name, events.FormatDuration(lease), bytes)
 			}
 		}
 	}
@@ -88,7 +92,8 @@ func printEngines(w io.Writer, rules *events.Rules) error {
 	any := false
 	for _, event := range rules.All() {
 		for _, per := range combinations(event) {
-			if per.rules == nil {
+			per.rules = slices.DeleteFunc(per.rules, func(rule *events.Rule) bool { return rule.Leases() })
+			if len(per.rules) == 0 {
 				continue
 			}
 			any = true
@@ -148,10 +153,20 @@ func (c combination) inLog() bool { return slices.ContainsFunc(c.rules, isInLog)
 
 // inBuckets reports whether there is a counter in buckets: of other limits, or without limits.
 func (c combination) inBuckets() bool {
-	return len(c.rules) == 0 || slices.ContainsFunc(c.rules, func(rule *events.Rule) bool { return !isInLog(rule) })
+	return len(c.rules) == 0 || slices.ContainsFunc(c.rules, func(rule *events.Rule) bool { return !rule.InLog() })
 }
 
-func isInLog(rule *events.Rule) bool { return rule.Limits[0].Algorithm == algorithm.SlidingLog }
+func isInLog(rule *events.Rule) bool { return rule.InLog() && !rule.Leases() }
+
+// lease returns how long a lease is; 0: there are none.
+func (c combination) lease() (length time.Duration) {
+	for _, rule := range c.rules {
+		if rule.Leases() {
+			length = rule.Limits[0].Window
+		}
+	}
+	return length
+}
 
 // recommended returns the algorithm for the limits. What only buckets do is not changed, and nor is a
 // counter of all hits: a flood of them, which no limit bounds, does not fit a log.

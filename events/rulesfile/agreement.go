@@ -20,7 +20,13 @@ func (r comparison) compare(rules []*ruleFields) {
 			continue
 		}
 		per := strings.Join(rule.Per, "+")
-		r.agree(first, per, rule, "count", "ipv6_prefix")
+		if rule.Leases() {
+			r.agree(first, per+" in leases", rule, "lease")
+			r.agree(first, per, rule, "ipv6_prefix")
+			continue
+		}
+		r.agree(first, per, rule, "ipv6_prefix")
+		r.agree(first, per+" but leases", rule, "count")
 		if !rule.InLog() {
 			r.agree(first, per+" in buckets", rule, "precision")
 		}
@@ -45,6 +51,7 @@ func (r comparison) agree(first map[string]*ruleFields, counter string, rule *ru
 	}{
 		{"count", rule.Count != earlier.Count},
 		{"precision", rule.Precision != earlier.Precision},
+		{"lease", rule.lease != earlier.lease},
 		{"ipv6_prefix", rule.CountedPrefix() != earlier.CountedPrefix()},
 	} {
 		field.differ = field.differ && slices.Contains(names, field.name)
@@ -65,7 +72,7 @@ func (r comparison) elastic(rules []*ruleFields) {
 	var enforced, shadow bool
 	for _, rule := range rules {
 		// A rule per another kind may be the bound that was meant.
-		if !rule.knownPer || len(rule.Per) == 0 {
+		if !rule.knownPer || len(rule.Per) == 0 && !rule.Leases() {
 			shadow = true
 			enforced = enforced || !rule.Shadow
 		}
@@ -154,7 +161,7 @@ func (f *rateField) isAsStrictAs(field *rateField) bool {
 func (r comparison) compareRates(rules []*ruleFields) {
 	together := make(map[string][]rateField)
 	for _, rule := range rules {
-		if !rule.knownPer {
+		if !rule.knownPer || rule.Leases() {
 			continue
 		}
 		for _, list := range rule.overridden {
@@ -251,6 +258,9 @@ func (r comparison) checkLogs(event *events.Event, rules []*ruleFields) {
 	for _, fault := range events.LogFaults(event, events.DefaultGrace) {
 		rule := rules[fault.Rule]
 		at := rule.fields["rate"]
+		if rule.Leases() {
+			at = rule.fields["concurrent"]
+		}
 		if fault.Value != "" {
 			at = rule.fields["overrides"]
 		}

@@ -22,6 +22,7 @@ type ruleFields struct {
 	knownPer  bool           // whether Per is what was meant
 	algorithm string         // of Limits; empty: the default
 	calendar  *time.Location // of Limits; nil: none
+	lease     time.Duration
 
 	rates      []rateField   // of Limits
 	overridden [][]rateField // of each of Overrides
@@ -47,7 +48,7 @@ func namesOf[T fmt.Stringer](values ...T) []string {
 type ruleReader struct{ *reader }
 
 func (r ruleReader) rule(at place) *ruleFields {
-	rule := &ruleFields{at: at, fields: r.fields(at, "per", "rate", "name", "ipv6_prefix", "overrides",
+	rule := &ruleFields{at: at, fields: r.fields(at, "per", "rate", "concurrent", "lease", "name", "ipv6_prefix", "overrides",
 		"algorithm", "calendar", "allow", "deny", "throttle", "count", "precision", "on_error", "shadow")}
 	f := rule.fields
 	r.required(rule)
@@ -61,7 +62,8 @@ func (r ruleReader) rule(at place) *ruleFields {
 	rule.Shadow = r.boolean(f["shadow"])
 	rule.algorithm = r.algorithm(f["algorithm"])
 	r.calendar(rule)
-	rule.rates = r.rates(rule, f["rate"])
+	r.leases(rule)
+	rule.rates = r.limits(rule, f["rate"], f["concurrent"])
 	rule.Limits = limitsOf(rule.rates)
 	if rule.knownPer {
 		r.prefixWanted(rule)
@@ -81,7 +83,7 @@ func (r ruleReader) required(rule *ruleFields) {
 	if !rule.fields["per"].given() {
 		r.fault(rule.at, "per is missing: it names the kinds that are counted, as in per: ip; per: [] is the whole event")
 	}
-	if !rule.fields["rate"].given() {
+	if !rule.fields["rate"].given() && !rule.fields["concurrent"].given() && !rule.fields["lease"].given() {
 		r.fault(rule.at, "rate is missing: it says how many, as in rate: 5/m")
 	}
 }
@@ -111,6 +113,58 @@ func (r ruleReader) per(rule *ruleFields) bool {
 	}
 	slices.Sort(rule.Per)
 	return r.sound(at)
+}
+
+// maxConcurrent is the most leases at a time: far more than a log has room for.
+const maxConcurrent = 1000
+
+// leases reads what makes a rule one of leases: concurrent and lease imply the algorithm.
+func (r ruleReader) leases(rule *ruleFields) {
+	named, concurrent, lease := rule.fields["algorithm"], rule.fields["concurrent"], rule.fields["lease"]
+	if rule.algorithm != algorithm.Concurrency && !concurrent.given() && !lease.given() {
+		return
+	}
+	switch {
+	case named.given() && rule.algorithm != algorithm.Concurrency && r.sound(named):
+		r.fault(named, "concurrent and lease are of the algorithm concurrency: leave the algorithm out")
+	case !concurrent.given():
+		r.fault(rule.at, "concurrent is missing: it says how many leases there are at a time, as in concurrent: 3")
+	case !lease.given():
+		r.fault(rule.at, "lease is missing: it says after how long a lease ends that is not released, as in lease: 30s")
+	}
+	if rate := rule.fields["rate"]; rate.given() {
+		r.fault(rate, "a limit of leases has no rate: leave it out, or make it a limit of its own")
+	}
+	rule.algorithm = algorithm.Concurrency
+	if !lease.given() {
+		return
+	}
+	if text, ok := r.text(lease); ok {
+		length, err := events.ParseDuration(text)
+		switch {
+		case err != nil:
+			r.fault(lease, "a lease: %s", reason(err))
+		case length > maxLease:
+			r.fault(lease, "a lease is at most %s", events.FormatDuration(maxLease))
+		default:
+			rule.lease = length
+		}
+	}
+}
+
+// maxLease is the longest lease.
+const maxLease = 24 * time.Hour
+
+// limits reads rates, or a number of leases.
+func (r ruleReader) limits(rule *ruleFields, rate, concurrent place) []rateField {
+	if rule.algorithm != algorithm.Concurrency {
+		return r.rates(rule, rate)
+	}
+	n := r.number(concurrent, 0, maxConcurrent)
+	if rule.lease == 0 || !concurrent.given() || !r.sound(concurrent) {
+		return nil
+	}
+	return []rateField{{events.Limit{N: int64(n), Window: rule.lease, Algorithm: rule.algorithm}, rule, concurrent}}
 }
 
 // rates reads one rate or a list of them: limits without names.
@@ -168,6 +222,10 @@ var calendarUnits = []string{"h", "d", "week", "month"}
 func (r ruleReader) calendar(rule *ruleFields) {
 	at := rule.fields["calendar"]
 	if !at.given() {
+		return
+	}
+	if rule.fields["concurrent"].given() || rule.fields["lease"].given() {
+		r.fault(at, "a limit of leases has no calendar: leave it out, or make it a limit of its own")
 		return
 	}
 	name, ok := r.text(at)
@@ -232,6 +290,9 @@ func (r ruleReader) nameLimits(rule *ruleFields, explicit string) {
 	for _, limits := range rule.all() {
 		for i := range limits {
 			limits[i].Name = fmt.Sprintf("%s-%d-per-%s", base, limits[i].N, limits[i].WindowName())
+			if rule.algorithm == algorithm.Concurrency {
+				limits[i].Name = fmt.Sprintf("%s-%d-concurrent", base, limits[i].N)
+			}
 			if explicit != "" && len(limits) == 1 {
 				limits[i].Name = explicit
 			}
@@ -263,6 +324,9 @@ func (rule *ruleFields) all() [][]events.Limit {
 // windows returns the shortest and the longest window of the rule, 0 where no
 // rate could be read.
 func (rule *ruleFields) windows() (shortest, longest time.Duration) {
+	if rule.algorithm == algorithm.Concurrency {
+		return 0, 0 // a lease is none
+	}
 	for _, limits := range rule.all() {
 		for _, limit := range limits {
 			if shortest == 0 || limit.Window < shortest {
@@ -324,14 +388,18 @@ func (r ruleReader) checkPrecision(rule *ruleFields) {
 
 // checkLog faults what a log cannot do: it knows the moment of each hit, and only its own counter.
 func (r ruleReader) checkLog(rule *ruleFields) {
-	if rule.algorithm != algorithm.SlidingLog {
+	leases := rule.algorithm == algorithm.Concurrency
+	if rule.algorithm != algorithm.SlidingLog && !leases {
 		return
 	}
 	if at := rule.fields["precision"]; at.given() && r.sound(at) {
-		r.fault(at, "a sliding-log has no precision: leave it out")
+		r.fault(at, "a %s has no precision: leave it out", rule.algorithm)
 	}
 	if rule.Throttle.Kind == events.Elastic {
-		r.fault(rule.fields["throttle"], "elastic asks another counter, and a sliding-log decides by its own alone: make it hard or soft, or the algorithm sliding-window")
+		r.fault(rule.fields["throttle"], "elastic asks another counter, and a %s decides by its own alone: make it hard or soft, or the algorithm sliding-window", rule.algorithm)
+	}
+	if leases && rule.Count == events.CountAll {
+		r.fault(rule.fields["count"], "a hit that is denied takes no lease: leave it out")
 	}
 }
 
@@ -347,7 +415,7 @@ func (r ruleReader) overrides(rule *ruleFields) {
 	}
 	rule.Overrides = make(map[string][]events.Limit)
 	for _, entry := range r.entries(at, nobodys) {
-		rates := r.rates(rule, entry.at)
+		rates := r.limits(rule, entry.at, entry.at)
 		if !r.sound(rule.fields["ipv6_prefix"]) {
 			continue
 		}
