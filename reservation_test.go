@@ -287,7 +287,7 @@ func TestSettlingAfterAReload(t *testing.T) {
 	}
 }
 
-// Increments take no leases, and a count is of the other limits. Of leases alone it counts those that live.
+// Increments take no leases, and a count is of the other limits. Of leases alone it counts the live ones.
 func TestCountsBesideLeases(t *testing.T) {
 	l := start(t, parse(t, reservingRules))
 	require.NoError(t, l.Increment(ctx, "chat", bob, 40, time.Time{}))

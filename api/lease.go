@@ -58,7 +58,7 @@ func (l *lease) keep(m *middleware, r *http.Request) {
 	})
 }
 
-// release releases the leases. Those that have ended are free.
+// release releases the leases. Ended leases are free.
 func (l *lease) release(m *middleware, w http.ResponseWriter, r *http.Request) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

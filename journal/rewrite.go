@@ -101,7 +101,7 @@ type rewriter struct {
 }
 
 // writeRecords encodes the entries that keep their identity, with their verdicts, and returns how
-// many bytes they take. Those that were released are dropped, or not. If the limits change, what counts is
+// many bytes they take. Released ones are dropped, or not. If the limits change, what counts is
 // former. Pending hits stay pending.
 func (w *rewriter) writeRecords(records []record, floor int64, drop, change bool) int64 {
 	w.written = w.written[:0]

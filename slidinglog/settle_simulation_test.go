@@ -135,7 +135,7 @@ func (w *settleSimulation) note(server int, data []byte) []byte {
 	return w.spoil(server, data)
 }
 
-// bring notes the order of entries that a rewrite brings to the sound server: those that others have.
+// bring notes the order of entries that a rewrite brings to the sound server from others.
 func (w *settleSimulation) bring(server int, value []byte) {
 	w.elsewhere = slices.DeleteFunc(w.elsewhere, func(id journal.ID) bool { return w.landing[uint64(id)] != 0 })
 	var log journal.Log
