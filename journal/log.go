@@ -119,7 +119,7 @@ func (l *Log) Latest() int64 {
 // since the last one.
 func (l *Log) Due() bool {
 	appended := l.size - l.offset - int(l.head.kept)
-	return l.size+shortSize > grown(l.size-appended)
+	return l.size+shortSize > grown(l.size-appended, l.head.Limits)
 }
 
 // DueBy reports whether the entries that were appended up to the floor take more than a log may grow: a
@@ -131,7 +131,7 @@ func (l *Log) DueBy(floor int64) bool {
 			size -= shortSize
 		}
 	}
-	return l.size > grown(size)
+	return l.size > grown(size, l.head.Limits)
 }
 
 const (
@@ -140,12 +140,18 @@ const (
 	// fixedGrowth is how far a log may grow, besides a quarter of it.
 	fixedGrowth = 256
 	// fewEvents is about what a log with a few events takes after a rewrite.
-	fewEvents = 96
+	fewEvents = 76
+	// leastGrown is the same as smallGrown for token buckets: their chunk has 152 bytes.
+	leastGrown = 61
 )
 
 // grown returns how large a log may grow that takes so many bytes after a rewrite. One with a few
-// events may not become several times as large: it grows by no more than three times the others.
-func grown(size int) int {
+// events may not become several times as large: it grows by no more than three times the others. One
+// of token buckets alone forgets its entries, so it stays near to what the youngest take.
+func grown(size int, limits []Limit) int {
+	if len(limits) > 0 && longest(limits, maxTime) == 0 {
+		return max(leastGrown, size+min(fixedGrowth, (size-leastGrown)*2/3))
+	}
 	return max(smallGrown, size+min(fixedGrowth+size/4, (size-fewEvents)*3))
 }
 
@@ -155,6 +161,23 @@ func (l *Log) Age(now int64) int64 {
 		return 0
 	}
 	return max(now-l.head.base, 0)
+}
+
+// Since returns the time after which the log knows all events that matter to the limit.
+func (l *Log) Since(limit Limit) int64 {
+	if b := l.judge.buckets.of(limit); b != nil {
+		return b.since
+	}
+	return l.head.Since
+}
+
+// Drained returns the time at which the last of the token buckets is full again.
+func (l *Log) Drained() (time int64) {
+	for i := range l.judge.buckets.list {
+		b := &l.judge.buckets.list[i]
+		time = max(time, b.level.all.time+b.level.all.level/b.Rate+1)
+	}
+	return time
 }
 
 // Sum returns what counts from the time first to the time last, both included.
@@ -171,6 +194,9 @@ func (l *Log) Held(limit Limit, now int64) Content { return l.judge.held(limit, 
 func (l *Log) Frees(limit Limit, cost, now int64) (at int64, ok bool) {
 	if cost > limit.Ceiling {
 		return 0, false
+	}
+	if limit.isBucket() {
+		return l.judge.level(limit).all.frees(limit, cost, now), true
 	}
 	leave := sort.Search(len(l.judge.counted.times), func(i int) bool {
 		return l.judge.counted.total()-l.judge.counted.upTo(i) <= limit.Ceiling-cost

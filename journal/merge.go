@@ -2,7 +2,6 @@ package journal
 
 import (
 	"bytes"
-	"encoding/binary"
 	"fmt"
 	"slices"
 )
@@ -66,6 +65,7 @@ func Merge(values [][]byte, keys []ID, until int64) Merged {
 	for _, r := range m.replicas {
 		m.compare(r)
 	}
+	m.mergeLevels()
 	m.mergeSums()
 	merged.Value = m.encode(keys)
 	return merged
@@ -79,19 +79,14 @@ func areEqual(values [][]byte) bool {
 // isRewritten reports whether one of the keys is among the entries that a rewrite kept. Of a damaged
 // value it does not matter.
 func isRewritten(value []byte, keys []ID) bool {
-	if len(keys) == 0 || len(value) < fixedSize {
+	if len(keys) == 0 {
 		return false
 	}
-	end := int(binary.BigEndian.Uint32(value[2:]))
-	if end < fixedSize || end > len(value) {
+	c, entries, err := openHead(value)
+	if err != nil {
 		return false
 	}
-	c, entries := cursor{data: value[fixedSize:end]}, value[end:]
-	head := Head{base: c.below(maxTime)}
-	for range 6 { // floor, since, coarse, revision, TTL, until
-		c.next()
-	}
-	head.kept = c.below(readable)
+	head, _ := c.fields()
 	var e Entry
 	for rest := entries; len(entries)-len(rest) < int(head.kept); {
 		e = Entry{}
@@ -163,6 +158,7 @@ func (m *merger) forget() {
 		}
 		if r.lack.Sums = true; head.Floor <= m.head.Reset {
 			j.counted.clear()
+			j.buckets.empty(m.head.Reset)
 			j.split(m.head.Reset, 1)
 			head.Floor, head.Coarse = m.head.Reset, 0
 		}
@@ -185,6 +181,26 @@ func (m *merger) mergeHeads() {
 		m.head.Since, m.head.Coarse = min(m.head.Since, h.Since), max(m.head.Coarse, h.Coarse)
 		m.head.Until = min(m.head.Until, h.Until)
 		m.head.kept = max(m.head.kept, h.kept)
+	}
+}
+
+// mergeLevels takes, of each token bucket, the highest level of a replica at the merged floor.
+func (m *merger) mergeLevels() {
+	m.head.Limits = slices.Clone(m.head.Limits)
+	for i := range m.head.Limits {
+		l := &m.head.Limits[i]
+		if !l.isBucket() {
+			continue
+		}
+		l.level, l.since = 0, maxTime
+		for _, r := range m.replicas {
+			level, since := r.log.judge.decay(*l, m.head.Floor)
+			l.level, l.since = max(l.level, level), min(l.since, since)
+		}
+		for _, r := range m.replicas {
+			level, _ := r.log.judge.decay(*l, m.head.Floor)
+			r.lack.Sums = r.lack.Sums || level < l.level
+		}
 	}
 }
 

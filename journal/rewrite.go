@@ -47,21 +47,29 @@ func (l *Log) AppendRewrite(dst []byte, r Rewrite) ([]byte, error) {
 		}
 	}
 	h := l.head
+	h.Limits = append(l.rewriter.limits[:0], h.Limits...)
 	h.TTL = max(h.TTL, r.TTL)
 	if h.Outdated(r.Revision) {
-		limits, err := enforced(nil, r.Limits)
+		limits, err := enforced(h.Limits[:0], r.Limits)
 		if err != nil {
 			return dst, err
 		}
 		h.Revision, h.Limits, h.TTL = r.Revision, limits, r.TTL
 	}
 	h.Until, h.Since = r.Until, max(h.Since, r.Since)
-	h.base, h.Floor = r.Now, max(h.Floor, r.Now-r.Young)
+	l.rewriter.limits = h.Limits
+	h.base, h.Floor = r.Now-r.Now%second, max(h.Floor, r.Now-r.Young)
 	h.kept = l.rewriter.writeRecords(l.judge.records, h.Floor, h.Revision != l.head.Revision)
 
 	window := max(longest(h.Limits, maxTime), longest(l.head.Limits, maxTime), r.Retain)
 	l.judge.split(h.Floor, -1)
 	defer l.judge.split(h.Floor, 1)
+	for i := range h.Limits {
+		if b := &h.Limits[i]; b.isBucket() {
+			b.level, b.since = l.judge.decay(*b, h.Floor)
+			b.since = b.unknown(max(b.since, r.Since), h.Floor)
+		}
+	}
 	if h.Reset <= h.Floor-window { // what was before it has left all windows
 		h.Reset = 0
 	}
@@ -95,6 +103,7 @@ func (l *Log) AppendRewrite(dst []byte, r Rewrite) ([]byte, error) {
 
 // rewriter writes out what a judge has decided.
 type rewriter struct {
+	limits  []Limit
 	kept    timeline
 	written []byte
 }

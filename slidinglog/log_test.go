@@ -481,7 +481,7 @@ func FuzzItem(f *testing.F) {
 		f.Add(seeds.store.value(f, seeds.counter))
 	}
 	f.Add([]byte{})
-	f.Add([]byte{0xEC, 1, 0, 0, 0, 10, 0, 0, 0, 0})
+	f.Add([]byte{0xEC, 1, 4, 0, 0, 0, 0})
 	f.Fuzz(func(t *testing.T, value []byte) {
 		b := newBench(t, "[{per: ip, rate: 2/m, on_error: deny}]", limiter.Config{})
 		b.store.put(t, b.counter, value)
