@@ -20,6 +20,7 @@ import (
 	"github.com/counterd/counterd/api/wire"
 	"github.com/counterd/counterd/counting"
 	"github.com/counterd/counterd/events"
+	"github.com/counterd/counterd/events/rulesfile"
 	"github.com/counterd/counterd/hierarchy"
 	"github.com/counterd/counterd/internal/testkit"
 	"github.com/counterd/counterd/internal/testkit/storestest"
@@ -35,7 +36,7 @@ const logGrace = 40 * time.Second
 // newLogServer returns a server of the event e with those limits, on both engines.
 func newLogServer(t *testing.T, kept store.Store, clock func() time.Time, limits string) http.Handler {
 	t.Helper()
-	rules, err := events.ParseRules([]byte("events: {e: {limits: " + limits + "}}"))
+	rules, err := rulesfile.Parse([]byte("events: {e: {limits: " + limits + "}}"))
 	require.NoError(t, err)
 	return newServerOf(t, kept, clock, func() *events.Rules { return rules })
 }
@@ -275,7 +276,7 @@ func TestTheAlgorithmOfALimitIsChanged(t *testing.T) {
 	var rules [2]atomic.Pointer[events.Rules]
 	servers := [2]http.Handler{newServerOf(t, kept, clock.Now, rules[0].Load), newServerOf(t, kept, clock.Now, rules[1].Load)}
 	reload := func(process int, file string) {
-		parsed, err := events.ParseRules([]byte(file))
+		parsed, err := rulesfile.Parse([]byte(file))
 		require.NoError(t, err, file)
 		if before := rules[process].Load(); before != nil {
 			parsed = events.Succeed(before, parsed, clock.Now().Unix())

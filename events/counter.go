@@ -137,7 +137,7 @@ func (e *Event) counter(kinds []string, features Features, address netip.Prefix)
 	ipv6Prefix := DefaultIPv6Prefix
 	if rule := e.rule(kinds); rule != nil {
 		counter.Precision = rule.Precision
-		ipv6Prefix = rule.ipv6Prefix()
+		ipv6Prefix = rule.CountedPrefix()
 	}
 	var space [idSpace]byte
 	bytes := appendString(space[:0], e.Name)
@@ -160,7 +160,7 @@ func (e *Event) rule(kinds []string) *Rule {
 		rule := &e.Rules[i]
 		switch {
 		case !slices.Equal(rule.Per, kinds):
-		case !rule.inLog():
+		case !rule.InLog():
 			return rule
 		case first == nil:
 			first = rule

@@ -33,16 +33,16 @@ func (e *Event) LogFootprintOf(kinds []string, grace time.Duration) LogFootprint
 	return LogFootprint{log.size("", grace) <= journal.MaxSize, hits, bytes}
 }
 
-// logFault says that a log of a rule may be too large.
-type logFault struct {
-	rule  int // of the event
-	value string
+// LogFault says that a log of a rule may be too large.
+type LogFault struct {
+	Rule  int    // of the event
+	Value string // of the override at fault; empty: the rule itself is
 	bytes int
 	hits  int64
 	kept  time.Duration
 }
 
-func (f logFault) Error() string {
+func (f LogFault) Error() string {
 	return fmt.Sprintf("a log of the %d hits in %s, the retention, takes up to %d KiB, and a log has at most %d: take algorithm: sliding-window, a smaller limit or a shorter retention", f.hits, FormatDuration(f.kept), (f.bytes+1023)>>10, journal.MaxSize>>10)
 }
 
@@ -56,7 +56,7 @@ type sharedLog struct {
 func logsOf(e *Event) []sharedLog {
 	logs := make(map[string]sharedLog)
 	for i := range e.Rules {
-		if rule := &e.Rules[i]; rule.inLog() {
+		if rule := &e.Rules[i]; rule.InLog() {
 			log := logs[rule.counterName()]
 			log.of, log.rules = e, append(log.rules, i)
 			logs[rule.counterName()] = log
@@ -71,9 +71,9 @@ func logsOf(e *Event) []sharedLog {
 
 // faults returns the rules that let the log grow too large: the first, or the first value of each
 // that overrides it.
-func (l sharedLog) faults(grace time.Duration) (faults []logFault) {
+func (l sharedLog) faults(grace time.Duration) (faults []LogFault) {
 	if fault := l.fault(l.rules[0], "", grace); fault.bytes > journal.MaxSize {
-		return []logFault{fault}
+		return []LogFault{fault}
 	}
 	for _, i := range l.rules {
 		for _, value := range slices.Sorted(maps.Keys(l.of.Rules[i].Overrides)) {
@@ -87,10 +87,10 @@ func (l sharedLog) faults(grace time.Duration) (faults []logFault) {
 }
 
 // fault returns what the log of a value, by that rule, takes at the most.
-func (l sharedLog) fault(rule int, value string, grace time.Duration) logFault {
+func (l sharedLog) fault(rule int, value string, grace time.Duration) LogFault {
 	kept := l.of.Remembered()
 	hits, _, _ := journal.Spread(l.limits(value), kept.Milliseconds(), 2*grace.Milliseconds())
-	return logFault{rule, value, l.size(value, grace), hits, kept}
+	return LogFault{rule, value, l.size(value, grace), hits, kept}
 }
 
 // size returns how many bytes the log of a value takes at the most.
@@ -124,17 +124,25 @@ func (l sharedLog) limits(value string) []journal.Limit {
 
 // HasLog reports whether limits per those kinds are kept in a log.
 func (e *Event) HasLog(kinds []string) bool {
-	return slices.ContainsFunc(e.Rules, func(rule Rule) bool { return rule.inLog() && slices.Equal(rule.Per, kinds) })
+	return slices.ContainsFunc(e.Rules, func(rule Rule) bool { return rule.InLog() && slices.Equal(rule.Per, kinds) })
 }
 
 // UseLogs reports whether limits are kept in logs.
 func (r *Rules) UseLogs() bool {
 	for _, event := range r.Events {
-		if slices.ContainsFunc(event.Rules, func(rule Rule) bool { return rule.inLog() }) {
+		if slices.ContainsFunc(event.Rules, func(rule Rule) bool { return rule.InLog() }) {
 			return true
 		}
 	}
 	return false
+}
+
+// LogFaults returns the limits of the event whose logs may be too large with that grace.
+func LogFaults(e *Event, grace time.Duration) (faults []LogFault) {
+	for _, log := range logsOf(e) {
+		faults = append(faults, log.faults(grace)...)
+	}
+	return faults
 }
 
 // CheckLogs returns an error that lists the limits whose logs may be too large with that grace.
@@ -142,28 +150,9 @@ func (r *Rules) UseLogs() bool {
 func (r *Rules) CheckLogs(grace time.Duration) error {
 	var faults []error
 	for _, event := range r.All() {
-		for _, log := range logsOf(event) {
-			for _, fault := range log.faults(grace) {
-				faults = append(faults, fmt.Errorf("%w: %s, per %s: %w", ErrInvalid, event.Name, strings.Join(event.Rules[fault.rule].Per, "+"), fault))
-			}
+		for _, fault := range LogFaults(event, grace) {
+			faults = append(faults, fmt.Errorf("%w: %s, per %s: %w", ErrInvalid, event.Name, strings.Join(event.Rules[fault.Rule].Per, "+"), fault))
 		}
 	}
 	return errors.Join(faults...)
-}
-
-// checkLogs faults rules whose logs may be too large.
-func (r comparison) checkLogs(event *Event, rules []*ruleFields) {
-	if slices.ContainsFunc(rules, func(rule *ruleFields) bool { return !rule.knownPer || !r.sound(rule.at) }) {
-		return
-	}
-	for _, log := range logsOf(event) {
-		for _, fault := range log.faults(DefaultGrace) {
-			rule := rules[fault.rule]
-			at := rule.fields["rate"]
-			if fault.value != "" {
-				at = rule.fields["overrides"]
-			}
-			r.fault(at, "%s", fault)
-		}
-	}
 }

@@ -48,17 +48,12 @@ func parseWindow(s string) (time.Duration, error) {
 			return unit.length, nil
 		}
 	}
-	return parseLife(s, "a window")
-}
-
-// parseLife reads a duration of at most MaxWindow; what names it in an error.
-func parseLife(s, what string) (time.Duration, error) {
 	d, err := ParseDuration(s)
 	switch {
 	case err != nil:
-		return 0, fmt.Errorf("%w duration: %s: %s", ErrInvalid, what, reason(err))
+		return 0, &DurationError{"a window: " + reason(err)}
 	case d > MaxWindow:
-		return 0, fmt.Errorf("%w duration: %s is at most 30d", ErrInvalid, what)
+		return 0, &DurationError{"a window is at most 30d"}
 	}
 	return d, nil
 }

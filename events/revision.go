@@ -24,6 +24,10 @@ func (r *Rules) Modified(at time.Time) {
 	r.setRevision(time<<hashBits | r.Revision&(1<<hashBits-1))
 }
 
+// HashText gives rules that were read from that text a revision, of its hash. It is for rules that are
+// in no use yet.
+func (r *Rules) HashText(text []byte) { r.setRevision(xxhash.Sum64(text) >> (64 - hashBits)) }
+
 // Hashed returns the rules with a revision, which rules that a program made lack.
 func (r *Rules) Hashed() *Rules {
 	if r.Revision != 0 {

@@ -227,8 +227,8 @@ func (r *Rule) LimitsOf(feature Feature) []Limit {
 	return r.Limits
 }
 
-// inLog reports whether the rule's limits are kept in a log, not in buckets.
-func (r *Rule) inLog() bool {
+// InLog reports whether the rule's limits are kept in a log, not in buckets.
+func (r *Rule) InLog() bool {
 	return len(r.Limits) > 0 && r.Limits[0].Algorithm == algorithm.SlidingLog
 }
 
@@ -238,6 +238,9 @@ type List struct {
 	Networks Networks
 	Values   map[string]bool
 }
+
+// Empty reports whether nothing is on the list.
+func (l List) Empty() bool { return len(l.Networks.sorted)+len(l.Values) == 0 }
 
 // Strings returns the networks and then the values, each in order.
 func (l List) Strings() []string {
@@ -262,7 +265,7 @@ func (l List) holds(kinds []string, features Features) bool {
 		if len(l.Networks.sorted) == 0 {
 			return false
 		}
-		network, err := parseNetwork(features[kind])
+		network, err := ParseNetwork(features[kind])
 		return err == nil && l.Networks.containsAll(network)
 	})
 }
@@ -289,8 +292,22 @@ func (r *Rule) Listed(features Features) Listing {
 	return Unlisted
 }
 
-// ipv6Prefix returns the bits by which IPv6 addresses are counted.
-func (r *Rule) ipv6Prefix() int {
+// CanonicalValue returns the value by which a feature of the rule's one kind is counted: the key of
+// an override. The error is a *FeatureError.
+func (r *Rule) CanonicalValue(value string) (string, error) {
+	kind := r.Per[0]
+	reason := textFault(kind, value)
+	if reason == "" && kind == KindIP {
+		value, reason = canonicalIP(value, r.CountedPrefix())
+	}
+	if reason != "" {
+		return "", &FeatureError{Kind: kind, Index: -1, Reason: reason}
+	}
+	return value, nil
+}
+
+// CountedPrefix returns the bits by which IPv6 addresses are counted.
+func (r *Rule) CountedPrefix() int {
 	if r.IPv6Prefix == 0 {
 		return DefaultIPv6Prefix
 	}

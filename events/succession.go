@@ -21,7 +21,7 @@ import (
 //
 // What was incomplete before stays so until its window has passed, and not longer:
 // the rules know how their counters were kept by all that they succeeded. Rules
-// that succeed none, as those of ParseRules, take their counters for always kept
+// that succeed none, as those of a file that was just read, take their counters for always kept
 // where no Since says otherwise.
 //
 // A precision coarser than a second rounds windows outward, and Since with them: to
@@ -65,7 +65,7 @@ func (e *Event) succeed(was *Event, now int64) *Event {
 // counterName names the rule's counters among those of its event.
 func (r *Rule) counterName() string {
 	per := strings.Join(r.Per, "+")
-	if r.inLog() {
+	if r.InLog() {
 		return per + " in a log"
 	}
 	return per
@@ -83,7 +83,7 @@ type keeping struct {
 func (r *Rule) keeping(remembered time.Duration) keeping {
 	k := keeping{retention: remembered, precision: r.Precision, count: r.Count}
 	if slices.Contains(r.Per, KindIP) {
-		k.ipv6Prefix = r.ipv6Prefix()
+		k.ipv6Prefix = r.CountedPrefix()
 	}
 	return k
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/counterd/counterd/algorithm/fixedwindow"
 	"github.com/counterd/counterd/engine"
 	"github.com/counterd/counterd/events"
+	"github.com/counterd/counterd/events/rulesfile"
 	"github.com/counterd/counterd/hierarchy"
 	"github.com/counterd/counterd/internal/testkit"
 	"github.com/counterd/counterd/limiter"
@@ -180,13 +181,13 @@ func TestFaults(t *testing.T) {
 	for length, fits := range map[int64]bool{1: true, 250: true, 251: false, 61 * 60: true, 86400: true, 86399: false, 30 * 86400: true, 251 * 60: false, 25 * 3600: true} {
 		assert.Equal(t, fits, fixedwindow.Fault(length, 1) == "", "%d", length)
 	}
-	_, err := events.ParseRules([]byte("events: {e: {limits: [{per: ip, rate: 5/3599s, algorithm: fixed-window}]}}"))
+	_, err := rulesfile.Parse([]byte("events: {e: {limits: [{per: ip, rate: 5/3599s, algorithm: fixed-window}]}}"))
 	assert.ErrorContains(t, err, "whole minutes")
-	_, err = events.ParseRules([]byte("events: {e: {limits: [{per: ip, rate: 5/90s, precision: minute, algorithm: fixed-window}]}}"))
+	_, err = rulesfile.Parse([]byte("events: {e: {limits: [{per: ip, rate: 5/90s, precision: minute, algorithm: fixed-window}]}}"))
 	assert.ErrorContains(t, err, "multiple of the precision")
-	_, err = events.ParseRules([]byte("events: {e: {limits: [{per: ip, rate: 5/90m, precision: minute, algorithm: fixed-window}]}}"))
+	_, err = rulesfile.Parse([]byte("events: {e: {limits: [{per: ip, rate: 5/90m, precision: minute, algorithm: fixed-window}]}}"))
 	assert.NoError(t, err)
-	_, err = events.ParseRules([]byte("events: {e: {limits: [{per: ip, rate: 5/m, precision: hour, algorithm: fixed-window}]}}"))
+	_, err = rulesfile.Parse([]byte("events: {e: {limits: [{per: ip, rate: 5/m, precision: hour, algorithm: fixed-window}]}}"))
 	assert.ErrorContains(t, err, "longer than the window")
 	assert.NotContains(t, err.Error(), "multiple")
 }

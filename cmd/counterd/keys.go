@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/counterd/counterd/events"
+	"github.com/counterd/counterd/events/rulesfile"
 	"github.com/counterd/counterd/hierarchy"
 	"github.com/counterd/counterd/internal/backend"
 	"github.com/counterd/counterd/internal/settings"
@@ -81,7 +82,7 @@ func keys(ctx context.Context, args []string, stdout, _ io.Writer) error {
 func findCounter(rulesFile, name string, list []string) (event *events.Event, counter events.Counter, err error) {
 	rules := events.Example()
 	if rulesFile != "" {
-		if rules, err = events.ReadRules(rulesFile); err != nil {
+		if rules, err = rulesfile.Read(rulesFile); err != nil {
 			return nil, counter, err
 		}
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/counterd/counterd/algorithm"
 	"github.com/counterd/counterd/events"
+	"github.com/counterd/counterd/events/rulesfile"
 	"github.com/counterd/counterd/hierarchy"
 	"github.com/counterd/counterd/journal"
 	"github.com/counterd/counterd/memcache"
@@ -38,7 +39,7 @@ func validate(_ context.Context, args []string, stdout, stderr io.Writer) error 
 	if flags.NArg() != 1 {
 		return usageError("validate takes one rules file")
 	}
-	rules, err := events.ReadRules(flags.Arg(0))
+	rules, err := rulesfile.Read(flags.Arg(0))
 	if err != nil {
 		return err
 	}

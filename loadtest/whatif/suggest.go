@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/counterd/counterd/events"
+	"github.com/counterd/counterd/events/rulesfile"
 	"github.com/counterd/counterd/loadtest/exactlog"
 	"github.com/counterd/counterd/loadtest/share"
 )
@@ -66,7 +67,7 @@ func Suggest(ctx context.Context, config SuggestConfig) (*Suggestion, error) {
 // try has the engine decide the log by the rules of all kinds. Of a single kind it denies as
 // many features as were reckoned.
 func (r *Suggestion) try(ctx context.Context, config Config) error {
-	rules, err := events.ParseRules([]byte(r.file()))
+	rules, err := rulesfile.Parse([]byte(r.file()))
 	if err != nil {
 		return fmt.Errorf("suggest: the rules file: %w", err)
 	}

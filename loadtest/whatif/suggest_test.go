@@ -15,7 +15,7 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/stretchr/testify/require"
 
-	"github.com/counterd/counterd/events"
+	"github.com/counterd/counterd/events/rulesfile"
 	"github.com/counterd/counterd/internal/testkit"
 	"github.com/counterd/counterd/loadtest/share"
 	"github.com/counterd/counterd/loadtest/whatif"
@@ -313,7 +313,7 @@ func TestTheEngineAgrees(t *testing.T) {
 	text := realText(t)
 	log := readLog(t, text, "ip=host")
 	denied := func(rates []string) whatif.Score {
-		rules, err := events.ParseRules([]byte("events: {test: {limits: [{per: ip, rate: [" + strings.Join(rates, ", ") + "]}]}}"))
+		rules, err := rulesfile.Parse([]byte("events: {test: {limits: [{per: ip, rate: [" + strings.Join(rates, ", ") + "]}]}}"))
 		require.NoError(t, err)
 		report, err := whatif.Run(t.Context(), whatif.Config{Event: rules.Events["test"], Log: log})
 		require.NoError(t, err)
@@ -323,7 +323,7 @@ func TestTheEngineAgrees(t *testing.T) {
 	for deny, may := range map[string]int{"0": 0, "0.1": 1, "1": 17, "10": 175} {
 		report := agreeOn(t, text, []string{"ip"}, "ip=host", deny, false)
 		require.LessOrEqual(t, report.WhatIf.All.EverDenied, may)
-		rules, err := events.ParseRules([]byte(report.Rules))
+		rules, err := rulesfile.Parse([]byte(report.Rules))
 		require.NoError(t, err)
 		again, err := whatif.Run(t.Context(), whatif.Config{Event: rules.Events["test"], Log: log, Top: 3})
 		require.NoError(t, err)

@@ -15,6 +15,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/counterd/counterd/events"
+	"github.com/counterd/counterd/events/rulesfile"
 	"github.com/counterd/counterd/internal/testkit"
 	"github.com/counterd/counterd/internal/testkit/bubble"
 	"github.com/counterd/counterd/loadtest/accesslog"
@@ -53,7 +54,7 @@ func readLog(t *testing.T, text, mapping string) *accesslog.Log {
 // parsed returns the event test with the limits of a rules file.
 func parsed(t testing.TB, limits string) *events.Event {
 	t.Helper()
-	rules, err := events.ParseRules([]byte("events: {test: {limits: " + limits + "}}"))
+	rules, err := rulesfile.Parse([]byte("events: {test: {limits: " + limits + "}}"))
 	require.NoError(t, err, limits)
 	return rules.Events["test"]
 }

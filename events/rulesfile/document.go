@@ -1,4 +1,4 @@
-package events
+package rulesfile
 
 import (
 	"bytes"
@@ -12,30 +12,32 @@ import (
 	"unicode/utf8"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/counterd/counterd/events"
 )
 
 // decodeDocument reads the one document of a YAML file. Nothing is expanded:
 // aliases stay nodes. The fault, if any, has a line.
-func decodeDocument(data []byte) (*yaml.Node, *Fault) {
-	if len(data) > MaxRulesFile {
-		return nil, &Fault{Reason: fmt.Sprintf("the file has more than %d bytes", MaxRulesFile)}
+func decodeDocument(data []byte) (*yaml.Node, *events.Fault) {
+	if len(data) > MaxSize {
+		return nil, &events.Fault{Reason: fmt.Sprintf("the file has more than %d bytes", MaxSize)}
 	}
 	if at := invalidUTF8(data); at >= 0 {
 		line, column := position(data, at)
-		return nil, &Fault{Line: line, Column: column, Reason: "the file is not valid UTF-8"}
+		return nil, &events.Fault{Line: line, Column: column, Reason: "the file is not valid UTF-8"}
 	}
 	if at := directive.FindIndex(data); at != nil {
 		line, _ := position(data, at[1]-1)
-		return nil, &Fault{Line: line, Column: 1, Reason: "directives are not taken: leave the line with % out"}
+		return nil, &events.Fault{Line: line, Column: 1, Reason: "directives are not taken: leave the line with % out"}
 	}
 	first, second, err := decodeTwo(bytes.NewReader(data))
 	switch {
 	case err != nil:
 		return nil, syntaxFault(data, err)
 	case first == nil || isEmpty(first):
-		return nil, &Fault{Line: 1, Reason: "the file is empty: it begins with events:"}
+		return nil, &events.Fault{Line: 1, Reason: "the file is empty: it begins with events:"}
 	case second != nil:
-		return nil, &Fault{Line: second.Line, Column: second.Column, Reason: "a second document begins here: rules are one document"}
+		return nil, &events.Fault{Line: second.Line, Column: second.Column, Reason: "a second document begins here: rules are one document"}
 	}
 	return first.Content[0], nil
 }
@@ -98,18 +100,18 @@ func indentedWithTab(data []byte, from int) int {
 	return 0
 }
 
-func syntaxFault(data []byte, err error) *Fault {
+func syntaxFault(data []byte, err error) *events.Fault {
 	text := err.Error()
 	if match := unclosedQuote.FindStringSubmatch(text); match != nil {
 		line, _ := strconv.Atoi(match[1])
-		return &Fault{Line: line, Reason: "this is not YAML: a quote is not closed"}
+		return &events.Fault{Line: line, Reason: "this is not YAML: a quote is not closed"}
 	}
 	at := syntaxLine(data)
 	// What is at fault is in the line, or a little behind it.
 	if tab := indentedWithTab(data, at); tab > 0 && mayBeTab.MatchString(text) {
-		return &Fault{Line: tab, Reason: "this is not YAML: the line is indented with a tab: write spaces"}
+		return &events.Fault{Line: tab, Reason: "this is not YAML: the line is indented with a tab: write spaces"}
 	}
-	return &Fault{Line: at, Reason: "this is not YAML: " + anchorName.ReplaceAllString(yamlPrefix.ReplaceAllString(text, ""), "anchor ")}
+	return &events.Fault{Line: at, Reason: "this is not YAML: " + anchorName.ReplaceAllString(yamlPrefix.ReplaceAllString(text, ""), "anchor ")}
 }
 
 // syntaxLine returns the line at which data stops being YAML. The lines up to one

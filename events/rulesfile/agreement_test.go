@@ -1,4 +1,4 @@
-package events
+package rulesfile
 
 import (
 	"os"
@@ -12,7 +12,7 @@ import (
 // warningsOf returns the warnings of an event with those limits, a line each.
 func warningsOf(t *testing.T, limits ...string) []string {
 	t.Helper()
-	rules, err := ParseRules([]byte("events: {e: {limits: [\n{" + strings.Join(limits, "},\n{") + "}]}}"))
+	rules, err := Parse([]byte("events: {e: {limits: [\n{" + strings.Join(limits, "},\n{") + "}]}}"))
 	require.NoError(t, err, "%q", limits)
 	var all []string
 	for _, warning := range rules.Warnings {
@@ -65,7 +65,7 @@ func TestLimitsThatNeverDecide(t *testing.T) {
 	}
 	data, err := os.ReadFile(exampleFile)
 	require.NoError(t, err)
-	rules, err := ParseRules(data)
+	rules, err := Parse(data)
 	require.NoError(t, err)
 	assert.Empty(t, rules.Warnings)
 }

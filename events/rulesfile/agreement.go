@@ -1,10 +1,12 @@
-package events
+package rulesfile
 
 import (
 	"cmp"
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/counterd/counterd/events"
 )
 
 // comparison finds rules of one event that contradict each other, or never decide.
@@ -19,7 +21,7 @@ func (r comparison) compare(rules []*ruleFields) {
 		}
 		per := strings.Join(rule.Per, "+")
 		r.agree(first, per, rule, "count", "ipv6_prefix")
-		if !rule.inLog() {
+		if !rule.InLog() {
 			r.agree(first, per+" in buckets", rule, "precision")
 		}
 	}
@@ -42,7 +44,7 @@ func (r comparison) agree(first map[string]*ruleFields, counter string, rule *ru
 	}{
 		{"count", rule.Count != earlier.Count},
 		{"precision", rule.Precision != earlier.Precision},
-		{"ipv6_prefix", rule.ipv6Prefix() != earlier.ipv6Prefix()},
+		{"ipv6_prefix", rule.CountedPrefix() != earlier.CountedPrefix()},
 	} {
 		field.differ = field.differ && slices.Contains(names, field.name)
 		at := rule.fields[field.name]
@@ -70,7 +72,7 @@ func (r comparison) elastic(rules []*ruleFields) {
 	for _, rule := range rules {
 		at := rule.fields["throttle"]
 		switch {
-		case rule.Throttle.Kind != Elastic || !rule.knownPer:
+		case rule.Throttle.Kind != events.Elastic || !rule.knownPer:
 		case len(rule.Per) == 0:
 			r.fault(at, "the limit of the whole event is what bounds elastic ones: make it hard or soft")
 		case !shadow:
@@ -103,7 +105,7 @@ func (r comparison) uniqueNames(rules []*ruleFields) {
 
 // covers faults a retention that is shorter than a window. Where there is none,
 // it is set to cover the windows of overrides, which Remembered does not look at.
-func (r comparison) covers(event *Event, at place, rules []*ruleFields) {
+func (r comparison) covers(event *events.Event, at place, rules []*ruleFields) {
 	var longest time.Duration
 	var line int
 	overrides := false
@@ -115,7 +117,7 @@ func (r comparison) covers(event *Event, at place, rules []*ruleFields) {
 	}
 	switch {
 	case at.given() && r.sound(at) && longest > event.Retention:
-		r.fault(at, "it is shorter than the window of %s in line %d: lengthen it, or leave it out", FormatDuration(longest), line)
+		r.fault(at, "it is shorter than the window of %s in line %d: lengthen it, or leave it out", events.FormatDuration(longest), line)
 	case !at.given() && overrides:
 		event.Retention = longest
 	}
@@ -123,7 +125,7 @@ func (r comparison) covers(event *Event, at place, rules []*ruleFields) {
 
 // rateField is a limit of a rules file, with its place.
 type rateField struct {
-	Limit
+	events.Limit
 	rule *ruleFields
 	at   place
 }
@@ -135,10 +137,10 @@ func (f *rateField) ceiling() int64 { return f.rule.Throttle.Ceiling(f.N) }
 // Below a minute a log slides by milliseconds, which is stricter. A limit in shadow beside another
 // algorithm tries its own.
 func (f *rateField) isAsStrictAs(field *rateField) bool {
-	if f.rule.inLog() == field.rule.inLog() {
+	if f.rule.InLog() == field.rule.InLog() {
 		return f.ceiling() <= field.N
 	}
-	finer := field.rule.inLog() && field.Window < time.Minute
+	finer := field.rule.InLog() && field.Window < time.Minute
 	return f.ceiling() <= field.N && !finer && !field.rule.Shadow
 }
 
@@ -154,7 +156,7 @@ func (r comparison) compareRates(rules []*ruleFields) {
 			r.warnOfIdle(list)
 		}
 		// Values that are overridden or allowed have their other limits.
-		if len(rule.Overrides) > 0 || len(rule.Allow.Networks.sorted)+len(rule.Allow.Values) > 0 {
+		if len(rule.Overrides) > 0 || !rule.Allow.Empty() {
 			r.warnOfIdle(rule.rates)
 		}
 		per := strings.Join(rule.Per, "+")
@@ -168,7 +170,7 @@ func (r comparison) compareRates(rules []*ruleFields) {
 // without says what limits are decided by where the store cannot be asked, and whether
 // they are enforced.
 type without struct {
-	onError OnError
+	onError events.OnError
 	shadow  bool
 }
 
@@ -187,14 +189,29 @@ func (r comparison) warnOfIdle(fields []rateField) {
 			other := strictest[without{rule.OnError, shadow}]
 			if other != nil && other.isAsStrictAs(field) && (!shadow || rule.Shadow) && !r.warned[field.at.node] {
 				r.warned[field.at.node] = true
-				r.warn(field.at, "%s never decides: %s in line %d is at least as strict", FormatRate(field.Limit), FormatRate(other.Limit), other.at.node.Line)
+				r.warn(field.at, "%s never decides: %s in line %d is at least as strict", events.FormatRate(field.Limit), events.FormatRate(other.Limit), other.at.node.Line)
 			}
 		}
-		everywhere := len(rule.Overrides) == 0 && len(rule.Allow.Networks.sorted)+len(rule.Allow.Values) == 0
+		everywhere := len(rule.Overrides) == 0 && rule.Allow.Empty()
 		key := without{rule.OnError, rule.Shadow}
-		slides := field.Algorithm == "" || rule.inLog() // else it lets through twice as much around a turn
-		if slides && rule.Throttle.Kind != Elastic && (oneRule || everywhere) && (strictest[key] == nil || field.ceiling() < strictest[key].ceiling()) {
+		slides := field.Algorithm == "" || rule.InLog() // else it lets through twice as much around a turn
+		if slides && rule.Throttle.Kind != events.Elastic && (oneRule || everywhere) && (strictest[key] == nil || field.ceiling() < strictest[key].ceiling()) {
 			strictest[key] = field
 		}
+	}
+}
+
+// checkLogs faults rules whose logs may be too large.
+func (r comparison) checkLogs(event *events.Event, rules []*ruleFields) {
+	if slices.ContainsFunc(rules, func(rule *ruleFields) bool { return !rule.knownPer || !r.sound(rule.at) }) {
+		return
+	}
+	for _, fault := range events.LogFaults(event, events.DefaultGrace) {
+		rule := rules[fault.Rule]
+		at := rule.fields["rate"]
+		if fault.Value != "" {
+			at = rule.fields["overrides"]
+		}
+		r.fault(at, "%s", fault)
 	}
 }

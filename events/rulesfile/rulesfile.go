@@ -1,23 +1,28 @@
-package events
+// Package rulesfile reads rules from a rules file, one YAML document. It finds all
+// faults at once, each with its line and a hint, and warns of what is valid and
+// hardly meant.
+package rulesfile
 
 import (
+	"cmp"
 	"fmt"
 	"io"
-	"net/netip"
 	"os"
 	"slices"
+	"strings"
 	"time"
 
-	"github.com/cespare/xxhash/v2"
 	"go.yaml.in/yaml/v3"
+
+	"github.com/counterd/counterd/events"
 )
 
-// MaxRulesFile is the most bytes that a rules file may have.
-const MaxRulesFile = 1 << 20
+// MaxSize is the most bytes that a rules file may have.
+const MaxSize = 1 << 20
 
-// ReadRules reads the rules file at path. Faults of its content are Faults, as
-// ParseRules returns them; a file that cannot be read is another error.
-func ReadRules(path string) (*Rules, error) {
+// Read reads the rules file at path. Faults of its content are events.Faults, as
+// Parse returns them; a file that cannot be read is another error.
+func Read(path string) (*events.Rules, error) {
 	file, err := os.Open(path)
 	if err != nil {
 		return nil, fmt.Errorf("events: reading the rules: %w", err)
@@ -27,11 +32,11 @@ func ReadRules(path string) (*Rules, error) {
 	if err != nil {
 		return nil, fmt.Errorf("events: reading the rules: %w", err)
 	}
-	data, err := io.ReadAll(io.LimitReader(file, MaxRulesFile+1))
+	data, err := io.ReadAll(io.LimitReader(file, MaxSize+1))
 	if err != nil {
 		return nil, fmt.Errorf("events: reading the rules: %w", err)
 	}
-	rules, err := ParseRules(data)
+	rules, err := Parse(data)
 	if err != nil {
 		return nil, fmt.Errorf("%s:\n%w", path, err)
 	}
@@ -39,31 +44,29 @@ func ReadRules(path string) (*Rules, error) {
 	return rules, nil
 }
 
-// ParseRules reads the rules in a rules file: one YAML document of at most
-// MaxRulesFile bytes. The error, if any, is Faults, with all faults there are.
-func ParseRules(data []byte) (*Rules, error) {
+// Parse reads the text of a rules file: one YAML document of at most
+// MaxSize bytes. The error, if any, is events.Faults, with all faults there are.
+func Parse(data []byte) (*events.Rules, error) {
 	root, fault := decodeDocument(data)
 	if fault != nil {
-		return nil, Faults{*fault}
+		return nil, events.Faults{*fault}
 	}
 	r := fileReader{&reader{faulty: make(map[*yaml.Node]bool), warned: make(map[*yaml.Node]bool)}}
 	rules := r.rules(place{node: root})
 	if len(r.faults) > 0 {
-		r.faults.sort()
-		return nil, r.faults
+		return nil, sorted(r.faults)
 	}
-	r.warnings.sort()
-	rules.Warnings = r.warnings
-	rules.setRevision(xxhash.Sum64(data) >> (64 - hashBits))
+	rules.Warnings = sorted(r.warnings)
+	rules.HashText(data)
 	return rules, nil
 }
 
 // fileReader reads the structure of a rules file: events, and what holds for all of them.
 type fileReader struct{ *reader }
 
-func (r fileReader) rules(at place) *Rules {
+func (r fileReader) rules(at place) *events.Rules {
 	fields := r.fields(at, "events", "trusted_proxies", "headers")
-	rules := &Rules{Events: make(map[string]*Event)}
+	rules := &events.Rules{Events: make(map[string]*events.Event)}
 	if proxies := fields["trusted_proxies"]; proxies.given() {
 		rules.TrustedProxies = r.networks(proxies)
 	}
@@ -77,51 +80,34 @@ func (r fileReader) rules(at place) *Rules {
 		}
 		return rules
 	}
-	entries := r.entries(named, ValidName)
+	entries := r.entries(named, events.ValidName)
 	if len(entries) == 0 && r.sound(named) {
 		r.fault(named, "no event is named: at least one is wanted")
 	}
-	withoutProxies := r.sound(fields["trusted_proxies"]) && len(rules.TrustedProxies.sorted) == 0
+	withoutProxies := r.sound(fields["trusted_proxies"]) && len(rules.TrustedProxies.Prefixes()) == 0
 	for _, entry := range entries {
-		if !ValidName(entry.key) {
-			r.fault(entry.name, "an event's name is 1 to %d of a-z, 0-9, _, . and -, and begins with a letter", MaxEventName)
+		if !events.ValidName(entry.key) {
+			r.fault(entry.name, "an event's name is 1 to %d of a-z, 0-9, _, . and -, and begins with a letter", events.MaxEventName)
 		}
 		rules.Events[entry.key] = r.event(entry, withoutProxies)
 	}
 	return rules
 }
 
-func (r fileReader) networks(at place) Networks {
-	var networks []netip.Prefix
-	for _, item := range r.items(at) {
-		text, ok := r.text(item)
-		if !ok {
-			continue
-		}
-		network, reason := listedNetwork(text)
-		if reason != "" {
-			r.fault(item, "%s", reason)
-			continue
-		}
-		networks = append(networks, network)
-	}
-	return NewNetworks(networks...)
-}
-
-func (r fileReader) headers(at place) []Header {
+func (r fileReader) headers(at place) []events.Header {
 	items := r.items(at)
 	if len(items) == 0 && r.sound(at) {
 		r.fault(at, "no header is named: write none to send none")
 	}
-	var headers []Header
+	var headers []events.Header
 	for _, item := range items {
-		header := choice[Header](r.reader, item, headerNames[:])
+		header := choice[events.Header](r.reader, item, headerNames)
 		switch {
 		case !r.sound(item):
 			continue
 		case slices.Contains(headers, header):
 			r.fault(item, "%s is there twice: leave one out", header)
-		case len(items) > 1 && header == HeaderNone:
+		case len(items) > 1 && header == events.HeaderNone:
 			r.fault(item, "none stands alone: leave it out, or the others")
 		}
 		headers = append(headers, header)
@@ -131,8 +117,8 @@ func (r fileReader) headers(at place) []Header {
 
 // event reads one event. An empty one has no limits. Without trusted proxies no
 // forwarded address can be believed.
-func (r fileReader) event(named entry, withoutProxies bool) *Event {
-	event := &Event{Name: named.key}
+func (r fileReader) event(named entry, withoutProxies bool) *events.Event {
+	event := &events.Event{Name: named.key}
 	if node := named.at.node; node.Kind == yaml.ScalarNode && node.ShortTag() == "!!null" {
 		r.plain(named.at)
 		return event
@@ -167,34 +153,28 @@ func (r fileReader) retention(at place) time.Duration {
 	if !ok {
 		return 0
 	}
-	life, err := parseLife(text, "a retention")
-	if err != nil {
-		r.fault(at, "%s", reason(err))
+	life, err := events.ParseDuration(text)
+	switch {
+	case err != nil:
+		r.fault(at, "a retention: %s", reason(err))
+	case life > events.MaxWindow:
+		r.fault(at, "a retention is at most 30d")
 	}
 	return life
 }
 
-func (r fileReader) from(at place, withoutProxies bool) map[string]Source {
-	from := make(map[string]Source)
-	for _, entry := range r.entries(at, validKind) {
-		if !validKind(entry.key) {
-			r.fault(entry.name, "%s", kindFault)
-			continue
-		}
-		text, ok := r.text(entry.at)
-		if !ok {
-			continue
-		}
-		source, reason := parseSource(entry.key, text)
-		switch {
-		case reason != "":
-			r.fault(entry.at, "%s", reason)
-		case source.Place == FromForwarded && withoutProxies:
-			r.fault(entry.at, "forwarded addresses are believed from trusted_proxies only, and there are none: name yours, or write peer")
-		}
-		from[entry.key] = source
-	}
-	return from
+// sorted puts the faults in the order of their places.
+func sorted(faults events.Faults) events.Faults {
+	slices.SortStableFunc(faults, func(a, b events.Fault) int {
+		return cmp.Or(a.Line-b.Line, a.Column-b.Column)
+	})
+	return faults
+}
+
+// reason returns what an error of package events says behind "events: invalid x: ".
+func reason(err error) string {
+	_, text, _ := strings.Cut(strings.TrimPrefix(err.Error(), events.ErrInvalid.Error()), ": ")
+	return text
 }
 
 const kindFault = "a kind is 1 to 32 of a-z, 0-9, _ and -, and begins with a letter"

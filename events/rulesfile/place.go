@@ -1,4 +1,4 @@
-package events
+package rulesfile
 
 import (
 	"fmt"
@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/counterd/counterd/events"
 )
 
 // place is a value of a rules file: a node and the path that led to it. The zero
@@ -26,7 +28,7 @@ func (p place) item(i int) place {
 // pathTo returns the path of a mapping's value.
 func (p place) pathTo(key string) string {
 	switch {
-	case !validWord(strings.ToLower(key), false):
+	case !events.ValidName(strings.ToLower(key)) || strings.Contains(key, "."):
 		return p.path + "[" + strconv.Quote(key) + "]"
 	case p.path == "":
 		return key
@@ -40,9 +42,9 @@ func (p place) pathToHidden() string { return p.path + "[…]" }
 
 // reader reads values out of a rules file and collects faults.
 type reader struct {
-	faults   Faults
+	faults   events.Faults
 	faulty   map[*yaml.Node]bool // the nodes with a fault of their own
-	warnings Faults
+	warnings events.Faults
 	warned   map[*yaml.Node]bool // the nodes with a warning
 }
 
@@ -56,8 +58,8 @@ func (r *reader) warn(at place, format string, args ...any) {
 	r.warnings = append(r.warnings, at.fault(format, args...))
 }
 
-func (p place) fault(format string, args ...any) Fault {
-	return Fault{Line: p.node.Line, Column: p.node.Column, Path: p.path, Reason: fmt.Sprintf(format, args...)}
+func (p place) fault(format string, args ...any) events.Fault {
+	return events.Fault{Line: p.node.Line, Column: p.node.Column, Path: p.path, Reason: fmt.Sprintf(format, args...)}
 }
 
 // readable reports whether the value could be read as what it has to be, so that
@@ -143,11 +145,11 @@ func (r *reader) isKey(name place) bool {
 // likely to be one of them is taken for it, so that its value is looked at too.
 func (r *reader) fields(at place, known ...string) map[string]place {
 	fields := make(map[string]place)
-	shown := func(key string) bool { return slices.Contains(known, key) || Nearest(key, known) != "" }
+	shown := func(key string) bool { return slices.Contains(known, key) || events.Nearest(key, known) != "" }
 	for _, entry := range r.entries(at, shown) {
 		if slices.Contains(known, entry.key) {
 			fields[entry.key] = entry.at
-		} else if likely := Nearest(entry.key, known); likely != "" {
+		} else if likely := events.Nearest(entry.key, known); likely != "" {
 			r.fault(entry.name, "unknown key: did you mean %s?", likely)
 			if !fields[likely].given() {
 				fields[likely] = entry.at

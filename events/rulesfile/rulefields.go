@@ -1,6 +1,7 @@
-package events
+package rulesfile
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -9,12 +10,13 @@ import (
 	"time"
 
 	"github.com/counterd/counterd/algorithm"
+	"github.com/counterd/counterd/events"
 )
 
 // ruleFields is a rule as it is written in a file: with the places of its fields,
 // for what can only be judged when all of it has been read.
 type ruleFields struct {
-	Rule
+	events.Rule
 	at        place
 	fields    map[string]place
 	knownPer  bool   // whether Per is what was meant
@@ -22,6 +24,22 @@ type ruleFields struct {
 
 	rates      []rateField   // of Limits
 	overridden [][]rateField // of each of Overrides
+}
+
+// The words of the file, each at the place of what it stands for.
+var (
+	countNames     = namesOf(events.CountAdmitted, events.CountAll)
+	precisionNames = namesOf(events.Second, events.Minute, events.Hour)
+	onErrorNames   = namesOf(events.OnErrorAllow, events.OnErrorDeny, events.OnErrorLocal)
+	headerNames    = namesOf(events.HeaderRateLimit, events.HeaderXRateLimit, events.HeaderNone)
+)
+
+func namesOf[T fmt.Stringer](values ...T) []string {
+	var names []string
+	for _, value := range values {
+		names = append(names, value.String())
+	}
+	return names
 }
 
 // ruleReader reads the fields of one rule.
@@ -36,9 +54,9 @@ func (r ruleReader) rule(at place) *ruleFields {
 	name := r.name(f["name"])
 	rule.IPv6Prefix = r.number(f["ipv6_prefix"], 1, 128)
 	rule.Throttle = r.throttle(f["throttle"])
-	rule.Count = choice[Count](r.reader, f["count"], countNames[:])
-	rule.Precision = choice[Precision](r.reader, f["precision"], precisionNames[:])
-	rule.OnError = choice[OnError](r.reader, f["on_error"], onErrorNames[:])
+	rule.Count = choice[events.Count](r.reader, f["count"], countNames)
+	rule.Precision = choice[events.Precision](r.reader, f["precision"], precisionNames)
+	rule.OnError = choice[events.OnError](r.reader, f["on_error"], onErrorNames)
 	rule.Shadow = r.boolean(f["shadow"])
 	rule.algorithm = r.algorithm(f["algorithm"])
 	rule.rates = r.rates(rule, f["rate"])
@@ -73,8 +91,8 @@ func (r ruleReader) per(rule *ruleFields) bool {
 		return false
 	}
 	items := r.items(at)
-	if len(items) > MaxFeatureKinds {
-		r.fault(at, "%d kinds together, at most %d are taken", len(items), MaxFeatureKinds)
+	if len(items) > events.MaxFeatureKinds {
+		r.fault(at, "%d kinds together, at most %d are taken", len(items), events.MaxFeatureKinds)
 		return false
 	}
 	for _, item := range items {
@@ -82,7 +100,7 @@ func (r ruleReader) per(rule *ruleFields) bool {
 		switch {
 		case !ok:
 			continue
-		case !validKind(kind):
+		case !events.ValidKind(kind):
 			r.fault(item, "%s", kindFault)
 		case slices.Contains(rule.Per, kind):
 			r.fault(item, "the kind %s is there twice: leave one out", kind)
@@ -109,13 +127,13 @@ func (r ruleReader) rates(rule *ruleFields, at place) []rateField {
 		if !ok {
 			continue
 		}
-		limit, err := ParseRate(text)
+		limit, err := events.ParseRate(text)
 		switch {
 		case err != nil:
 			r.fault(item, "%s", reason(err))
 			continue
 		case windows[limit.Window]:
-			r.fault(item, "a second rate for the window of %s: the smaller decides alone, leave the other out", FormatDuration(limit.Window))
+			r.fault(item, "a second rate for the window of %s: the smaller decides alone, leave the other out", events.FormatDuration(limit.Window))
 		}
 		windows[limit.Window] = true
 		limit.Algorithm = rule.algorithm
@@ -138,8 +156,8 @@ func (r ruleReader) algorithm(at place) string {
 	return ""
 }
 
-func limitsOf(fields []rateField) []Limit {
-	var limits []Limit
+func limitsOf(fields []rateField) []events.Limit {
+	var limits []events.Limit
 	for _, field := range fields {
 		limits = append(limits, field.Limit)
 	}
@@ -154,7 +172,7 @@ func (r ruleReader) name(at place) string {
 	}
 	name, ok := r.text(at)
 	if ok && !validLimitName(name) {
-		r.fault(at, `a name is 1 to %d printable ASCII characters, without " and \`, MaxLimitName)
+		r.fault(at, `a name is 1 to %d printable ASCII characters, without " and \`, events.MaxLimitName)
 	}
 	return name
 }
@@ -165,7 +183,7 @@ func validLimitName(name string) bool {
 			return false
 		}
 	}
-	return name != "" && len(name) <= MaxLimitName
+	return name != "" && len(name) <= events.MaxLimitName
 }
 
 // nameLimits names the rule's limits, those of overrides too: by the kinds and
@@ -183,15 +201,15 @@ func (r ruleReader) nameLimits(rule *ruleFields, explicit string) {
 	tooLong := false
 	for _, limits := range rule.all() {
 		for i := range limits {
-			limits[i].Name = fmt.Sprintf("%s-%d-per-%s", base, limits[i].N, FormatDuration(limits[i].Window))
+			limits[i].Name = fmt.Sprintf("%s-%d-per-%s", base, limits[i].N, events.FormatDuration(limits[i].Window))
 			if explicit != "" && len(limits) == 1 {
 				limits[i].Name = explicit
 			}
-			tooLong = tooLong || len(limits[i].Name) > MaxLimitName
+			tooLong = tooLong || len(limits[i].Name) > events.MaxLimitName
 		}
 	}
 	if tooLong && r.sound(rule.fields["name"]) {
-		r.fault(rule.naming(), "with its rate the limit's name has more than %d bytes: give a shorter name", MaxLimitName)
+		r.fault(rule.naming(), "with its rate the limit's name has more than %d bytes: give a shorter name", events.MaxLimitName)
 	}
 }
 
@@ -204,8 +222,8 @@ func (rule *ruleFields) naming() place {
 }
 
 // all returns the rule's limits and each of its overrides', by value.
-func (rule *ruleFields) all() [][]Limit {
-	lists := [][]Limit{rule.Limits}
+func (rule *ruleFields) all() [][]events.Limit {
+	lists := [][]events.Limit{rule.Limits}
 	for _, value := range slices.Sorted(maps.Keys(rule.Overrides)) {
 		lists = append(lists, rule.Overrides[value])
 	}
@@ -226,13 +244,13 @@ func (rule *ruleFields) windows() (shortest, longest time.Duration) {
 	return shortest, longest
 }
 
-func (r ruleReader) throttle(at place) Throttle {
+func (r ruleReader) throttle(at place) events.Throttle {
 	if !at.given() {
-		return Throttle{}
+		return events.Throttle{}
 	}
 	text, ok := r.text(at)
 	if !ok {
-		return Throttle{}
+		return events.Throttle{}
 	}
 	throttle, reason := parseThrottle(text)
 	if reason != "" {
@@ -242,27 +260,27 @@ func (r ruleReader) throttle(at place) Throttle {
 }
 
 // parseThrottle undoes Throttle.String, or says what is wrong. The % may be left out.
-func parseThrottle(s string) (t Throttle, reason string) {
+func parseThrottle(s string) (t events.Throttle, reason string) {
 	switch s {
 	case "hard":
-		return Throttle{}, ""
+		return events.Throttle{}, ""
 	case "elastic":
-		return Throttle{Kind: Elastic}, ""
+		return events.Throttle{Kind: events.Elastic}, ""
 	}
 	kind, amount, _ := strings.Cut(s, " ")
 	digits := strings.TrimSuffix(strings.TrimSpace(amount), "%")
 	if kind != "soft" || digits == "" {
-		return Throttle{}, "a throttle is hard, soft N% as in soft 10%, or elastic"
+		return events.Throttle{}, "a throttle is hard, soft N% as in soft 10%, or elastic"
 	}
 	p, err := strconv.ParseUint(digits, 10, 32)
-	if err != nil || p < 1 || p > MaxSoftPercent {
-		return Throttle{}, "the percentage of soft is a whole number from 1 to " + strconv.Itoa(MaxSoftPercent)
+	if err != nil || p < 1 || p > events.MaxSoftPercent {
+		return events.Throttle{}, "the percentage of soft is a whole number from 1 to " + strconv.Itoa(events.MaxSoftPercent)
 	}
-	return Throttle{Kind: Soft, Percent: int64(p)}, ""
+	return events.Throttle{Kind: events.Soft, Percent: int64(p)}, ""
 }
 
 func (r ruleReader) prefixWanted(rule *ruleFields) {
-	if at := rule.fields["ipv6_prefix"]; at.given() && !slices.Contains(rule.Per, KindIP) {
+	if at := rule.fields["ipv6_prefix"]; at.given() && !slices.Contains(rule.Per, events.KindIP) {
 		r.fault(at, "it is for addresses, and per names no ip: leave it out")
 	}
 }
@@ -270,7 +288,7 @@ func (r ruleReader) prefixWanted(rule *ruleFields) {
 func (r ruleReader) checkPrecision(rule *ruleFields) {
 	at := rule.fields["precision"]
 	if shortest, _ := rule.windows(); at.given() && shortest > 0 && rule.Precision.Length() > shortest {
-		r.fault(at, "it is longer than the window of %s: take a finer precision or a longer window", FormatDuration(shortest))
+		r.fault(at, "it is longer than the window of %s: take a finer precision or a longer window", events.FormatDuration(shortest))
 	}
 }
 
@@ -282,7 +300,7 @@ func (r ruleReader) checkLog(rule *ruleFields) {
 	if at := rule.fields["precision"]; at.given() && r.sound(at) {
 		r.fault(at, "a sliding-log has no precision: leave it out")
 	}
-	if rule.Throttle.Kind == Elastic {
+	if rule.Throttle.Kind == events.Elastic {
 		r.fault(rule.fields["throttle"], "elastic asks another counter, and a sliding-log decides by its own alone: make it hard or soft, or the algorithm sliding-window")
 	}
 }
@@ -297,15 +315,15 @@ func (r ruleReader) overrides(rule *ruleFields) {
 		r.fault(at, "overrides are for rules per exactly one kind: leave them out, or make them a rule of their own")
 		return
 	}
-	rule.Overrides = make(map[string][]Limit)
+	rule.Overrides = make(map[string][]events.Limit)
 	for _, entry := range r.entries(at, nobodys) {
 		rates := r.rates(rule, entry.at)
 		if !r.sound(rule.fields["ipv6_prefix"]) {
 			continue
 		}
-		value, reason := canonicalValue(rule.Per[0], entry.key, rule.ipv6Prefix())
-		if reason != "" {
-			r.fault(entry.name, "%s", reason)
+		value, err := rule.CanonicalValue(entry.key)
+		if fault, is := errors.AsType[*events.FeatureError](err); is {
+			r.fault(entry.name, "%s", fault.Reason)
 			continue
 		}
 		if _, twice := rule.Overrides[value]; twice {
@@ -319,44 +337,3 @@ func (r ruleReader) overrides(rule *ruleFields) {
 
 // nobodys shows no key.
 func nobodys(string) bool { return false }
-
-// canonicalValue returns the value by which a feature is counted, or says what is
-// wrong.
-func canonicalValue(kind, value string, ipv6Prefix int) (canonical, reason string) {
-	if reason := textFault(kind, value); reason != "" {
-		return "", reason
-	}
-	if kind == KindIP {
-		return canonicalIP(value, ipv6Prefix)
-	}
-	return value, ""
-}
-
-// lists reads allow and deny.
-func (r ruleReader) lists(rule *ruleFields) {
-	rule.Allow = r.list(rule, "allow", List{})
-	rule.Deny = r.list(rule, "deny", rule.Allow)
-}
-
-// list reads one of the lists; what it shares with the other is a fault.
-func (r ruleReader) list(rule *ruleFields, field string, other List) List {
-	at := rule.fields[field]
-	if !at.given() {
-		return List{}
-	}
-	if len(rule.Per) == 0 {
-		r.fault(at, "it lists features, and per: [] counts the whole event: leave it out")
-		return List{}
-	}
-	listed := listing{per: rule.Per, values: make(map[string]bool)}
-	for _, item := range r.items(at) {
-		text, ok := r.text(item)
-		if !ok {
-			continue
-		}
-		if reason := listed.add(text, other); reason != "" {
-			r.fault(item, "%s", reason)
-		}
-	}
-	return List{NewNetworks(listed.networks...), listed.values}
-}

@@ -1,4 +1,4 @@
-package events
+package rulesfile
 
 import (
 	"encoding/json"
@@ -20,9 +20,10 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/counterd/counterd/algorithm"
+	"github.com/counterd/counterd/events"
 )
 
-const schemaFile = "../docs/rules.schema.json"
+const schemaFile = "../../docs/rules.schema.json"
 
 func readSchema(t testing.TB) *jsonschema.Schema {
 	t.Helper()
@@ -138,7 +139,7 @@ var beyond = []struct {
 	{"a log that may be too large", `^a log of the \d+ hits in \w+, the retention, takes up to`, "", "{e: {limits: [{per: ip, rate: 5000/m, algorithm: sliding-log}]}}"},
 	{"a limit's name given twice", `^the limit in line \d+ is named`, "", "{e: {limits: [{per: ip, rate: 5/m}, {per: ip, rate: 5/60s}]}}"},
 	{"a limit's name that is long only with its rate", `^with its rate the limit's name has more than`, "",
-		"{e: {limits: [{per: ip, rate: [5/m, 6/h], name: " + strings.Repeat("n", MaxLimitName) + "}]}}"},
+		"{e: {limits: [{per: ip, rate: [5/m, 6/h], name: " + strings.Repeat("n", events.MaxLimitName) + "}]}}"},
 	{"a kind twice, once as a boolean", `^the kind (true|false) is there twice`, "", `{e: {limits: [{per: [true, "true"], rate: 5/m}]}}`},
 	{"an address that is not the first of its network", `^the address is not the first of its network`, "", "{e: {limits: [{per: ip, rate: 5/m, allow: 10.0.0.1/8}]}}"},
 	{"the inside of an IPv6 address", `^it is neither an address nor a network`, ":", "{e: {limits: [{per: ip, rate: 5/m, allow: 1:2}]}}"},
@@ -150,11 +151,11 @@ var beyond = []struct {
 	{"bytes of a value", `^a value is 1 to 1024 bytes$`, "[^ -~]", "{e: {limits: [{per: user, rate: 5/m, allow: " + strings.Repeat("é", 600) + "}]}}"},
 	{"bytes of an overridden value", `^the value has \d+ bytes`, "[^ -~]", "{e: {limits: [{per: user, rate: 5/m, overrides: {" + strings.Repeat("é", 600) + ": 6/m}}]}}"},
 	{"the length of YAML's keys", `^this is not YAML`, `"[^"]{1000,}":`,
-		`{"e": {"limits": [{"per": "user", "rate": "5/m", "overrides": {"` + strings.Repeat("k", MaxValue) + `": "6/m"}}]}}`},
+		`{"e": {"limits": [{"per": "user", "rate": "5/m", "overrides": {"` + strings.Repeat("k", events.MaxValue) + `": "6/m"}}]}}`},
 }
 
 // isBeyond reports which of the faults beyond the schema this one of the file is.
-func isBeyond(data []byte, fault Fault) (name string, found bool) {
+func isBeyond(data []byte, fault events.Fault) (name string, found bool) {
 	for _, b := range beyond {
 		if regexp.MustCompile(b.reason).MatchString(fault.Reason) &&
 			(b.value == "" || regexp.MustCompile(b.value).MatchString(valueAt(data, fault))) {
@@ -165,7 +166,7 @@ func isBeyond(data []byte, fault Fault) (name string, found bool) {
 }
 
 // valueAt returns the word at which the fault is; all, where it is no YAML.
-func valueAt(data []byte, fault Fault) string {
+func valueAt(data []byte, fault events.Fault) string {
 	root, broken := decodeDocument(data)
 	if broken != nil {
 		return string(data)
@@ -190,7 +191,7 @@ func valueAt(data []byte, fault Fault) string {
 func verdict(t *testing.T, schema *jsonschema.Schema, value any) (taken bool) {
 	t.Helper()
 	data := text(t, value)
-	_, err := ParseRules(data)
+	_, err := Parse(data)
 	bySchema := schema.Validate(value)
 	if err == nil {
 		require.NoError(t, bySchema, "%s", data)
@@ -199,7 +200,7 @@ func verdict(t *testing.T, schema *jsonschema.Schema, value any) (taken bool) {
 	if bySchema != nil {
 		return false
 	}
-	faults, ok := errors.AsType[Faults](err)
+	faults, ok := errors.AsType[events.Faults](err)
 	require.True(t, ok)
 	for _, fault := range faults {
 		_, found := isBeyond(data, fault)
@@ -212,8 +213,8 @@ func TestFaultsBeyondTheSchema(t *testing.T) {
 	schema := readSchema(t)
 	for _, b := range beyond {
 		data := []byte("events: " + b.example)
-		_, err := ParseRules(data)
-		faults, ok := errors.AsType[Faults](err)
+		_, err := Parse(data)
+		faults, ok := errors.AsType[events.Faults](err)
 		if !assert.True(t, ok, b.name) || !assert.Len(t, faults, 1, "%s: %s", b.name, err) {
 			continue
 		}
@@ -284,7 +285,7 @@ func TestTheSchemaHasTheKeysOfTheParser(t *testing.T) {
 		"events: {e: {zzzzzz: 1}}":             {"$defs", "event", "properties"},
 		"events: {e: {limits: [{zzzzzz: 1}]}}": {"$defs", "rule", "properties"},
 	} {
-		_, err := ParseRules([]byte(file))
+		_, err := Parse([]byte(file))
 		require.Error(t, err)
 		_, known, found := strings.Cut(strings.Split(err.Error(), "\n")[0], "known here are ")
 		if !found {
@@ -306,8 +307,8 @@ func TestTheSchemaHasTheChoicesOfTheParser(t *testing.T) {
 		assert.Equal(t, choices[0], field["default"], name)
 	}
 	assert.Equal(t, anys(headerNames[:]), part(t, "$defs", "header")["enum"])
-	assert.Equal(t, float64(DefaultIPv6Prefix), part(t, "$defs", "rule", "properties", "ipv6_prefix")["default"])
-	assert.Equal(t, Throttle{}.String(), part(t, "$defs", "rule", "properties", "throttle")["default"])
+	assert.Equal(t, float64(events.DefaultIPv6Prefix), part(t, "$defs", "rule", "properties", "ipv6_prefix")["default"])
+	assert.Equal(t, events.Throttle{}.String(), part(t, "$defs", "rule", "properties", "throttle")["default"])
 	for _, throttle := range part(t, "$defs", "rule", "properties", "throttle")["examples"].([]any) {
 		_, reason := parseThrottle(throttle.(string))
 		assert.Empty(t, reason, throttle)
@@ -328,42 +329,42 @@ func TestTheSchemaHasTheBoundsOfTheParser(t *testing.T) {
 	long := func(n int) string { return strings.Repeat("x", n) }
 	rule := func(fields string) string { return "events: {e: {limits: [{" + fields + "}]}}" }
 	var kinds []string
-	for i := range MaxFeatureKinds {
+	for i := range events.MaxFeatureKinds {
 		kinds = append(kinds, fmt.Sprintf("k%d", i))
 	}
 	for file, taken := range map[string]bool{
-		"events: {" + long(MaxEventName) + ": }":                       true,
-		"events: {" + long(MaxEventName+1) + ": }":                     false,
-		"events: {a.b_c-9: }":                                          true,
-		"events: {9: }":                                                false,
-		rule("rate: 5/m, per: " + long(MaxKind)):                       true,
-		rule("rate: 5/m, per: " + long(MaxKind+1)):                     false,
-		rule("rate: 5/m, per: [" + strings.Join(kinds, ", ") + "]"):    true,
-		rule("rate: 5/m, per: [z, " + strings.Join(kinds, ", ") + "]"): false,
-		rule("rate: 5/m, per: true"):                                   true,
-		rule("rate: 5/m, per: 7"):                                      false,
-		rule("per: user, rate: 5/m, allow: " + long(MaxValue)):         true,
-		rule("per: user, rate: 5/m, allow: " + long(MaxValue+1)):       false,
-		rule("per: user, rate: 5/m, allow: [7, 1.5, true], deny: []"):  true,
-		rule("per: user, rate: 5/m, allow: ~"):                         false,
-		rule("per: user, rate: 5/m, name: " + long(MaxLimitName)):      true,
-		rule("per: user, rate: 5/m, name: " + long(MaxLimitName+1)):    false,
-		rule("per: user, rate: 5/m, name: 7"):                          true,
-		rule("per: user, rate: 5/m, name: '~'"):                        true,
-		rule(`per: user, rate: 5/m, name: "\x7f"`):                     false,
-		rule("per: ip, rate: 5/m, ipv6_prefix: 0"):                     false,
-		rule("per: ip, rate: 5/m, ipv6_prefix: 1"):                     true,
-		rule("per: ip, rate: 5/m, ipv6_prefix: 128"):                   true,
-		rule("per: ip, rate: 5/m, ipv6_prefix: 129"):                   false,
-		rule("per: ip, rate: 5/m, ipv6_prefix: 1.5"):                   false,
-		rule(fmt.Sprintf("per: ip, rate: %d/m", MaxN)):                 true,
-		rule(fmt.Sprintf("per: ip, rate: 000%d/m", MaxN)):              true,
-		rule(fmt.Sprintf("per: ip, rate: %d/m", MaxN+1)):               false,
-		rule("per: ip, rate: 0/m"):                                     true,
-		rule("per: ip, rate: 5/30d"):                                   true,
-		rule("per: ip, rate: 5/07d"):                                   true,
-		rule("per: ip, rate: 5/31d"):                                   false,
-		rule("per: ip, rate: 5/0d"):                                    false,
+		"events: {" + long(events.MaxEventName) + ": }":                    true,
+		"events: {" + long(events.MaxEventName+1) + ": }":                  false,
+		"events: {a.b_c-9: }":                                              true,
+		"events: {9: }":                                                    false,
+		rule("rate: 5/m, per: " + long(events.MaxKind)):                    true,
+		rule("rate: 5/m, per: " + long(events.MaxKind+1)):                  false,
+		rule("rate: 5/m, per: [" + strings.Join(kinds, ", ") + "]"):        true,
+		rule("rate: 5/m, per: [z, " + strings.Join(kinds, ", ") + "]"):     false,
+		rule("rate: 5/m, per: true"):                                       true,
+		rule("rate: 5/m, per: 7"):                                          false,
+		rule("per: user, rate: 5/m, allow: " + long(events.MaxValue)):      true,
+		rule("per: user, rate: 5/m, allow: " + long(events.MaxValue+1)):    false,
+		rule("per: user, rate: 5/m, allow: [7, 1.5, true], deny: []"):      true,
+		rule("per: user, rate: 5/m, allow: ~"):                             false,
+		rule("per: user, rate: 5/m, name: " + long(events.MaxLimitName)):   true,
+		rule("per: user, rate: 5/m, name: " + long(events.MaxLimitName+1)): false,
+		rule("per: user, rate: 5/m, name: 7"):                              true,
+		rule("per: user, rate: 5/m, name: '~'"):                            true,
+		rule(`per: user, rate: 5/m, name: "\x7f"`):                         false,
+		rule("per: ip, rate: 5/m, ipv6_prefix: 0"):                         false,
+		rule("per: ip, rate: 5/m, ipv6_prefix: 1"):                         true,
+		rule("per: ip, rate: 5/m, ipv6_prefix: 128"):                       true,
+		rule("per: ip, rate: 5/m, ipv6_prefix: 129"):                       false,
+		rule("per: ip, rate: 5/m, ipv6_prefix: 1.5"):                       false,
+		rule(fmt.Sprintf("per: ip, rate: %d/m", events.MaxN)):              true,
+		rule(fmt.Sprintf("per: ip, rate: 000%d/m", events.MaxN)):           true,
+		rule(fmt.Sprintf("per: ip, rate: %d/m", events.MaxN+1)):            false,
+		rule("per: ip, rate: 0/m"):                                         true,
+		rule("per: ip, rate: 5/30d"):                                       true,
+		rule("per: ip, rate: 5/07d"):                                       true,
+		rule("per: ip, rate: 5/31d"):                                       false,
+		rule("per: ip, rate: 5/0d"):                                        false,
 		rule("per: ip, rate: [5/1h30m, 5/+1.5m, 5/.5m, 5/5.s, 5/1000ms, 5/2000000us, 5/3000000µs, 5/4000000μs, 5/6000000000ns]"): true,
 		rule("per: ip, rate: 5/-1m"):                                    false,
 		rule("per: ip, rate: 5/1m30"):                                   false,
