@@ -26,10 +26,25 @@ var table = []Algorithm{
 	{"sliding-window", slidingWindow, nil},
 	{"fixed-window", fixedwindow.Around, fixedwindow.Fault},
 	{SlidingLog, nil, nil},
+	{TokenBucket, nil, nil},
+	{LeakyBucket, nil, nil},
 }
 
-// SlidingLog is the algorithm of sliding windows that one ordered log of all hits decides.
-const SlidingLog = "sliding-log"
+// Algorithms that one ordered log of all hits decides.
+const (
+	// SlidingLog is sliding windows.
+	SlidingLog = "sliding-log"
+	// TokenBucket admits a burst, and then as many as the rate.
+	TokenBucket = "token-bucket"
+	// LeakyBucket is a token bucket that admits hits ahead of their turn, and says how long to wait.
+	LeakyBucket = "leaky-bucket"
+)
+
+// InLog reports whether a log keeps the limits of that algorithm.
+func InLog(name string) bool {
+	a, known := Of(name)
+	return known && a.Around == nil
+}
 
 // Default is the algorithm of limits that name none.
 var Default = table[0].Name

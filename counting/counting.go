@@ -34,7 +34,8 @@ type Config struct {
 // Counters, in any number of processes, may share one store.
 //
 // A counter is kept by each engine that keeps one of its limits, as of a limiter on the same engines.
-// Counts and histories are of the engine of its first limit, in the order of the rules. A counter
+// Counts and histories are of the engine of its first limit, in the order of the rules, that is no token
+// bucket. A counter
 // without limits is kept by the first engine.
 type Counters struct {
 	engines []Engine
@@ -62,8 +63,9 @@ func (c *Counters) QueueStats() engine.QueueStats { return c.pending.Stats() }
 // errNoEngine is the error of a counter with a limit whose algorithm no engine knows.
 var errNoEngine = fmt.Errorf("%w: no engine keeps the algorithm of a limit", events.ErrInvalid)
 
-// of returns the places of the engines that keep the counter, first that of its first limit.
+// of returns the places of the engines that keep the counter, first that of its first limit with a window.
 func (c *Counters) of(counter events.Counter) (places []int, err error) {
+	windows := 0 // engines of limits that count in windows: they remember events
 	for _, limit := range counter.Limits() {
 		place := slices.IndexFunc(c.engines, func(e Engine) bool { return e.Keeps(limit.Algorithm) })
 		if place < 0 {
@@ -71,6 +73,10 @@ func (c *Counters) of(counter events.Counter) (places []int, err error) {
 		}
 		if !slices.Contains(places, place) {
 			places = append(places, place)
+		}
+		if at := slices.Index(places, place); limit.Burst == 0 && at >= windows {
+			places[at], places[windows] = places[windows], place
+			windows++
 		}
 	}
 	if len(places) == 0 {

@@ -113,7 +113,7 @@ func (l sharedLog) limits(value string) []journal.Limit {
 			list = &shadow
 		}
 		for _, limit := range limits {
-			*list = append(*list, journal.Limit{Window: limit.Window.Milliseconds(), Ceiling: rule.Throttle.Ceiling(limit.N)})
+			*list = append(*list, limit.Journal(rule.Throttle.Ceiling(limit.Most())))
 		}
 	}
 	if len(enforced) == 0 {

@@ -20,6 +20,24 @@ func (l Limit) isSameBucket(other Limit) bool {
 // refill returns in what time an empty bucket is full.
 func (l Limit) refill() int64 { return (l.Ceiling*l.Window + l.Rate - 1) / l.Rate }
 
+// Span returns for how long the limit counts what was admitted, in milliseconds: its window, or the time
+// in which an empty token bucket is full again.
+func (l Limit) Span() int64 {
+	if l.isBucket() {
+		return l.refill()
+	}
+	return l.Window
+}
+
+// Wait returns how many milliseconds pass until a token bucket of that level, which lacks so many tokens
+// more, is full.
+func (l Limit) Wait(level, tokens int64) int64 {
+	if !l.isBucket() {
+		return 0
+	}
+	return (level + tokens*l.Window + l.Rate - 1) / l.Rate
+}
+
 // returned returns how many tokens return in a span of time, at the most.
 func (l Limit) returned(span int64) int64 { return span*l.Rate/l.Window + 1 }
 
@@ -71,11 +89,8 @@ func (m *meter) addAll(l Limit, sums *timeline) {
 	}
 }
 
-// held returns how many tokens the bucket lacks at a time, in whole ones.
-func (m meter) held(l Limit, time int64) int64 {
-	level := m.at(l, time)
-	return level/l.Window + min(level%l.Window, 1)
-}
+// tokens returns a level in whole tokens.
+func (l Limit) tokens(level int64) int64 { return level/l.Window + min(level%l.Window, 1) }
 
 // frees returns the first moment, from now on, at which the bucket has so many tokens.
 func (m meter) frees(l Limit, tokens, now int64) int64 {

@@ -95,10 +95,10 @@ func TestAVoidReturnsTokens(t *testing.T) {
 	value, admitted := hit(t, value, 2, 0, 1, 9, bucket)
 	assert.EqualValues(t, 5, admitted)
 	log := read(t, value, journal.Question{Limits: []journal.Limit{bucket}, Revision: 7, Pending: now - 1})
-	assert.Equal(t, journal.Content{Count: 20, Undecided: 15}, log.Held(bucket, now))
+	assert.Equal(t, journal.Content{Count: 20, Undecided: 15, Level: 20_000}, log.Held(bucket, now))
 	value = pending(t, value, journal.Void, 1, 3)
 	log = read(t, value, journal.Question{Limits: []journal.Limit{bucket}, Revision: 7})
-	assert.Equal(t, journal.Content{Count: 8}, log.Held(bucket, now))
+	assert.Equal(t, journal.Content{Count: 8, Level: 8000}, log.Held(bucket, now))
 	_, admitted = hit(t, value, 3, 0, 1, 30, bucket)
 	assert.EqualValues(t, 12, admitted)
 }

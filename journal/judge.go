@@ -255,12 +255,13 @@ func (j *judge) fitting(r *record, rules [][]Limit) int64 {
 // held returns what counts in the window of the limit that ends at now, and what is later.
 func (j *judge) held(limit Limit, now int64) Content {
 	if limit.isBucket() {
-		level := j.level(limit)
-		count := level.all.held(limit, now)
-		return Content{count, count - level.decided.held(limit, now)}
+		held := j.level(limit)
+		level := held.all.at(limit, now)
+		count := limit.tokens(level)
+		return Content{count, count - limit.tokens(held.decided.at(limit, now)), level}
 	}
 	edge := limit.edge(now)
-	return Content{j.counted.later(edge), j.undecided.later(edge)}
+	return Content{Count: j.counted.later(edge), Undecided: j.undecided.later(edge)}
 }
 
 // level returns what the bucket of the limit lacks: one that neither the log nor its reader has is

@@ -31,10 +31,11 @@ type Verdict struct {
 	Admitted int64
 }
 
-// Content is what a window holds.
+// Content is what a window holds, or what a token bucket lacks.
 type Content struct {
 	Count     int64
 	Undecided int64 // of it, what hits may give back that were pending: see Question.Pending
+	Level     int64 // of a token bucket: see Limit.Wait
 }
 
 // Log is a decoded value. The zero value is an empty log, and Read reuses its memory.

@@ -369,7 +369,7 @@ func (s *counterSet) windowsOf(c *counterState, a *events.Applied, limits []even
 		for _, limit := range limits {
 			k := s.windows.next()
 			of := ruling{rule: rule, listing: a.Listing}
-			*k = limitWindow{rule: rule, limit: limit, ceiling: rule.Throttle.Ceiling(limit.N), enforced: of.enforced(), index: len(c.windows)}
+			*k = limitWindow{rule: rule, limit: limit, ceiling: rule.Throttle.Ceiling(limit.Most()), enforced: of.enforced(), index: len(c.windows)}
 			c.windows = append(c.windows, k)
 		}
 	}

@@ -15,7 +15,7 @@ import (
 	"github.com/counterd/counterd/store"
 )
 
-// Algorithm is what the rules call limits that this engine counts.
+// Algorithm is what the rules call the windows that this engine counts. It counts token buckets, too.
 const Algorithm = algorithm.SlidingLog
 
 // logItem is the one item of a counter.
@@ -56,8 +56,8 @@ func New(base engine.Base) (*Engine, error) {
 // Base returns what the engine shares with others.
 func (e *Engine) Base() engine.Base { return e.base }
 
-// Keeps reports whether the algorithm is Algorithm.
-func (e *Engine) Keeps(algorithm string) bool { return algorithm == Algorithm }
+// Keeps reports whether the algorithm is one of logs.
+func (e *Engine) Keeps(name string) bool { return algorithm.InLog(name) }
 
 // Tick returns a millisecond.
 func (e *Engine) Tick() time.Duration { return time.Millisecond }

@@ -234,7 +234,7 @@ func empty(s *session, reset int64) (err error) {
 	s.log.Clear()
 	life := lifeOf(s)
 	head := journal.Head{
-		Revision: s.revision, Limits: s.enforced(), TTL: life.ttl, Until: life.until,
+		Revision: s.revision, Limits: s.newest(), TTL: life.ttl, Until: life.until,
 		Floor: s.time - s.engine.grace.young(), Since: s.since(), Reset: reset,
 	}
 	if s.next, err = journal.AppendNew(s.next[:0], head, s.time); err != nil {
@@ -257,8 +257,8 @@ func (s *session) again(step phase) error {
 func shorten(s *session, dst []byte) ([]byte, error) {
 	life := lifeOf(s)
 	rewrite := journal.Rewrite{
-		Limits: s.enforced(), Revision: s.revision, TTL: life.ttl, Until: life.until,
-		Since: s.kept(), Now: s.time, Young: s.engine.grace.young(), Retain: s.counter.Remembered().Milliseconds(),
+		Limits: s.newest(), Revision: s.revision, TTL: life.ttl, Until: life.until,
+		Since: s.kept(), Now: s.time, Young: s.engine.grace.young(), Retain: s.retained().Milliseconds(),
 	}
 	if !s.mayShrink() {
 		rewrite.Young = s.time
@@ -368,7 +368,7 @@ type life struct {
 // lifeOf returns how long the log is to live; by older limits only until newer ones rewrite it.
 func lifeOf(s *session) (l life) {
 	head := s.log.Head()
-	if l.ttl = s.engine.grace.ttl(s.longest); head.Outdated(s.revision) {
+	if l.ttl = s.engine.grace.ttl(s.needed()); head.Outdated(s.revision) {
 		head.TTL, head.Until = 0, 0
 	}
 	l.ttl = max(l.ttl, head.TTL)
@@ -377,6 +377,9 @@ func lifeOf(s *session) (l life) {
 	l.until, l.renewal = max(head.Until, now+l.ttl*second+spare), renewal
 	if s.batch.total > 0 {
 		l.need = s.time + l.ttl*second
+	}
+	if drained := s.log.Drained() + s.engine.grace.young(); drained > l.until { // increments took more than a burst
+		l.need, l.until = max(l.need, drained), drained+spare
 	}
 	return l
 }
