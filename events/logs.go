@@ -29,7 +29,7 @@ func (e *Event) LogFootprintOf(kinds []string, grace time.Duration) LogFootprint
 			log.rules = append(log.rules, i)
 		}
 	}
-	hits, _, bytes := journal.Spread(log.limits(""), e.Remembered().Milliseconds(), 2*grace.Milliseconds())
+	hits, _, bytes := journal.Spread(log.limits(""), log.kept("").Milliseconds(), 2*grace.Milliseconds())
 	return LogFootprint{log.size("", grace) <= journal.MaxSize, hits, bytes}
 }
 
@@ -43,6 +43,9 @@ type LogFault struct {
 }
 
 func (f LogFault) Error() string {
+	if f.kept == 0 {
+		return fmt.Sprintf("a log of the hits of the last seconds takes up to %d KiB, and a log has at most %d: take a smaller rate and burst, or algorithm: sliding-window", (f.bytes+1023)>>10, journal.MaxSize>>10)
+	}
 	return fmt.Sprintf("a log of the %d hits in %s, the retention, takes up to %d KiB, and a log has at most %d: take algorithm: sliding-window, a smaller limit or a shorter retention", f.hits, FormatDuration(f.kept), (f.bytes+1023)>>10, journal.MaxSize>>10)
 }
 
@@ -88,14 +91,22 @@ func (l sharedLog) faults(grace time.Duration) (faults []LogFault) {
 
 // fault returns what the log of a value, by that rule, takes at the most.
 func (l sharedLog) fault(rule int, value string, grace time.Duration) LogFault {
-	kept := l.of.Remembered()
+	kept := l.kept(value)
 	hits, _, _ := journal.Spread(l.limits(value), kept.Milliseconds(), 2*grace.Milliseconds())
 	return LogFault{rule, value, l.size(value, grace), hits, kept}
 }
 
 // size returns how many bytes the log of a value takes at the most.
 func (l sharedLog) size(value string, grace time.Duration) int {
-	return journal.Size(l.limits(value), l.of.Remembered().Milliseconds(), 2*grace.Milliseconds())
+	return journal.Size(l.limits(value), l.kept(value).Milliseconds(), 2*grace.Milliseconds())
+}
+
+// kept returns for how long the log of a value keeps events: one of token buckets alone keeps none.
+func (l sharedLog) kept(value string) time.Duration {
+	if slices.ContainsFunc(l.limits(value), func(limit journal.Limit) bool { return limit.Rate == 0 }) {
+		return l.of.Remembered()
+	}
+	return 0
 }
 
 // limits returns the limits that bound the log of a value: those in shadow bound only one that no

@@ -149,7 +149,7 @@ func (f *rateField) isAsStrictAs(field *rateField) bool {
 func (r comparison) compareRates(rules []*ruleFields) {
 	together := make(map[string][]rateField)
 	for _, rule := range rules {
-		if !rule.knownPer {
+		if !rule.knownPer || rule.burst > 0 {
 			continue
 		}
 		for _, list := range rule.overridden {

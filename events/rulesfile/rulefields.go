@@ -21,6 +21,7 @@ type ruleFields struct {
 	fields    map[string]place
 	knownPer  bool   // whether Per is what was meant
 	algorithm string // of Limits; empty: the default
+	burst     int64  // of Limits that are token buckets
 
 	rates      []rateField   // of Limits
 	overridden [][]rateField // of each of Overrides
@@ -47,7 +48,7 @@ type ruleReader struct{ *reader }
 
 func (r ruleReader) rule(at place) *ruleFields {
 	rule := &ruleFields{at: at, fields: r.fields(at, "per", "rate", "name", "ipv6_prefix", "overrides",
-		"algorithm", "allow", "deny", "throttle", "count", "precision", "on_error", "shadow")}
+		"algorithm", "burst", "queue", "allow", "deny", "throttle", "count", "precision", "on_error", "shadow")}
 	f := rule.fields
 	r.required(rule)
 	rule.knownPer = r.per(rule)
@@ -59,6 +60,7 @@ func (r ruleReader) rule(at place) *ruleFields {
 	rule.OnError = choice[events.OnError](r.reader, f["on_error"], onErrorNames)
 	rule.Shadow = r.boolean(f["shadow"])
 	rule.algorithm = r.algorithm(f["algorithm"])
+	r.bucket(rule)
 	rule.rates = r.rates(rule, f["rate"])
 	rule.Limits = limitsOf(rule.rates)
 	if rule.knownPer {
@@ -120,6 +122,9 @@ func (r ruleReader) rates(rule *ruleFields, at place) []rateField {
 	if len(items) == 0 && r.sound(at) {
 		r.fault(at, "no rate is given: at least one is wanted, as in 5/m")
 	}
+	if len(items) > 1 && rule.burst > 0 {
+		r.fault(items[1], "a %s has one rate: make a limit of its own of the other", rule.algorithm)
+	}
 	var limits []rateField
 	windows := make(map[time.Duration]bool)
 	for _, item := range items {
@@ -136,7 +141,10 @@ func (r ruleReader) rates(rule *ruleFields, at place) []rateField {
 			r.fault(item, "a second rate for the window of %s: the smaller decides alone, leave the other out", events.FormatDuration(limit.Window))
 		}
 		windows[limit.Window] = true
-		limit.Algorithm = rule.algorithm
+		limit.Algorithm, limit.Burst = rule.algorithm, rule.burst
+		if limit.Burst > 0 {
+			r.checkBucket(rule, item, limit)
+		}
 		if a, _ := algorithm.Of(rule.algorithm); a.Fault != nil && limit.Window >= rule.Precision.Length() {
 			if fault := a.Fault(int64(limit.Window/time.Second), int64(rule.Precision.Length()/time.Second)); fault != "" {
 				r.fault(item, "%s", fault)
@@ -149,11 +157,57 @@ func (r ruleReader) rates(rule *ruleFields, at place) []rateField {
 
 // algorithm reads how the limits of a rule count. The default is the empty name.
 func (r ruleReader) algorithm(at place) string {
-	names := algorithm.Names()
-	if i := choice[uint8](r.reader, at, names); i > 0 {
-		return names[i]
+	names := append(algorithm.Names(), gcra)
+	switch name := names[choice[uint8](r.reader, at, names)]; name {
+	case algorithm.Default:
+		return ""
+	case gcra:
+		return algorithm.TokenBucket
+	default:
+		return name
 	}
-	return ""
+}
+
+// gcra is another name of a token bucket.
+const gcra = "gcra"
+
+// maxBucket is the largest rate and burst of a token bucket.
+const maxBucket = 1_000_000
+
+// bucket reads the burst or the queue of a rule, which imply its algorithm.
+func (r ruleReader) bucket(rule *ruleFields) {
+	burst, queue, named := rule.fields["burst"], rule.fields["queue"], rule.fields["algorithm"]
+	implied := func(at place, name string) {
+		if named.given() && r.sound(named) && rule.algorithm != name {
+			r.fault(at, "it is for algorithm: %s, which it implies: leave one of them out", name)
+		}
+		rule.algorithm = name
+	}
+	switch {
+	case burst.given() && queue.given():
+		r.fault(queue, "a burst admits hits at once, and a queue has them wait: leave one of them out")
+		fallthrough
+	case burst.given():
+		rule.burst = int64(max(r.number(burst, 1, maxBucket), 1))
+		implied(burst, algorithm.TokenBucket)
+	case queue.given():
+		rule.burst = int64(r.number(queue, 0, maxBucket)) + 1
+		implied(queue, algorithm.LeakyBucket)
+	case rule.algorithm == algorithm.TokenBucket:
+		r.fault(named, "a token bucket wants its size: add burst, which says how many it admits at once, as in burst: 20")
+	case rule.algorithm == algorithm.LeakyBucket:
+		r.fault(named, "a leaky bucket wants a queue: add queue, which says how many may wait for their turn, 0 for none")
+	}
+}
+
+// checkBucket faults a rate that no token bucket can have.
+func (r ruleReader) checkBucket(rule *ruleFields, at place, limit events.Limit) {
+	switch {
+	case limit.N < 1 || limit.N > maxBucket:
+		r.fault(at, "the rate of a %s is 1 to %d", rule.algorithm, maxBucket)
+	case limit.Span(rule.Throttle.Ceiling(limit.Burst)) > events.MaxWindow:
+		r.fault(at, "an empty bucket of %d is full again after more than 30d: take a higher rate or a smaller one", rule.Throttle.Ceiling(limit.Burst))
+	}
 }
 
 func limitsOf(fields []rateField) []events.Limit {
@@ -235,6 +289,9 @@ func (rule *ruleFields) all() [][]events.Limit {
 func (rule *ruleFields) windows() (shortest, longest time.Duration) {
 	for _, limits := range rule.all() {
 		for _, limit := range limits {
+			if limit.Burst > 0 {
+				continue // it has none
+			}
 			if shortest == 0 || limit.Window < shortest {
 				shortest = limit.Window
 			}
@@ -294,14 +351,14 @@ func (r ruleReader) checkPrecision(rule *ruleFields) {
 
 // checkLog faults what a log cannot do: it knows the moment of each hit, and only its own counter.
 func (r ruleReader) checkLog(rule *ruleFields) {
-	if rule.algorithm != algorithm.SlidingLog {
+	if !algorithm.InLog(rule.algorithm) {
 		return
 	}
 	if at := rule.fields["precision"]; at.given() && r.sound(at) {
-		r.fault(at, "a sliding-log has no precision: leave it out")
+		r.fault(at, "a %s has no precision: leave it out", rule.algorithm)
 	}
 	if rule.Throttle.Kind == events.Elastic {
-		r.fault(rule.fields["throttle"], "elastic asks another counter, and a sliding-log decides by its own alone: make it hard or soft, or the algorithm sliding-window")
+		r.fault(rule.fields["throttle"], "elastic asks another counter, and a %s decides by its own alone: make it hard or soft, or the algorithm sliding-window", rule.algorithm)
 	}
 }
 
