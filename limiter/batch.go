@@ -52,7 +52,8 @@ type limitEval struct {
 
 	count int64
 	exact bool
-	ahead int64 // of it, the cost of hits that were admitted before this one in the batch
+	ahead int64       // of it, the cost of hits that were admitted before this one in the batch
+	wait  engine.Wait // of a hit that fits
 	reset engine.Wait
 	own   engine.Wait // what it would be if the limit were not elastic
 }

@@ -3,6 +3,7 @@ package slidinglog
 import (
 	"time"
 
+	"github.com/counterd/counterd/algorithm"
 	"github.com/counterd/counterd/engine"
 	"github.com/counterd/counterd/journal"
 )
@@ -96,6 +97,9 @@ func (w *windows) Standing(limit, decided int, ahead, cost int64) engine.Standin
 		}
 	}
 	standing := engine.Standing{Outcome: w.outcome(limit, held, ahead, cost), Count: held.Count + ahead, Exact: w.isExact(own), Final: true}
+	if standing.Outcome == engine.Fits && w.limits[limit].Algorithm == algorithm.LeakyBucket {
+		standing.Wait = engine.Wait(own.Wait(held.Level, ahead)) * engine.Wait(time.Millisecond)
+	}
 	if standing.Outcome != engine.Fits || own.Shadow || leftOut {
 		return standing
 	}

@@ -116,6 +116,8 @@ type Limit struct {
 	Window string `json:"window"`
 	// Algorithm is how it counts; empty: by a sliding window.
 	Algorithm string `json:"algorithm,omitzero"`
+	// Burst is how many a token bucket admits at once; of a leaky bucket one more than its queue.
+	Burst int64 `json:"burst,omitzero"`
 }
 
 // Hit asks to add to the counters of an event that its rules name, and to decide.
@@ -130,9 +132,11 @@ type Decision struct {
 	Event      string `json:"event"`
 	At         Moment `json:"at"`          // the second in which the hit was stamped
 	RetryAfter *int64 `json:"retry_after"` // seconds until all limits admit it; nil: never
-	// RetryAfterMS is RetryAfter in milliseconds, if it is less than a second; else 0.
-	RetryAfterMS int64        `json:"retry_after_ms,omitzero"`
-	Limits       []LimitState `json:"limits"`
+	// RetryAfterMS is RetryAfter in milliseconds, if it is less than a second, or a queue is full; else 0.
+	RetryAfterMS int64 `json:"retry_after_ms,omitzero"`
+	// Wait is how many seconds an allowed hit waits for its turn, with milliseconds; 0: it does not.
+	Wait   float64      `json:"wait,omitzero"`
+	Limits []LimitState `json:"limits"`
 }
 
 // LimitState is the state of one limit after a hit.
