@@ -30,17 +30,33 @@ func withoutVoids(value []byte) []byte {
 	if err != nil {
 		return value
 	}
-	kept := append([]byte(nil), value[:len(value)-len(entries)]...)
-	for len(entries) > 0 {
-		var e Entry
-		size := decode(&e, entries, head.base)
-		if size == 0 {
-			return value
+	kept := withoutKept(value)
+	var k keeper
+	var e Entry
+	k.begin(head.base)
+	for c := (cursor{data: head.kept}); c.at < len(c.data); {
+		if k.next(&c, &e); e.Kind != Void {
+			kept = encode(kept, e)
 		}
+	}
+	for len(entries) > 0 {
+		size := decode(&e, entries, head.base)
 		if e.Kind != Void {
 			kept = append(kept, entries[:size]...)
 		}
 		entries = entries[size:]
+		e = Entry{}
 	}
 	return kept
+}
+
+// withoutKept returns the header and the sums of a value, without the entries that a rewrite kept.
+func withoutKept(value []byte) []byte {
+	var head Head
+	var sums timeline
+	if _, err := readHead(value, &head, &sums); err != nil {
+		return value
+	}
+	head.kept = nil
+	return appendHead(nil, head, &sums, -1)
 }

@@ -114,9 +114,14 @@ func usualCount(k Kind) int64 {
 	return 1
 }
 
+// isLong reports whether the entry has more than its kind, its time and a small cost.
+func isLong(e *Entry) bool {
+	return e.Cost > shortCost || e.Count != usualCount(e.Kind) || e.Appended != 0
+}
+
 func encode(dst []byte, e Entry) []byte {
 	begin := len(dst)
-	long := e.Cost > shortCost || e.Count != usualCount(e.Kind) || e.Appended != 0
+	long := isLong(&e)
 	tag := byte(e.Kind) << 5
 	if e.Pending {
 		tag |= 1 << 4

@@ -41,8 +41,8 @@ type Head struct {
 	// reset, as far as that matters yet.
 	Reset int64
 
-	base int64 // a time that times of entries are near to
-	kept int64 // bytes of entries that the rewrite kept
+	base int64  // a time that times of entries are near to
+	kept []byte // the entries that the rewrite kept, encoded
 }
 
 // Outdated reports whether the limits are of older rules than revision, so that the log is to be
@@ -57,7 +57,7 @@ func AppendNew(dst []byte, head Head, now int64) ([]byte, error) {
 	if err != nil {
 		return dst, err
 	}
-	head.Limits, head.base, head.kept = limits, now-now%second, 0
+	head.Limits, head.base, head.kept = limits, now-now%second, nil
 	head.Floor = max(head.Floor, head.Reset, 0)
 	for i := range limits {
 		limits[i].since = limits[i].unknown(head.Since, head.Floor)
@@ -94,7 +94,7 @@ func appendHead(dst []byte, h Head, sums *timeline, cut int64) []byte {
 	dst = append(dst, magic, version)
 	middle := sums.search(cut)
 	parts, base := len(h.Limits)<<partBits, h.base/second
-	for part, has := range [partBits]bool{h.Coarse > 0, h.Reset > 0, h.kept > 0, sums.upTo(middle) > 0, sums.total() > sums.upTo(middle)} {
+	for part, has := range [partBits]bool{h.Coarse > 0, h.Reset > 0, len(h.kept) > 0, sums.upTo(middle) > 0, sums.total() > sums.upTo(middle)} {
 		if has {
 			parts |= 1 << part
 		}
@@ -112,8 +112,9 @@ func appendHead(dst []byte, h Head, sums *timeline, cut int64) []byte {
 	if h.Reset > 0 {
 		dst = binary.AppendUvarint(dst, uint64(h.Reset))
 	}
-	if h.kept > 0 {
-		dst = binary.AppendUvarint(dst, uint64(h.kept))
+	if len(h.kept) > 0 {
+		dst = binary.AppendUvarint(dst, uint64(len(h.kept)))
+		dst = append(dst, h.kept...)
 	}
 	for _, l := range h.Limits {
 		dst = l.append(dst, base)
@@ -254,13 +255,16 @@ func (c *cursor) near(time, sign int64) int64 {
 	return time + sign*n
 }
 
-// fixed returns the next 8 bytes.
-func (c *cursor) fixed() uint64 {
-	if len(c.data)-c.at < 8 {
+// fixed returns the next number of that many bytes.
+func (c *cursor) fixed(size int) (n uint64) {
+	if len(c.data)-c.at < size {
 		return c.fail()
 	}
-	c.at += 8
-	return binary.BigEndian.Uint64(c.data[c.at-8:])
+	for _, b := range c.data[c.at : c.at+size] {
+		n = n<<8 | uint64(b)
+	}
+	c.at += size
+	return n
 }
 
 // openHead returns what reads the header of a value, behind its size, and the entries.
@@ -289,7 +293,7 @@ func (c *cursor) fields() (h Head, parts int64) {
 	h.base = base * second
 	h.Floor = c.near(h.base, -1)
 	h.Since = known(c.near(base, -1))
-	h.Until, h.TTL, h.Revision = c.near(base, 1)*second, c.below(maxTime), c.fixed()
+	h.Until, h.TTL, h.Revision = c.near(base, 1)*second, c.below(maxTime), c.fixed(8)
 	if parts&hasCoarse != 0 {
 		h.Coarse = c.above()
 	}
@@ -297,7 +301,10 @@ func (c *cursor) fields() (h Head, parts int64) {
 		h.Reset = c.above()
 	}
 	if parts&hasKept != 0 {
-		h.kept = min(c.above(), readable)
+		size := int(c.below(int64(len(c.data) - c.at)))
+		h.kept = c.data[c.at : c.at+min(size, len(c.data)-c.at)]
+		c.at += len(h.kept)
+		c.bad = c.bad || size == 0
 	}
 	return h, parts
 }

@@ -352,14 +352,15 @@ func TestCoarse(t *testing.T) {
 
 // Entries keep their identity while they are young: of too many of them no rewrite makes less.
 func TestARewriteOfTooManyYoungEntries(t *testing.T) {
-	log := read(t, increments(t, 1200, 1), journal.Question{})
+	const many = 2400
+	log := read(t, increments(t, many, 1), journal.Question{})
 	value, err := log.AppendRewrite([]byte("x"), journal.Rewrite{Now: now, Young: 4000})
 	require.ErrorIs(t, err, journal.ErrTooLarge)
 	assert.Equal(t, "x", string(value))
-	assert.EqualValues(t, 1200*(1<<32-1), log.Sum(0, maxTime), "the log is as before")
+	assert.EqualValues(t, many*(1<<32-1), log.Sum(0, maxTime), "the log is as before")
 	value, err = log.AppendRewrite(nil, journal.Rewrite{Now: now + 4000, Young: 4000, Retain: 60_000})
 	require.NoError(t, err)
-	assert.EqualValues(t, 1200*(1<<32-1), read(t, value, journal.Question{}).Sum(0, maxTime))
+	assert.EqualValues(t, many*(1<<32-1), read(t, value, journal.Question{}).Sum(0, maxTime))
 }
 
 // A rewrite is due by what was appended since the last one, not by what that one kept.

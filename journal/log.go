@@ -47,6 +47,7 @@ type Log struct {
 	kept     int // how many of the records a rewrite kept
 	judge    judge
 	rewriter rewriter
+	keeper   keeper
 }
 
 // Read decodes a value, and judges its entries. After an error the log is empty.
@@ -68,17 +69,22 @@ func (l *Log) read(value []byte, q Question) error {
 		return err
 	}
 	l.size, l.offset = len(value), len(value)-len(entries)
-	l.judge.begin(&l.head, q, len(entries)/shortSize)
-	for kept := len(entries) - int(l.head.kept); len(entries) > 0; {
+	l.judge.begin(&l.head, q, len(entries)/shortSize+len(l.head.kept)/leastKept)
+	l.keeper.begin(l.head.base)
+	for c := (cursor{data: l.head.kept}); c.at < len(c.data); {
+		if l.keeper.next(&c, l.judge.next()); c.bad {
+			return ErrCorrupt
+		}
+		l.judge.fold()
+	}
+	l.head.kept, l.kept = nil, len(l.judge.records)
+	for len(entries) > 0 {
 		size := decode(l.judge.next(), entries, l.head.base)
 		if size == 0 {
 			return ErrCorrupt
 		}
 		l.judge.fold()
 		entries = entries[size:]
-		if len(entries) >= kept {
-			l.kept = len(l.judge.records)
-		}
 	}
 	l.judge.end()
 	return nil
@@ -119,8 +125,7 @@ func (l *Log) Latest() int64 {
 // Due reports whether a rewrite is due: an entry more would let the log grow further than it may
 // since the last one.
 func (l *Log) Due() bool {
-	appended := l.size - l.offset - int(l.head.kept)
-	return l.size+shortSize > grown(l.size-appended, l.head.Limits)
+	return l.size+shortSize > grown(l.offset, l.head.Limits)
 }
 
 // DueBy reports whether the entries that were appended up to the floor take more than a log may grow: a
@@ -128,7 +133,11 @@ func (l *Log) Due() bool {
 func (l *Log) DueBy(floor int64) bool {
 	size := l.size
 	for i := range l.judge.records {
-		if l.judge.records[i].appended() <= floor {
+		switch {
+		case l.judge.records[i].appended() > floor:
+		case i < l.kept:
+			size -= keptSize
+		default:
 			size -= shortSize
 		}
 	}

@@ -82,22 +82,18 @@ func isRewritten(value []byte, keys []ID) bool {
 	if len(keys) == 0 {
 		return false
 	}
-	c, entries, err := openHead(value)
+	c, _, err := openHead(value)
 	if err != nil {
 		return false
 	}
 	head, _ := c.fields()
 	var e Entry
-	for rest := entries; len(entries)-len(rest) < int(head.kept); {
-		e = Entry{}
-		size := decode(&e, rest, head.base)
-		if size == 0 {
-			return false
-		}
-		if slices.Contains(keys, e.ID) {
+	var k keeper
+	k.begin(head.base)
+	for c = (cursor{data: head.kept}); c.at < len(c.data) && !c.bad; {
+		if k.next(&c, &e); !c.bad && slices.Contains(keys, e.ID) {
 			return true
 		}
-		rest = rest[size:]
 	}
 	return false
 }
@@ -110,6 +106,7 @@ type merger struct {
 	members  []member
 	places   map[ID]int // of members
 	until    int64
+	kept     int // the most entries that a rewrite kept of a replica
 }
 
 // replica is the log of one replica.
@@ -168,7 +165,7 @@ func (m *merger) forget() {
 
 // mergeHeads keeps the limits of the newest rules.
 func (m *merger) mergeHeads() {
-	m.head = m.replicas[0].log.head
+	m.head, m.kept = m.replicas[0].log.head, m.replicas[0].log.kept
 	for _, r := range m.replicas[1:] {
 		h := r.log.head
 		switch {
@@ -180,7 +177,7 @@ func (m *merger) mergeHeads() {
 		m.head.base, m.head.Floor = max(m.head.base, h.base), max(m.head.Floor, h.Floor)
 		m.head.Since, m.head.Coarse = min(m.head.Since, h.Since), max(m.head.Coarse, h.Coarse)
 		m.head.Until = min(m.head.Until, h.Until)
-		m.head.kept = max(m.head.kept, h.kept)
+		m.kept = max(m.kept, r.log.kept)
 	}
 }
 
@@ -342,25 +339,34 @@ func (r *replica) isLater(other *replica) bool {
 
 // encode returns the merged value: voids, what is ahead of the keys, these, and what is not.
 func (m *merger) encode(keys []ID) []byte {
-	var ahead, others, voids []byte
+	var ahead, others, entries []Entry
 	for i := range m.members {
-		switch e := &m.members[i]; {
+		switch e := m.members[i].Entry; {
 		case e.Kind == Void:
-			voids = encode(voids, e.Entry)
+			entries = append(entries, e)
 		case slices.Contains(keys, e.ID):
-		case e.ahead:
-			ahead = encode(ahead, e.Entry)
+		case m.members[i].ahead:
+			ahead = append(ahead, e)
 		default:
-			others = encode(others, e.Entry)
+			others = append(others, e)
 		}
 	}
-	entries := append(voids, ahead...)
+	entries = append(entries, ahead...)
 	for _, key := range keys {
 		if place, known := m.places[key]; known && m.members[place].Kind != Void {
-			entries = encode(entries, m.members[place].Entry)
+			entries = append(entries, m.members[place].Entry)
 		}
 	}
 	entries = append(entries, others...)
-	m.head.kept = min(m.head.kept, int64(len(entries)))
-	return append(appendHead(nil, m.head, &m.sums, m.head.Floor-minute), entries...)
+	kept := min(m.kept, len(entries))
+	var k keeper
+	k.begin(m.head.base)
+	for _, e := range entries[:kept] {
+		m.head.kept = k.append(m.head.kept, e)
+	}
+	value := appendHead(nil, m.head, &m.sums, m.head.Floor-minute)
+	for _, e := range entries[kept:] {
+		value = encode(value, e)
+	}
+	return value
 }

@@ -59,7 +59,7 @@ func (l *Log) AppendRewrite(dst []byte, r Rewrite) ([]byte, error) {
 	h.Until, h.Since = r.Until, max(h.Since, r.Since)
 	l.rewriter.limits = h.Limits
 	h.base, h.Floor = r.Now-r.Now%second, max(h.Floor, r.Now-r.Young)
-	h.kept = l.rewriter.writeRecords(l.judge.records, h.Floor, h.Revision != l.head.Revision)
+	h.kept = l.rewriter.writeRecords(l.judge.records, &h, h.Revision != l.head.Revision)
 
 	window := max(longest(h.Limits, maxTime), longest(l.head.Limits, maxTime), r.Retain)
 	l.judge.split(h.Floor, -1)
@@ -90,7 +90,7 @@ func (l *Log) AppendRewrite(dst []byte, r Rewrite) ([]byte, error) {
 		if g.Coarse == 0 && h.Coarse > h.Floor-window {
 			g.Coarse = h.Coarse
 		}
-		dst = append(appendHead(dst, g, &l.rewriter.kept, cut), l.rewriter.written...)
+		dst = appendHead(dst, g, &l.rewriter.kept, cut)
 		if len(dst)-begin <= MaxSize*3/4 {
 			return dst, nil
 		}
@@ -106,18 +106,20 @@ type rewriter struct {
 	limits  []Limit
 	kept    timeline
 	written []byte
+	keeper  keeper
 }
 
-// writeRecords encodes the entries that keep their identity, with their verdicts, and returns how
-// many bytes they take. If the limits change, what counts is former. Pending hits stay pending.
-func (w *rewriter) writeRecords(records []record, floor int64, change bool) int64 {
+// writeRecords returns the entries that keep their identity, encoded with their verdicts. If the limits
+// change, what counts is former. Pending hits stay pending.
+func (w *rewriter) writeRecords(records []record, h *Head, change bool) []byte {
 	w.written = w.written[:0]
+	w.keeper.begin(h.base)
 	for i := range records {
-		if r := &records[i]; r.Kind != 0 && r.appended() > floor {
-			w.written = encode(w.written, r.decided(change))
+		if r := &records[i]; r.Kind != 0 && r.appended() > h.Floor {
+			w.written = w.keeper.append(w.written, r.decided(change))
 		}
 	}
-	return int64(len(w.written))
+	return w.written
 }
 
 // decided returns the entry with its verdict.

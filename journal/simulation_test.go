@@ -424,9 +424,13 @@ func (w *world) spoil(l *Log, value []byte, r Rewrite) []byte {
 				h.Limits[i].level = b.floor.at(b.Limit, h.Floor)
 			}
 		}
-		return append(appendHead(nil, h, &after.judge.counted, -1)[:], next[after.offset:]...)
+		kept := appendHead(nil, h, &timeline{}, -1)
+		for _, record := range after.judge.records {
+			kept = encode(kept, record.Entry)
+		}
+		return kept
 	case "judged again":
-		next = next[:after.offset]
+		next = withoutKept(next)
 		for _, record := range l.judge.records {
 			if record.Kind != 0 && record.appended() > after.head.Floor && (record.Kind < settled || record.counts > 0) {
 				next = encode(next, record.Entry)
@@ -436,11 +440,16 @@ func (w *world) spoil(l *Log, value []byte, r Rewrite) []byte {
 	case "no floor":
 		h := after.head
 		h.Floor = 0
+		var was Head
 		var sums timeline
-		_, _ = readHead(next[:after.offset], new(Head), &sums)
-		return append(appendHead(nil, h, &sums, -1), next[after.offset:]...)
+		_, _ = readHead(next, &was, &sums)
+		h.kept = was.kept
+		return appendHead(nil, h, &sums, -1)
 	}
-	kept := slices.Clone(next[:after.offset])
+	if w.sabotage == "" {
+		return next
+	}
+	kept := withoutKept(next)
 	for _, record := range after.judge.records {
 		if record.Kind != 0 && keep(record.Entry) {
 			kept = encode(kept, record.Entry)

@@ -83,7 +83,7 @@ func (s spread) size(n int64) int {
 	summed := min(float64(n)-young, s.each*float64(s.window))
 	fine := min(s.each*float64(longest(s.limits, minute-1)), summed)
 	const first = 3 // the first sum begins at the second 0: it is longer
-	bytes := first + (summed-fine)*s.sum(s.each*second) + fine*s.sum(s.each) + young*shortSize
+	bytes := first + (summed-fine)*s.sum(s.each*second) + fine*s.sum(s.each) + firstKept + (young-1)*float64(4+uvarintSize(uint64(2/s.each)))
 	return size + int(min(bytes, MaxSize))
 }
 
@@ -110,7 +110,7 @@ func randomSum(density float64) float64 {
 func headSize(limits []Limit) int {
 	head := Head{
 		Limits: filled(limits), Revision: math.MaxUint64, TTL: maxTime, Until: maxTime, Coarse: maxTime, Reset: maxTime,
-		base: maxTime / 2, kept: MaxSize,
+		base: maxTime / 2,
 	}
 	return len(appendHead(nil, head, &timeline{}, 0)) + 2*sumSize // numbers of sums
 }
