@@ -222,7 +222,7 @@ func TestChunksOfTokenBuckets(t *testing.T) {
 				}
 			}
 			assert.LessOrEqual(t, largest, test.most)
-			assert.EqualValues(t, counters*(hits+1), c.trips, "one a hit, but for the first")
+			assert.LessOrEqual(t, c.trips, int64(counters*(hits+2)), "one a hit, but for the first two")
 			t.Logf("%d bytes on the average, at most %d; %.3f rewrites a hit", sum/samples, largest, float64(c.figure("cas_hits"))/counters/hits)
 		})
 	}
