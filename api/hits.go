@@ -393,7 +393,7 @@ func setTightest(header http.Header, limits []limiter.LimitState) {
 	if !found {
 		return
 	}
-	header.Set("X-RateLimit-Limit", strconv.FormatInt(s.Most(), 10))
+	header.Set("X-RateLimit-Limit", strconv.FormatInt(s.Limit(), 10))
 	header.Set("X-RateLimit-Remaining", strconv.FormatInt(s.Remaining, 10))
 	if s.Reset != engine.Never {
 		header.Set("X-RateLimit-Reset", strconv.FormatInt(s.Reset.Seconds(), 10))

@@ -17,7 +17,7 @@ type Limit struct {
 	Ceiling int64
 	// Rate is of a token bucket; 0: the limit is a window.
 	Rate int64
-	// Shadow limits take no part in verdicts; those that are windows, no part of the log.
+	// Shadow limits take no part in verdicts. Windows in shadow are no part of the log.
 	Shadow bool
 
 	// Of a token bucket in a header: its level at the floor, and the time after which that knows all

@@ -175,9 +175,9 @@ func (f *batch) decision(h *hit) Decision {
 			s.Count += h.cost
 		}
 		if !s.Unknown {
-			s.Remaining = max(s.Most()-s.Count, 0)
+			s.Remaining = max(s.Limit()-s.Count, 0)
 		}
-		s.Over = s.Allowed && s.Count > s.Most()
+		s.Over = s.Allowed && s.Count > s.Limit()
 		s.Incomplete = u.isYoung() || !s.Unknown && u.isLost(f.l.since, engine.CeilSeconds(f.l.grace))
 		if !s.Shadow && (!s.Allowed || s.Reset > 0) { // it may have let in what it has no room for again
 			d.RetryAfter = d.RetryAfter.Longer(s.Reset)

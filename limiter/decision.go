@@ -52,5 +52,5 @@ type LimitState struct {
 	OnError events.OnError
 }
 
-// Most returns how many the limit admits at once: N, or its burst.
-func (s *LimitState) Most() int64 { return events.Limit{N: s.N, Burst: s.Burst}.Most() }
+// Limit returns how many the limit admits at once: N, or its burst.
+func (s *LimitState) Limit() int64 { return events.Limit{N: s.N, Burst: s.Burst}.Most() }

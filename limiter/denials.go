@@ -349,7 +349,7 @@ func (on limitsOn) denial(moment engine.Moment) (found *cachedDenial, denies boo
 		final = final || u.denies() && u.outcome == engine.Full
 		s := cachedLimit{outcome: u.outcome, count: u.count, exact: u.exact, reset: u.own, young: u.isYoung(), since: since}
 		if !u.fits() && u.allows { // let through, so nothing searched its reset
-			s.reset = u.windowLength()
+			s.reset = u.windowWait()
 		}
 		if frees := since.Add(time.Duration(s.reset)); !since.IsZero() && s.reset > 0 && frees.Before(found.until) {
 			found.until = frees

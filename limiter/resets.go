@@ -7,9 +7,9 @@ import (
 	"github.com/counterd/counterd/events"
 )
 
-// windowLength returns the length of the limit's window.
-func (u *limitEval) windowLength() engine.Wait {
-	return engine.Wait(u.window.limit.Window)
+// windowWait returns the length of the limit's window, or in what time an empty token bucket is full.
+func (u *limitEval) windowWait() engine.Wait {
+	return engine.Wait(u.window.limit.Span(u.window.ceiling))
 }
 
 // mayBeInItsOwnWay reports whether the hit fitted the limit, and may not any more: another limit
@@ -62,7 +62,7 @@ func (r *resets) begin(h *hit) {
 			u.reset = u.cached.resetAt(u.counter.moment.Now)
 		case u.sourceNow().failed() && !u.source.failed():
 			// The store has denied it and has failed since, for others.
-			u.reset = u.windowLength()
+			u.reset = u.windowWait()
 		default:
 			r.search(h, u)
 		}
