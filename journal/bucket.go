@@ -193,6 +193,9 @@ func (b *buckets) rewind(n int) {
 // decay returns the level of the limit's bucket at a later floor, with the records that are sums then, and
 // the time after which it knows all events.
 func (j *judge) decay(l Limit, floor int64) (level, since int64) {
+	if j.head == nil {
+		return 0, 0
+	}
 	m, since := meter{}, j.head.Since
 	if b := j.buckets.of(l); b == nil {
 		m.addAll(l, &j.counted)

@@ -119,6 +119,15 @@ func TestIncrementsAreADebt(t *testing.T) {
 	assert.EqualValues(t, now+60*86_400_000+1, log.Drained())
 }
 
+// An empty log has nothing in its buckets.
+func TestATokenBucketOfAnEmptyLog(t *testing.T) {
+	value, err := new(journal.Log).AppendRewrite(nil, journal.Rewrite{Limits: []journal.Limit{bucket}, Revision: 7, Now: now, Young: 1})
+	require.NoError(t, err)
+	log := read(t, value, journal.Question{})
+	assert.Zero(t, log.Held(bucket, now))
+	assert.Zero(t, new(journal.Log).Held(bucket, now))
+}
+
 func TestTokenBucketsOutOfRange(t *testing.T) {
 	for name, limit := range map[string]journal.Limit{
 		"refills for more than 30 days": {Window: 86_400_000, Rate: 1, Ceiling: 31},
