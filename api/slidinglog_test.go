@@ -248,7 +248,7 @@ func TestAnIncrementOfAFullLog(t *testing.T) {
 	clock := testkit.NewClock(time.Time{})
 	server := newLogServer(t, storestest.Embedded(clock.Now), clock.Now, "[{per: ip, rate: 5/h, algorithm: sliding-log}]")
 	var w *httptest.ResponseRecorder
-	for range 3000 { // of this moment: none of them can be merged
+	for range 6000 { // of this moment: none of them can be merged
 		if w = request(t, server, "POST", "/v1/events/e/increment", `{"features": {"ip": "192.0.2.1"}}`); w.Code != 200 {
 			break
 		}
