@@ -98,6 +98,7 @@ func (l level) fall(limit events.Limit, now int64) level {
 func TestSeveralAlgorithmsGiveOneVerdict(t *testing.T) {
 	for i, limits := range []string{
 		"[{per: ip, rate: 12/20s}, {per: ip, rate: 3/s, burst: 5}, {per: ip, rate: 5/s, queue: 3}, {per: ip, rate: 1/s, burst: 1, shadow: true, name: shadow}]",
+		"[{per: ip, rate: 3/s, burst: 5}, {per: ip, rate: 30/m, burst: 9, shadow: true, name: shadow}]",
 		"[{per: ip, rate: 3/s, burst: 5}, {per: user, rate: 2/s, burst: 4, throttle: soft 50%}, {per: user, rate: 9/10s}]",
 		"[{per: ip, rate: 7/3s, burst: 5, count: all}, {per: user, rate: 5/s, queue: 2}]",
 	} {

@@ -171,9 +171,8 @@ func (s *session) Absorb() error {
 	}
 	switch {
 	case step == looking:
-		if s.hold(); s.mayShrink() && s.log.DueBy(s.time-s.engine.grace.young()) {
-			s.later = rewriting
-		}
+		s.hold()
+		s.shortenLater()
 	case step == probing:
 		return s.probed()
 	case !s.appended && s.largest+len(s.data) <= journal.MaxSize && s.trips < maxTrips/2:
@@ -283,10 +282,19 @@ func (s *session) rewrite(after phase) error {
 	return s.again(rewriting)
 }
 
+// shortenLater has the log shortened of which many entries are no longer young: a step that only reads it is
+// followed by no other rewrite.
+func (s *session) shortenLater() {
+	if s.mayShrink() && s.log.DueBy(s.time-s.engine.grace.young()) {
+		s.later = rewriting
+	}
+}
+
 // probed goes on after a read of the log ahead of the entries. Of a log over half its bound it appends
 // no more of them than have room, so what is denied does not fill it.
 func (s *session) probed() error {
 	if s.largest+len(s.data) > journal.MaxSize/2 && s.leaveOut(false) {
+		s.shortenLater()
 		return nil
 	}
 	if s.largest+len(s.data) > s.batch.bound() {
