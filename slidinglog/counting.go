@@ -211,7 +211,8 @@ func resetReplicas(ctx context.Context, st store.Store, s *session) error {
 			latest = max(latest, s.log.Latest())
 		}
 	}
-	if err := empty(s, min(latest, s.time+int64(s.engine.grace)/2)); err != nil {
+	latest = min(latest, s.time+int64(s.engine.grace)/2) // no further ahead than clocks may be
+	if err := empty(s, latest); err != nil {
 		return err
 	}
 	s.replicas.clear()
