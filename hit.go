@@ -11,7 +11,8 @@ import (
 )
 
 // Hit counts an event and decides whether it is allowed: it is if all limits per its features
-// have room for a cost of 1. A denied hit is not counted, unless a rule has count: all. It is an
+// have room for a cost of 1. It does not wait for its turn where a rule has a queue: Decision.Wait says
+// how long that is. A denied hit is not counted, unless a rule has count: all. It is an
 // error if the rules have no such event, if no limit is per one of the features, or if the
 // features of every limit are missing. A store that fails is none: the on_error of the rules
 // decides.

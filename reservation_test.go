@@ -7,7 +7,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -17,6 +16,7 @@ import (
 	"github.com/counterd/counterd/api/client"
 	"github.com/counterd/counterd/api/wire"
 	"github.com/counterd/counterd/events"
+	"github.com/counterd/counterd/internal/testkit/bubble"
 	"github.com/counterd/counterd/internal/testkit/memcachedtest"
 )
 
@@ -324,7 +324,7 @@ func TestReservingWithoutAStore(t *testing.T) {
 
 // A request that takes longer than its lease keeps it by renewals, and no longer than it takes.
 func TestTheMiddlewareRenews(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		l := start(t, parse(t, "events: {e: {limits: [{per: [], concurrent: 1, lease: 2s, on_error: deny}]}}"))
 		var long time.Duration
 		h := l.Middleware("e")(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { time.Sleep(long) }))

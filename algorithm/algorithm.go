@@ -57,17 +57,31 @@ var table = []Algorithm{
 	{"sliding-window", false, slidingWindow, nil},
 	{FixedWindow, true, fixedwindow.Around, fixedwindow.Fault},
 	{SlidingLog, false, nil, nil},
+	{TokenBucket, false, nil, nil},
+	{LeakyBucket, false, nil, nil},
 	{Concurrency, false, nil, nil},
 }
 
 // FixedWindow is the algorithm of windows that follow one another, those of a calendar among them.
 const FixedWindow = "fixed-window"
 
-// SlidingLog is the algorithm of sliding windows that one ordered log of all hits decides.
-const SlidingLog = "sliding-log"
+// Algorithms that one ordered log of all hits decides.
+const (
+	// SlidingLog is sliding windows.
+	SlidingLog = "sliding-log"
+	// TokenBucket admits a burst, and then as many as the rate.
+	TokenBucket = "token-bucket"
+	// LeakyBucket is a token bucket that admits hits ahead of their turn, and says how long to wait.
+	LeakyBucket = "leaky-bucket"
+	// Concurrency is of limits on how many leases there are at a time. They have a log of their own.
+	Concurrency = "concurrency"
+)
 
-// Concurrency is the algorithm of limits on how many leases there are at a time.
-const Concurrency = "concurrency"
+// InLog reports whether a log keeps the limits of that algorithm.
+func InLog(name string) bool {
+	a, known := Of(name)
+	return known && a.Around == nil
+}
 
 // Default is the algorithm of limits that name none.
 var Default = table[0].Name

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/counterd/counterd/algorithm"
 	"github.com/counterd/counterd/api/wire"
 	"github.com/counterd/counterd/engine"
 	"github.com/counterd/counterd/events"
@@ -246,11 +247,26 @@ func fits(w engine.Wait) string {
 
 // belowSecond returns a wait in milliseconds, rounded up, if that is less than a second; else 0.
 func belowSecond(w engine.Wait) int64 {
-	ms := int64((time.Duration(w) + time.Millisecond - 1) / time.Millisecond)
+	ms := milliseconds(w)
 	if w <= 0 || ms >= 1000 {
 		return 0
 	}
 	return ms
+}
+
+// milliseconds returns a wait in milliseconds, rounded up.
+func milliseconds(w engine.Wait) int64 {
+	return int64((time.Duration(w) + time.Millisecond - 1) / time.Millisecond)
+}
+
+// retryAfterMS returns the wait of a decision in milliseconds if that is less than a second, or a queue is
+// full; else 0.
+func retryAfterMS(d limiter.Decision) int64 {
+	queues := func(s limiter.LimitState) bool { return s.Algorithm == algorithm.LeakyBucket && service.Denies(&s) }
+	if d.RetryAfter != engine.Never && slices.ContainsFunc(d.Limits, queues) {
+		return milliseconds(d.RetryAfter)
+	}
+	return belowSecond(d.RetryAfter)
 }
 
 // decisionOf returns the decision as the contract has it, until the next call.
@@ -261,7 +277,7 @@ func (b *response) decisionOf(event string, d limiter.Decision) *wire.Decision {
 		Allowed:    d.Allowed,
 		Event:      event,
 		At:         wire.Moment{Time: d.At},
-		RetryAfter: b.secondsOf(d.RetryAfter), RetryAfterMS: belowSecond(d.RetryAfter),
+		RetryAfter: b.secondsOf(d.RetryAfter), RetryAfterMS: retryAfterMS(d), Wait: float64(milliseconds(d.Wait)) / 1000,
 		Limits: slices.Grow(out.Limits[:0], len(d.Limits))[:len(d.Limits)],
 	}
 	for i := range d.Limits {
@@ -436,7 +452,7 @@ func setTightest(header http.Header, limits []limiter.LimitState) {
 	if !found {
 		return
 	}
-	header.Set("X-RateLimit-Limit", strconv.FormatInt(s.N, 10))
+	header.Set("X-RateLimit-Limit", strconv.FormatInt(s.Limit(), 10))
 	header.Set("X-RateLimit-Remaining", strconv.FormatInt(s.Remaining, 10))
 	if s.Reset != engine.Never {
 		header.Set("X-RateLimit-Reset", strconv.FormatInt(s.Reset.Seconds(), 10))

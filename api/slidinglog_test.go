@@ -248,7 +248,7 @@ func TestAnIncrementOfAFullLog(t *testing.T) {
 	clock := testkit.NewClock(time.Time{})
 	server := newLogServer(t, storestest.Embedded(clock.Now), clock.Now, "[{per: ip, rate: 5/h, algorithm: sliding-log}]")
 	var w *httptest.ResponseRecorder
-	for range 3000 { // of this moment: none of them can be merged
+	for range 6000 { // of this moment: none of them can be merged
 		if w = request(t, server, "POST", "/v1/events/e/increment", `{"features": {"ip": "192.0.2.1"}}`); w.Code != 200 {
 			break
 		}
@@ -311,4 +311,43 @@ func TestTheAlgorithmOfALimitIsChanged(t *testing.T) {
 		require.GreaterOrEqual(t, admitted[i].Sub(admitted[i-20]), 24*time.Hour)
 	}
 	require.GreaterOrEqual(t, len(admitted), 280, "in each day there was room for 20")
+}
+
+// The answer to a hit on a token bucket has its tokens, and the headers a quota and what remains.
+func TestATokenBucketOverHTTP(t *testing.T) {
+	clock := testkit.NewClock(time.Time{})
+	h := newLogServer(t, storestest.Embedded(clock.Now), clock.Now, "[{per: ip, rate: 3/s, burst: 6}]")
+	body := `{"features": {"ip": "192.0.2.1"}, "cost": 4}`
+	w := request(t, h, "POST", "/v1/events/e/hit", body)
+	require.Equal(t, 200, w.Code)
+	require.Contains(t, w.Body.String(), `"limit":3,"window":"1s","algorithm":"token-bucket","count":4,"remaining":2,"reset":0,"allowed":true`)
+	require.NotContains(t, w.Body.String(), `"wait"`)
+	require.Equal(t, `"ip-3-per-1s";q=3;w=1`, w.Header().Get("RateLimit-Policy"))
+	require.Equal(t, `"ip-3-per-1s";r=2`, w.Header().Get("RateLimit"))
+	clock.Set(clock.Now().Add(500 * time.Millisecond))
+	w = request(t, h, "POST", "/v1/events/e/hit", body)
+	require.Equal(t, 429, w.Code)
+	d := decisionOf(t, w)
+	require.EqualValues(t, 167, d.RetryAfterMS)
+	require.EqualValues(t, 3, d.Limits[0].Remaining)
+	w = request(t, h, "GET", "/v1/events/e/count?feature=ip:192.0.2.1&window=1s", "")
+	require.Equal(t, 400, w.Code)
+	require.Contains(t, w.Body.String(), "token buckets alone")
+	w = request(t, h, "GET", "/v1/events/e", "")
+	require.Contains(t, w.Body.String(), `"algorithm":"token-bucket","burst":6`)
+}
+
+// The answer to a hit on a leaky bucket has its wait, and that of a full queue milliseconds.
+func TestALeakyBucketOverHTTP(t *testing.T) {
+	clock := testkit.NewClock(time.Time{})
+	h := newLogServer(t, storestest.Embedded(clock.Now), clock.Now, "[{per: ip, rate: 1/2s, queue: 1}]")
+	require.NotContains(t, hitAs(t, h, "192.0.2.1").Body.String(), `"wait"`)
+	clock.Set(clock.Now().Add(250 * time.Millisecond))
+	w := hitAs(t, h, "192.0.2.1")
+	require.Equal(t, 200, w.Code)
+	require.Contains(t, w.Body.String(), `"wait":1.75,`)
+	w = hitAs(t, h, "192.0.2.1")
+	require.Equal(t, 429, w.Code)
+	require.EqualValues(t, 1750, decisionOf(t, w).RetryAfterMS)
+	require.Equal(t, "2", w.Header().Get("Retry-After"))
 }

@@ -34,8 +34,8 @@ type Config struct {
 // Counters, in any number of processes, may share one store.
 //
 // A counter is kept by each engine that keeps one of its limits, as of a limiter on the same engines,
-// which has them in the same order.
-// Counts and histories are of the engine of its first limit, in the order of the rules. A counter
+// which has them in the same order. Counts and histories are of the engine of its first limit, in the
+// order of the rules, that is no token bucket; leases are counted where there is nothing else. A counter
 // without limits is kept by the first engine.
 type Counters struct {
 	engines []Engine
@@ -63,8 +63,8 @@ func (c *Counters) QueueStats() engine.QueueStats { return c.pending.Stats() }
 // errNoEngine is the error of a counter with a limit whose algorithm no engine knows.
 var errNoEngine = fmt.Errorf("%w: no engine keeps the algorithm of a limit", events.ErrInvalid)
 
-// of returns the places of the engines that count the counter, first that of its first limit. Leases are
-// counted where there is nothing else.
+// of returns the places of the engines that count the counter, first that of its first limit with a window.
+// Leases are counted where there is nothing else.
 func (c *Counters) of(counter events.Counter) (places []int, err error) {
 	if places, err = c.keeping(counter); err != nil {
 		return nil, err
@@ -76,8 +76,10 @@ func (c *Counters) of(counter events.Counter) (places []int, err error) {
 	return places, nil
 }
 
-// keeping returns the places of the engines that keep the counter, first that of its first limit.
+// keeping returns the places of the engines that keep the counter, first that of its first limit with a
+// window.
 func (c *Counters) keeping(counter events.Counter) (places []int, err error) {
+	windows := 0 // engines of limits that count in windows: they remember events
 	for _, limit := range counter.Limits() {
 		place := slices.IndexFunc(c.engines, func(e Engine) bool { return e.Keeps(limit.Algorithm) })
 		if place < 0 {
@@ -85,6 +87,10 @@ func (c *Counters) keeping(counter events.Counter) (places []int, err error) {
 		}
 		if !slices.Contains(places, place) {
 			places = append(places, place)
+		}
+		if at := slices.Index(places, place); limit.Burst == 0 && at >= windows {
+			places[at], places[windows] = places[windows], place
+			windows++
 		}
 	}
 	if len(places) == 0 {

@@ -121,6 +121,7 @@ type Standing struct {
 	Count   int64   // what the window holds without the hit
 	Exact   bool    // that is exact; else it is no less
 	Final   bool    // if it is Full, no hit that it counts is rolled back: to retry is of no use
+	Wait    Wait    // if it Fits, how long the hit waits for its turn in a leaky bucket
 }
 
 // Span is what a limit counts.

@@ -29,7 +29,7 @@ func (e *Event) LogFootprintOf(kinds []string, grace time.Duration) LogFootprint
 			log.rules = append(log.rules, i)
 		}
 	}
-	hits, _, bytes := journal.Spread(log.limits(""), e.Remembered().Milliseconds(), 2*grace.Milliseconds())
+	hits, _, bytes := journal.Spread(log.limits(""), log.kept("").Milliseconds(), 2*grace.Milliseconds())
 	return LogFootprint{log.size("", grace) <= journal.MaxSize, hits, bytes}
 }
 
@@ -44,7 +44,11 @@ type LogFault struct {
 
 func (f LogFault) Error() string {
 	if f.kept == 0 {
-		return fmt.Sprintf("the leases take up to %d KiB, and at most %d have room: take fewer, about 300, or longer ones", (f.bytes+1023)>>10, journal.MaxSize>>10)
+		what, instead := "the leases take", "fewer, about 300, or longer ones"
+		if f.hits > 0 {
+			what, instead = "a log of the hits of the last seconds takes", "a smaller rate and burst, or algorithm: sliding-window"
+		}
+		return fmt.Sprintf("%s up to %d KiB, and a log has at most %d: take %s", what, (f.bytes+1023)>>10, journal.MaxSize>>10, instead)
 	}
 	return fmt.Sprintf("a log of the %d hits in %s, the retention, takes up to %d KiB, and a log has at most %d: take algorithm: sliding-window, a smaller limit or a shorter retention", f.hits, FormatDuration(f.kept), (f.bytes+1023)>>10, journal.MaxSize>>10)
 }
@@ -92,9 +96,9 @@ func (l sharedLog) faults(grace time.Duration) (faults []LogFault) {
 // fault returns what says that the log of a value, by that rule, takes up to so many bytes.
 func (l sharedLog) fault(rule int, value string, bytes int, grace time.Duration) LogFault {
 	if l.leases() {
-		return LogFault{rule, value, bytes, 0, 0}
+		return LogFault{Rule: rule, Value: value, bytes: bytes}
 	}
-	kept := l.of.Remembered()
+	kept := l.kept(value)
 	hits, _, _ := journal.Spread(l.limits(value), kept.Milliseconds(), 2*grace.Milliseconds())
 	return LogFault{rule, value, bytes, hits, kept}
 }
@@ -107,7 +111,15 @@ func (l sharedLog) size(value string, grace time.Duration) (bytes int) {
 		}
 		return bytes
 	}
-	return journal.Size(l.limits(value), l.of.Remembered().Milliseconds(), 2*grace.Milliseconds())
+	return journal.Size(l.limits(value), l.kept(value).Milliseconds(), 2*grace.Milliseconds())
+}
+
+// kept returns for how long the log of a value keeps events: one of token buckets alone keeps none.
+func (l sharedLog) kept(value string) time.Duration {
+	if slices.ContainsFunc(l.limits(value), func(limit journal.Limit) bool { return limit.Rate == 0 }) {
+		return l.of.Remembered()
+	}
+	return 0
 }
 
 // leases reports whether the log is of leases.
@@ -128,7 +140,7 @@ func (l sharedLog) limits(value string) []journal.Limit {
 			list = &shadow
 		}
 		for _, limit := range limits {
-			*list = append(*list, journal.Limit{Window: limit.Window.Milliseconds(), Ceiling: rule.Throttle.Ceiling(limit.N)})
+			*list = append(*list, limit.Journal(rule.Throttle.Ceiling(limit.Most())))
 		}
 	}
 	if len(enforced) == 0 {

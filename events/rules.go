@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/counterd/counterd/algorithm"
+	"github.com/counterd/counterd/journal"
 )
 
 const (
@@ -86,8 +87,8 @@ type Event struct {
 	kept      map[string]kept   // by their names: how counters were kept so far; see Succeed
 }
 
-// Remembered returns how long the event's counters are remembered: its
-// retention, or the longest window of its limits where that is longer. The
+// Remembered returns how long the event's counters are remembered, but for those of token buckets
+// alone: its retention, or the longest window of its limits where that is longer. The
 // windows of overrides are not looked at: rules from a file have a retention
 // that covers them, and others must set one.
 func (e *Event) Remembered() time.Duration {
@@ -97,7 +98,9 @@ func (e *Event) Remembered() time.Duration {
 			continue
 		}
 		for _, limit := range rule.Limits {
-			longest = max(longest, limit.LongestWindow())
+			if limit.Burst == 0 {
+				longest = max(longest, limit.LongestWindow())
+			}
 		}
 	}
 	if longest == 0 {
@@ -135,6 +138,9 @@ type Limit struct {
 	Name   string        // printable ASCII without quotes and backslashes, at most MaxLimitName bytes
 	N      int64         // 0 to MaxN; 0 denies always
 	Window time.Duration // whole seconds, 1s to MaxWindow
+	// Burst makes the limit a token bucket: it admits as many at once, and N in a Window return. Of a
+	// leaky bucket it is one more than its queue. 0: the limit counts in windows.
+	Burst int64
 	// Algorithm is how it counts, by its name in package algorithm; empty: the default.
 	Algorithm string
 	// Calendar is the time zone of the calendar that the windows are units of, a fixed-window then:
@@ -177,6 +183,33 @@ func (l Limit) Unit() string {
 		return ""
 	}
 	return l.Windows().Unit()
+}
+
+// Most returns how many the limit admits at once: N, or its burst.
+func (l Limit) Most() int64 {
+	if l.Burst > 0 {
+		return l.Burst
+	}
+	return l.N
+}
+
+// Span returns how long the limit counts what was admitted, in whole seconds: its longest window, or the
+// time in which an empty token bucket of that ceiling is full again.
+func (l Limit) Span(ceiling int64) time.Duration {
+	if l.Burst == 0 {
+		return l.LongestWindow()
+	}
+	refill := time.Duration(l.Journal(ceiling).Span()) * time.Millisecond
+	return (refill + time.Second - 1).Truncate(time.Second)
+}
+
+// Journal returns the limit as a log keeps it that admits so many at once.
+func (l Limit) Journal(ceiling int64) journal.Limit {
+	limit := journal.Limit{Window: l.Window.Milliseconds(), Ceiling: ceiling}
+	if l.Burst > 0 {
+		limit.Rate = l.N
+	}
+	return limit
 }
 
 // MaxLimitName is the most bytes that a limit's name may have.
@@ -272,7 +305,7 @@ func (r *Rule) LimitsOf(feature Feature) []Limit {
 
 // InLog reports whether the rule's limits are kept in a log, not in buckets.
 func (r *Rule) InLog() bool {
-	return len(r.Limits) > 0 && r.Limits[0].Algorithm == algorithm.SlidingLog || r.Leases()
+	return len(r.Limits) > 0 && algorithm.InLog(r.Limits[0].Algorithm)
 }
 
 // Leases reports whether the rule limits leases: its windows are as long as one.

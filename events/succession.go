@@ -53,10 +53,10 @@ func (e *Event) succeed(was *Event, now int64) *Event {
 			k = before[counter].becomes(rule.keeping(remembered), now)
 			next.kept[counter] = k
 		}
-		rule.Limits = k.since(rule.Limits, rule.Precision, now)
+		rule.Limits = k.since(rule, rule.Limits, now)
 		rule.Overrides = maps.Clone(rule.Overrides)
 		for value, limits := range rule.Overrides {
-			rule.Overrides[value] = k.since(limits, rule.Precision, now)
+			rule.Overrides[value] = k.since(rule, limits, now)
 		}
 	}
 	return &next
@@ -132,7 +132,7 @@ func (e *Event) keptPer() map[string]kept {
 		for limits := range rule.limits() {
 			for _, limit := range limits {
 				if limit.Since != 0 {
-					k.lapses = append(k.lapses, lapse{limit.Since, limit.LongestWindow() - time.Second, k.precision})
+					k.lapses = append(k.lapses, lapse{limit.Since, limit.Span(rule.Throttle.Ceiling(limit.Most())) - time.Second, k.precision})
 				}
 			}
 		}
@@ -177,21 +177,22 @@ func (k kept) becomes(next keeping, now int64) kept {
 	return changed
 }
 
-// since returns the limits, of a rule of that precision, with their Since.
-func (k kept) since(limits []Limit, precision Precision, now int64) []Limit {
+// since returns limits of the rule with their Since.
+func (k kept) since(rule *Rule, limits []Limit, now int64) []Limit {
 	limits = slices.Clone(limits)
 	for i := range limits {
 		limit := &limits[i]
+		span, precision := limit.Span(rule.Throttle.Ceiling(limit.Most())), rule.Precision
 		limit.Since = k.from
 		for _, l := range k.lapses {
-			if l.hurts(limit.LongestWindow(), precision) {
+			if l.hurts(span, precision) {
 				limit.Since = max(limit.Since, l.until)
 			}
 		}
 		if limit.Since != 0 {
 			limit.Since = lastOf(limit.Since, precision)
 		}
-		if limit.Since+int64(limit.LongestWindow()/time.Second) <= now {
+		if limit.Since+int64(span/time.Second) <= now {
 			limit.Since = 0
 		}
 	}

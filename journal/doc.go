@@ -19,6 +19,22 @@
 // the last in the log was decided with all others counted, whether they are pending or not. The
 // proof needs the order, and that each hit has an identity of its own.
 //
+// # Token buckets
+//
+// A limit with a rate is a token bucket: it holds as many tokens as its ceiling, its burst, and a hit takes
+// as many as it costs. What it lacks is its level: what was taken, less what the rate returned since, to
+// the millisecond and without rounding. It is the theoretical arrival time of GCRA, as a distance. Entries
+// take tokens in the order of the log, each at its time, or at the latest time before it. A void is as if its
+// entry had never been. Increments take tokens that the bucket does not have.
+//
+// So of the admitted hits of any interval, the last in the log found that all others had raised the level, at
+// times within the interval: together they took no more than the burst and what the rate returned in it.
+// That holds for any order of the entries, so a rewrite and a union may change it.
+//
+// A rewrite keeps the level at its floor, and of entries up to the floor nothing else. A bucket keeps its
+// level while its rate stays, whatever its burst. One that newer rules add begins with the events in the log.
+// Of replicas the highest level counts.
+//
 // # Rewrites
 //
 // [Log.AppendRewrite] returns a shorter value with the same verdicts, to be swapped in by
@@ -73,17 +89,21 @@
 //
 // # Format
 //
-// A value is a header, sums, a reset, and entries. Numbers are unsigned varints where no size is given, and
+// A value is a header, sums, and entries. Numbers are unsigned varints where no size is given, and
 // big-endian where one is. Times are milliseconds since 1970.
 //
-//	header   0xEC, version 1, 4 bytes: offset of the entries
-//	         base, floor, since, coarse (times), revision, TTL (seconds), until (a time), bytes of
-//	         entries that the rewrite kept
-//	         number of limits, and of each its window in milliseconds and its ceiling
+//	header   0xEC, version 1, the number of bytes that follow up to the end of the CRC
+//	         parts: number of limits<<5, and whether there is 1 coarse, 2 reset, 4 bytes that the
+//	         rewrite kept, 8 sums by second, 16 sums by millisecond
+//	         base (seconds), and signed varints: base - floor, and in seconds base - since, until - base
+//	         TTL (seconds), 8 bytes: revision
+//	         coarse and reset (times), bytes of entries that the rewrite kept
+//	         of each limit its length<<3 and 1 in seconds, not milliseconds, 2 a token bucket, 4 in
+//	         shadow; its ceiling; of a token bucket its rate, its level at the floor, and 0, or 1 and
+//	         how many seconds before base the time is after which that knows all events
 //	sums     number of sums by second, and of each sum<<1|0 with cost 1, or sum<<1|1 and its
 //	         cost, where sum is the distance from the one before it in seconds
 //	         number of sums by millisecond, and these in the same way in milliseconds
-//	reset    a time, if there is one
 //	         4 bytes: CRC-32C of all that precedes it
 //	entries  1 byte: kind<<5 | pending<<4 | cost, with cost 0 for a long entry; of a void
 //	         released<<4

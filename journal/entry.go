@@ -53,10 +53,10 @@ const (
 // An ID identifies an entry among the entries that processes may still look for. It has 56 bits.
 type ID uint64
 
-// NewID returns an ID from a number drawn at random by the process, and a number that the process
-// counts up with each entry.
+// NewID returns an ID from 31 bits of a number drawn at random by the process, and a number that the
+// process counts up with each entry.
 func NewID(process uint32, sequence uint64) ID {
-	return ID(process)<<24 | ID(sequence&(1<<24-1))
+	return (ID(process)<<24 | ID(sequence&(1<<24-1))) &^ settlement
 }
 
 // Entry is one entry of a log.
@@ -80,9 +80,12 @@ type Entry struct {
 	Released bool
 }
 
+// settlement marks the identities of settlements.
+const settlement ID = 1 << 55
+
 // Settlement returns the identity of the increment that settles the entry of this one: whichever
 // process settles it, that is one entry, of which the first in the log counts.
-func (id ID) Settlement() ID { return id ^ 1<<55 }
+func (id ID) Settlement() ID { return id | settlement }
 
 // isPending reports whether the entry is a hit that its writer decides. Increments always count.
 func (e *Entry) isPending() bool { return e.Pending && e.Kind != Increment }
@@ -97,6 +100,19 @@ func (e *Entry) appended() int64 {
 
 // held returns until when the entry keeps its identity: a log with a later floor has it in its sums.
 func (e *Entry) held() int64 { return max(e.appended(), e.Ends) }
+
+// taken returns the time of the first floor at which the levels of token buckets have what the entry takes.
+// A hit that is to be settled takes its tokens at the floor, whichever that is, so none of them return
+// before it is settled.
+func (e *Entry) taken() int64 {
+	if e.settles() {
+		return e.appended()
+	}
+	return e.held()
+}
+
+// settles reports whether the entry is a settlement.
+func (e *Entry) settles() bool { return e.ID&settlement != 0 && e.Ends != 0 }
 
 // AppendEntry appends the encoded entry to dst: what is to be appended to the value of a log.
 func AppendEntry(dst []byte, e Entry) ([]byte, error) {
@@ -127,7 +143,7 @@ func AppendEntry(dst []byte, e Entry) ([]byte, error) {
 // leastCost is the least cost of a hit of the entry: the record of a reservation that was settled may
 // have none.
 func (e *Entry) leastCost() int64 {
-	if e.Kind == Increment && e.Ends != 0 {
+	if (e.Kind == Increment || e.Kind == denied) && e.Ends != 0 {
 		return 0
 	}
 	return 1
@@ -141,9 +157,13 @@ func usualCount(k Kind) int64 {
 	return 1
 }
 
-func encode(dst []byte, e Entry) []byte {
-	begin := len(dst)
-	long := e.Cost == 0 || e.Cost > shortCost || e.Count != usualCount(e.Kind) || e.Appended != 0 || e.Ends != 0
+// isLong reports whether the entry has more than its kind, its time and a small cost.
+func isLong(e *Entry) bool {
+	return e.Cost == 0 || e.Cost > shortCost || e.Count != usualCount(e.Kind) || e.Appended != 0 || e.Ends != 0
+}
+
+// tagOf returns the first byte of an entry.
+func tagOf(e *Entry, long bool) byte {
 	tag := byte(e.Kind) << 5
 	if e.Released || e.Pending && e.Kind != Void {
 		tag |= 1 << 4
@@ -151,7 +171,28 @@ func encode(dst []byte, e Entry) []byte {
 	if !long {
 		tag |= byte(e.Cost)
 	}
-	dst = appendTime(append(dst, tag), e.Time)
+	return tag
+}
+
+// readTag returns the entry with what its first byte says.
+func readTag(tag byte) Entry {
+	e := Entry{Kind: Kind(tag >> 5), Cost: int64(tag & shortCost)}
+	marked := tag&(1<<4) != 0
+	e.Released, e.Pending, e.Count = marked && e.Kind == Void, marked && e.Kind != Void, usualCount(e.Kind)
+	return e
+}
+
+// isValid reports whether a decoded entry is one that encode writes.
+func (e *Entry) isValid() bool {
+	in := func(time int64) bool { return time >= 0 && time <= maxTime }
+	return e.Kind >= Hit && e.Kind <= denied && e.Cost >= e.leastCost() && e.Count >= usualCount(e.Kind) &&
+		in(e.Time) && in(e.Appended) && in(e.Ends) && (e.Kind != Void || e.Appended == 0 && e.Ends == 0)
+}
+
+func encode(dst []byte, e Entry) []byte {
+	begin := len(dst)
+	long := isLong(&e)
+	dst = appendTime(append(dst, tagOf(&e, long)), e.Time)
 	dst = append(dst, byte(e.ID>>48), byte(e.ID>>40), byte(e.ID>>32))
 	dst = binary.BigEndian.AppendUint32(dst, uint32(e.ID))
 	if long {
@@ -199,11 +240,7 @@ func decode(e *Entry, data []byte, base int64) (size int) {
 	if len(data) < shortSize {
 		return 0
 	}
-	e.Kind, e.Cost = Kind(data[0]>>5), int64(data[0]&shortCost)
-	e.Released = e.Kind == Void && data[0]&(1<<4) != 0
-	e.Pending = e.Kind != Void && data[0]&(1<<4) != 0
-	size = shortSize
-	e.Count = usualCount(e.Kind)
+	*e, size = readTag(data[0]), shortSize
 	if e.Cost == 0 {
 		if size = decodeLong(e, data, base); size == 0 {
 			return 0
@@ -211,10 +248,7 @@ func decode(e *Entry, data []byte, base int64) (size int) {
 	}
 	e.Time = timeNear(data[1:], base)
 	e.ID = ID(binary.BigEndian.Uint64(data[5:]) & maxID)
-	sum := binary.BigEndian.Uint16(data[size-tailSize:])
-	valid := e.Kind >= Hit && e.Kind <= denied && e.Cost >= e.leastCost() && e.Count >= usualCount(e.Kind) && e.Time >= 0 && e.Time <= maxTime &&
-		e.Appended >= 0 && e.Appended <= maxTime && e.Ends >= 0 && e.Ends <= maxTime && sum == uint16(checksum(data[:size-tailSize]))
-	if !valid {
+	if !e.isValid() || binary.BigEndian.Uint16(data[size-tailSize:]) != uint16(checksum(data[:size-tailSize])) {
 		return 0
 	}
 	return size
@@ -236,7 +270,7 @@ func decodeLong(e *Entry, data []byte, base int64) (size int) {
 			continue
 		}
 		at := size - tailSize
-		if size += timeSize; len(data) < size || e.Kind == Void {
+		if size += timeSize; len(data) < size {
 			return 0
 		}
 		if *further.time = timeNear(data[at:], base); *further.time == 0 {

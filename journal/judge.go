@@ -11,8 +11,10 @@ type judge struct {
 	question Question
 
 	records   []record // the entries with an identity, in their order
+	kept      int      // how many of them a rewrite kept; -1 while these are folded
 	counted   timeline // all that counts
 	undecided timeline // what of it pending hits may still give back
+	buckets   buckets
 
 	table   []int32 // by identity: 1 + index of a record, or -1 - index of a key not met yet
 	shift   int
@@ -27,6 +29,7 @@ type record struct {
 	counts   int64
 	key      int  // of the question, or -1
 	released bool // a Void says so
+	taken    bool // a rewrite has added it to the levels of the log's token buckets
 }
 
 // held returns until when a rewrite keeps the identity of the entry. One that does not count needs no
@@ -44,15 +47,17 @@ type answer struct {
 }
 
 func (j *judge) clear() {
-	j.head, j.question = nil, Question{}
+	j.head, j.question, j.kept = nil, Question{}, 0
 	j.records, j.answers, j.ahead = j.records[:0], j.answers[:0], j.ahead[:0]
 	j.counted.clear()
 	j.undecided.clear()
+	j.buckets.clear()
 }
 
 // begin makes room for so many entries, and for the answers. The sums are known.
 func (j *judge) begin(head *Head, q Question, entries int) {
 	j.head, j.question = head, q
+	j.buckets.begin(head, q.Limits, &j.counted)
 	j.records = slices.Grow(j.records, entries+1)
 	exponent := bits.Len(uint(4 * (entries + len(q.Keys) + 1)))
 	j.shift = 64 - exponent
@@ -109,16 +114,17 @@ func (j *judge) fold() {
 		}
 		return
 	}
-	known := &j.records[*place-1]
+	first := *place - 1
+	known := &j.records[first]
 	switch void := known.Entry; {
 	case last.Kind == Void:
 		j.records = j.records[:n]
-		j.void(known, last.Entry)
+		j.void(int(first), last.Entry)
 	case void.Kind == Void: // it precedes its entry, which is judged where it is
 		last.key, *place = known.key, int32(n+1)
 		*known = record{key: -1}
 		j.count(n)
-		j.void(last, void)
+		j.void(n, void)
 	default:
 		j.records = j.records[:n]
 	}
@@ -129,10 +135,11 @@ func (j *judge) fold() {
 func (j *judge) count(n int) {
 	r := &j.records[n]
 	stale := j.head.isStale(&r.Entry)
+	r.taken = j.kept < 0 && r.Entry.taken() <= j.head.Floor
 	switch {
 	case stale:
 	case r.Kind == Hit && !r.Pending:
-		r.counts = j.admits(r)
+		r.counts = j.admits(n)
 	case r.Kind != denied:
 		r.counts = r.Count
 	}
@@ -157,17 +164,20 @@ func (j *judge) end() {
 	for n := len(j.records) - 1; n >= first; n-- {
 		r := &j.records[n]
 		j.add(r, -r.counts)
+	}
+	for n := first; n < len(j.records); n++ {
+		r := &j.records[n]
 		if r.isPending() && r.key >= 0 && j.answers[r.key].record == n {
 			j.answer(n)
 		}
+		j.add(r, r.counts)
 	}
-	for n := first; n < len(j.records); n++ {
-		j.add(&j.records[n], j.records[n].counts)
-	}
+	j.fill(len(j.records))
 }
 
 // void leaves of an entry what the void leaves. Voids of one entry are one.
-func (j *judge) void(r *record, e Entry) {
+func (j *judge) void(n int, e Entry) {
+	r := &j.records[n]
 	if r.Kind == Void {
 		r.Count, r.Time, r.Released = min(r.Count, e.Count), max(r.Time, e.Time), r.Released || e.Released
 		return
@@ -176,6 +186,7 @@ func (j *judge) void(r *record, e Entry) {
 	if e.Count < r.counts {
 		j.add(r, e.Count-r.counts)
 		r.counts = e.Count
+		j.buckets.rewind(n)
 	}
 }
 
@@ -185,15 +196,34 @@ func (j *judge) add(r *record, hits int64) {
 		return
 	}
 	j.counted.add(r.Time, hits*r.Cost)
-	if r.isPending() && j.question.Pending > 0 && r.Time > j.question.Pending {
+	if j.isUndecided(r) {
 		j.undecided.add(r.Time, hits*r.Cost)
 	}
 }
 
-// admits returns how many of the hits the limits of the log admit.
-func (j *judge) admits(r *record) int64 {
+// isUndecided reports whether a denial that rests on the hit is transient.
+func (j *judge) isUndecided(r *record) bool {
+	return r.isPending() && j.question.Pending > 0 && r.Time > j.question.Pending
+}
+
+// fill has the levels of token buckets be those behind the first n records.
+func (j *judge) fill(n int) {
+	j.buckets.rewind(n)
+	j.buckets.fold(j.records, n, j.isUndecided)
+}
+
+// admits returns how many of the hits the limits of the log admit, behind all that precede it.
+func (j *judge) admits(n int) int64 {
+	r := &j.records[n]
+	j.fill(n)
 	count := r.Count
 	for i, limit := range j.head.Limits {
+		if limit.isBucket() {
+			if !limit.Shadow {
+				count = limit.fits(j.held(limit, r.Time).Count, r.Cost, count)
+			}
+			continue
+		}
 		j.places[i] = j.counted.after(limit.edge(r.Time), j.places[i])
 		count = limit.fits(j.counted.total()-j.counted.upTo(j.places[i]), r.Cost, count)
 	}
@@ -205,6 +235,7 @@ func (j *judge) admits(r *record) int64 {
 // rules. A pending hit is the reader's to decide, by both.
 func (j *judge) answer(n int) {
 	r, q := &j.records[n], &j.question
+	j.fill(n)
 	a := answer{record: n, own: r.Count}
 	rules := [2][]Limit{j.head.Limits, nil}
 	if q.Revision != j.head.Revision || r.Kind == former {
@@ -239,8 +270,24 @@ func (j *judge) fitting(r *record, rules [][]Limit) int64 {
 
 // held returns what counts in the window of the limit that ends at now, and what is later.
 func (j *judge) held(limit Limit, now int64) Content {
+	if limit.isBucket() {
+		held := j.level(limit)
+		level := held.all.at(limit, now)
+		count := limit.tokens(level)
+		return Content{count, count - limit.tokens(held.decided.at(limit, now)), level}
+	}
 	edge := limit.edge(now)
-	return Content{j.counted.later(edge), j.undecided.later(edge)}
+	return Content{Count: j.counted.later(edge), Undecided: j.undecided.later(edge)}
+}
+
+// level returns what the bucket of the limit lacks: one that neither the log nor its reader has is
+// filled by what counts.
+func (j *judge) level(limit Limit) (level filling) {
+	if b := j.buckets.of(limit); b != nil {
+		return b.level
+	}
+	level.all.addAll(limit, &j.counted)
+	return filling{level.all, level.all}
 }
 
 // split takes what entries count that keep their identity after the floor out of the sums, or adds it
@@ -256,8 +303,12 @@ func (j *judge) split(floor, sign int64) {
 // forget has only entries count that were appended after a reset.
 func (j *judge) forget(reset int64) {
 	j.counted.clear()
+	j.buckets.empty(reset)
 	for i := range j.records {
-		if r := &j.records[i]; r.counts > 0 && r.appended() > reset {
+		switch r := &j.records[i]; {
+		case r.appended() <= reset:
+			r.counts = 0
+		case r.counts > 0:
 			j.counted.add(r.Time, r.counts*r.Cost)
 		}
 	}

@@ -2,7 +2,6 @@ package journal
 
 import (
 	"bytes"
-	"encoding/binary"
 	"fmt"
 	"slices"
 )
@@ -66,6 +65,7 @@ func Merge(values [][]byte, keys []ID, until int64) Merged {
 	for _, r := range m.replicas {
 		m.compare(r)
 	}
+	m.mergeLevels()
 	m.mergeSums()
 	merged.Value = m.encode(keys)
 	return merged
@@ -79,30 +79,21 @@ func areEqual(values [][]byte) bool {
 // isRewritten reports whether one of the keys is among the entries that a rewrite kept. Of a damaged
 // value it does not matter.
 func isRewritten(value []byte, keys []ID) bool {
-	if len(keys) == 0 || len(value) < fixedSize {
+	if len(keys) == 0 {
 		return false
 	}
-	end := int(binary.BigEndian.Uint32(value[2:]))
-	if end < fixedSize || end > len(value) {
+	c, _, err := openHead(value)
+	if err != nil {
 		return false
 	}
-	c, entries := cursor{data: value[fixedSize:end]}, value[end:]
-	head := Head{base: c.below(maxTime)}
-	for range 6 { // floor, since, coarse, revision, TTL, until
-		c.next()
-	}
-	head.kept = c.below(readable)
+	head, _ := c.fields()
 	var e Entry
-	for rest := entries; len(entries)-len(rest) < int(head.kept); {
-		e = Entry{}
-		size := decode(&e, rest, head.base)
-		if size == 0 {
-			return false
-		}
-		if slices.Contains(keys, e.ID) {
+	var k keeper
+	k.begin(head.base)
+	for c = (cursor{data: head.kept}); c.at < len(c.data) && !c.bad; {
+		if k.next(&c, &e); !c.bad && slices.Contains(keys, e.ID) {
 			return true
 		}
-		rest = rest[size:]
 	}
 	return false
 }
@@ -115,6 +106,7 @@ type merger struct {
 	members  []member
 	places   map[ID]int // of members
 	until    int64
+	kept     int // the most entries that a rewrite kept of a replica
 }
 
 // replica is the log of one replica.
@@ -171,7 +163,7 @@ func (m *merger) forget() {
 
 // mergeHeads keeps the limits of the newest rules.
 func (m *merger) mergeHeads() {
-	m.head = m.replicas[0].log.head
+	m.head, m.kept = m.replicas[0].log.head, m.replicas[0].log.judge.kept
 	for _, r := range m.replicas[1:] {
 		h := r.log.head
 		switch {
@@ -183,7 +175,27 @@ func (m *merger) mergeHeads() {
 		m.head.base, m.head.Floor = max(m.head.base, h.base), max(m.head.Floor, h.Floor)
 		m.head.Since, m.head.Coarse = min(m.head.Since, h.Since), max(m.head.Coarse, h.Coarse)
 		m.head.Until = min(m.head.Until, h.Until)
-		m.head.kept = max(m.head.kept, h.kept)
+		m.kept = max(m.kept, r.log.judge.kept)
+	}
+}
+
+// mergeLevels takes, of each token bucket, the highest level of a replica at the merged floor.
+func (m *merger) mergeLevels() {
+	m.head.Limits = slices.Clone(m.head.Limits)
+	for i := range m.head.Limits {
+		l := &m.head.Limits[i]
+		if !l.isBucket() {
+			continue
+		}
+		l.level, l.since = 0, maxTime
+		for _, r := range m.replicas {
+			level, since := r.log.judge.decay(*l, m.head.Floor)
+			l.level, l.since = max(l.level, level), min(l.since, since)
+		}
+		for _, r := range m.replicas {
+			level, _ := r.log.judge.decay(*l, m.head.Floor)
+			r.lack.Sums = r.lack.Sums || level < l.level
+		}
 	}
 }
 
@@ -197,7 +209,7 @@ func (m *merger) unite(r *replica, keys []ID) {
 			first, r.lack.Keys = len(records), true
 			break
 		}
-		first = min(first, max(n, r.log.kept))
+		first = min(first, max(n, r.log.judge.kept))
 	}
 	for n := range records {
 		record := &records[n]
@@ -324,27 +336,39 @@ func (r *replica) isLater(other *replica) bool {
 	return false
 }
 
-// encode returns the merged value: voids, what is ahead of the keys, these, and what is not.
+// encode returns the merged value: settlements that are taken, voids, what is ahead of the keys, these, and what is not.
 func (m *merger) encode(keys []ID) []byte {
-	var ahead, others, voids []byte
+	var voids, ahead, others, entries []Entry
 	for i := range m.members {
-		switch e := &m.members[i]; {
+		switch e := m.members[i].Entry; {
+		case e.settles() && e.taken() <= m.head.Floor: // as in a rewrite, which adds it to the levels
+			entries = append(entries, e)
 		case e.Kind == Void:
-			voids = encode(voids, e.Entry)
+			voids = append(voids, e)
 		case slices.Contains(keys, e.ID):
-		case e.ahead:
-			ahead = encode(ahead, e.Entry)
+		case m.members[i].ahead:
+			ahead = append(ahead, e)
 		default:
-			others = encode(others, e.Entry)
+			others = append(others, e)
 		}
 	}
-	entries := append(voids, ahead...)
+	taken := len(entries)
+	entries = append(append(entries, voids...), ahead...)
 	for _, key := range keys {
 		if place, known := m.places[key]; known && m.members[place].Kind != Void {
-			entries = encode(entries, m.members[place].Entry)
+			entries = append(entries, m.members[place].Entry)
 		}
 	}
 	entries = append(entries, others...)
-	m.head.kept = min(m.head.kept, int64(len(entries)))
-	return append(appendHead(nil, m.head, &m.sums, m.head.Floor-minute), entries...)
+	kept := max(min(m.kept, len(entries)), taken)
+	var k keeper
+	k.begin(m.head.base)
+	for _, e := range entries[:kept] {
+		m.head.kept = k.append(m.head.kept, e)
+	}
+	value := appendHead(nil, m.head, &m.sums, m.head.Floor-minute)
+	for _, e := range entries[kept:] {
+		value = encode(value, e)
+	}
+	return value
 }

@@ -48,21 +48,29 @@ func (l *Log) AppendRewrite(dst []byte, r Rewrite) ([]byte, error) {
 		}
 	}
 	h := l.head
+	h.Limits = append(l.rewriter.limits[:0], h.Limits...)
 	h.TTL = max(h.TTL, r.TTL)
 	if h.Outdated(r.Revision) {
-		limits, err := enforced(nil, r.Limits)
+		limits, err := enforced(h.Limits[:0], r.Limits)
 		if err != nil {
 			return dst, err
 		}
 		h.Revision, h.Limits, h.TTL = r.Revision, limits, r.TTL
 	}
 	h.Until, h.Since = r.Until, max(h.Since, r.Since)
-	h.base, h.Floor = r.Now, max(h.Floor, r.Now-r.Young)
-	h.kept = l.rewriter.writeRecords(l.judge.records, h.Floor, r.Young < r.Now, h.Revision != l.head.Revision)
+	l.rewriter.limits = h.Limits
+	h.base, h.Floor = r.Now-r.Now%second, max(h.Floor, r.Now-r.Young)
+	h.kept = l.rewriter.writeRecords(l.judge.records, &h, r.Young < r.Now, h.Revision != l.head.Revision)
 
 	window := max(longest(h.Limits, maxTime), longest(l.head.Limits, maxTime), r.Retain)
 	l.judge.split(h.Floor, -1)
 	defer l.judge.split(h.Floor, 1)
+	for i := range h.Limits {
+		if b := &h.Limits[i]; b.isBucket() {
+			b.level, b.since = l.judge.decay(*b, h.Floor)
+			b.since = b.unknown(max(b.since, r.Since), h.Floor)
+		}
+	}
 	if h.Reset <= h.Floor-window { // what was before it has left all windows
 		h.Reset = 0
 	}
@@ -83,7 +91,7 @@ func (l *Log) AppendRewrite(dst []byte, r Rewrite) ([]byte, error) {
 		if g.Coarse == 0 && h.Coarse > h.Floor-window {
 			g.Coarse = h.Coarse
 		}
-		dst = append(appendHead(dst, g, &l.rewriter.kept, cut), l.rewriter.written...)
+		dst = appendHead(dst, g, &l.rewriter.kept, cut)
 		if len(dst)-begin <= MaxSize*3/4 {
 			return dst, nil
 		}
@@ -96,26 +104,28 @@ func (l *Log) AppendRewrite(dst []byte, r Rewrite) ([]byte, error) {
 
 // rewriter writes out what a judge has decided.
 type rewriter struct {
+	limits  []Limit
 	kept    timeline
 	written []byte
+	keeper  keeper
 }
 
-// writeRecords encodes the entries that keep their identity, with their verdicts, and returns how
-// many bytes they take. Released ones are dropped, or not. If the limits change, what counts is
-// former. Pending hits stay pending.
-func (w *rewriter) writeRecords(records []record, floor int64, drop, change bool) int64 {
+// writeRecords returns the entries that keep their identity, encoded with their verdicts. Released ones are
+// dropped, or not. If the limits change, what counts is former. Pending hits stay pending.
+func (w *rewriter) writeRecords(records []record, h *Head, drop, change bool) []byte {
 	w.written = w.written[:0]
+	w.keeper.begin(h.base)
 	for i := range records {
 		r := &records[i]
-		kept := r.Entry.held() > floor
+		kept := r.Entry.held() > h.Floor
 		if drop {
-			kept = r.held() > floor && !r.isReleased()
+			kept = r.held() > h.Floor && !r.isReleased()
 		}
 		if r.Kind != 0 && kept {
-			w.written = encode(w.written, r.decided(change))
+			w.written = w.keeper.append(w.written, r.decided(change))
 		}
 	}
-	return int64(len(w.written))
+	return w.written
 }
 
 // isReleased reports whether nothing looks for the entry any more.

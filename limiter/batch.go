@@ -87,7 +87,8 @@ type limitEval struct {
 
 	count int64
 	exact bool
-	ahead int64 // of it, the cost of hits that were admitted before this one in the batch
+	ahead int64       // of it, the cost of hits that were admitted before this one in the batch
+	wait  engine.Wait // of a hit that fits
 	reset engine.Wait
 	own   engine.Wait // what it would be if the limit were not elastic
 }
@@ -396,7 +397,7 @@ func (s *counterSet) windowsOf(c *counterState, a *events.Applied, limits []even
 		for _, limit := range limits {
 			k := s.windows.next()
 			of := ruling{rule: rule, listing: a.Listing}
-			*k = limitWindow{rule: rule, limit: limit, ceiling: rule.Throttle.Ceiling(limit.N), enforced: of.enforced(), index: len(c.windows)}
+			*k = limitWindow{rule: rule, limit: limit, ceiling: rule.Throttle.Ceiling(limit.Most()), enforced: of.enforced(), index: len(c.windows)}
 			c.windows = append(c.windows, k)
 		}
 	}

@@ -114,7 +114,7 @@ func (h *hit) weigh(again bool) {
 // weigh finds the outcome of one limit for a hit of that cost.
 func (u *limitEval) weigh(cost int64) {
 	c := u.window
-	u.source, u.ahead, u.final = u.sourceNow(), 0, false
+	u.source, u.ahead, u.final, u.wait = u.sourceNow(), 0, false, 0
 	switch {
 	case u.source == ofDenial:
 		u.count, u.exact, u.outcome = u.cached.count, u.cached.isExact(), u.cached.outcome
@@ -125,7 +125,7 @@ func (u *limitEval) weigh(cost int64) {
 	default:
 		u.ahead = u.counter.taken
 		s := u.standing(u.ahead, cost)
-		u.count, u.exact, u.outcome, u.final = s.Count, s.Exact, s.Outcome, s.Final
+		u.count, u.exact, u.outcome, u.final, u.wait = s.Count, s.Exact, s.Outcome, s.Final, s.Wait
 	}
 }
 
@@ -172,7 +172,7 @@ func (f *batch) decision(h *hit) Decision {
 		u, s := &h.limits[i], &d.Limits[i]
 		limit := &u.window.limit
 		*s = LimitState{
-			Name: limit.Name, Feature: u.counter.name.counter.Feature, N: limit.N, Window: limit.WindowAt(f.moment.Stamp), WindowName: limit.Unit(), Algorithm: limit.Algorithm,
+			Name: limit.Name, Feature: u.counter.name.counter.Feature, N: limit.N, Window: limit.WindowAt(f.moment.Stamp), WindowName: limit.Unit(), Burst: limit.Burst, Algorithm: limit.Algorithm,
 			Count: u.count, Exact: u.exact, Reset: u.reset,
 			Allowed: u.allows, Listing: u.listing, Shadow: u.rule.Shadow,
 			Unknown: h.path == listed || u.source == ofNone, Failed: u.source.failed(),
@@ -184,12 +184,15 @@ func (f *batch) decision(h *hit) Decision {
 			s.Count += h.costOn(u.counter)
 		}
 		if !s.Unknown {
-			s.Remaining = max(s.N-s.Count, 0)
+			s.Remaining = max(s.Limit()-s.Count, 0)
 		}
-		s.Over = s.Allowed && s.Count > s.N
+		s.Over = s.Allowed && s.Count > s.Limit()
 		s.Incomplete = u.isYoung() || !s.Unknown && u.isLost(f.l.since, engine.CeilSeconds(f.l.grace))
 		if !s.Shadow && (!s.Allowed || s.Reset > 0) { // it may have let in what it has no room for again
 			d.RetryAfter = d.RetryAfter.Longer(s.Reset)
+		}
+		if d.Allowed && u.enforced() {
+			d.Wait = d.Wait.Longer(u.wait)
 		}
 	}
 	return d

@@ -266,6 +266,7 @@ func (on limitsOn) key() cacheKey {
 	hash := uint64(14695981039346656037) ^ uint64(on.counter.name.engine) // FNV-1a, by words
 	for u := range on.all() {
 		hash = (hash ^ uint64(u.window.limit.Window)) * 1099511628211
+		hash = (hash ^ uint64(u.window.limit.Burst*u.window.limit.N)) * 1099511628211
 		hash = (hash ^ uint64(u.window.ceiling)) * 1099511628211
 		hash = (hash ^ uint64(u.window.limit.Since)) * 1099511628211 // whether it is incomplete
 		hash = (hash ^ xxhash.Sum64String(u.window.limit.Algorithm)) * 1099511628211

@@ -8,8 +8,11 @@ import (
 	"github.com/counterd/counterd/events"
 )
 
-// windowLength returns the length of the limit's window.
+// windowLength returns the length of the limit's window, or in what time an empty token bucket is full.
 func (u *limitEval) windowLength() engine.Wait {
+	if limit := &u.window.limit; limit.Burst > 0 {
+		return engine.Wait(limit.Span(u.window.ceiling))
+	}
 	return engine.Wait(u.window.limit.WindowAt(u.counter.moment.Stamp))
 }
 

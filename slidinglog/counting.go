@@ -48,7 +48,7 @@ func (e *Engine) Increment(ctx context.Context, by int64, at time.Time, counters
 func (e *Engine) limit(s *session) {
 	for rule, limit := range s.counter.Limits() {
 		if e.Keeps(limit.Algorithm) {
-			s.Limit(engine.Limit{Limit: limit, Ceiling: rule.Throttle.Ceiling(limit.N), Enforced: !rule.Shadow, Revision: rule.Revision})
+			s.Limit(engine.Limit{Limit: limit, Ceiling: rule.Throttle.Ceiling(limit.Most()), Enforced: !rule.Shadow, Revision: rule.Revision})
 		}
 	}
 }
@@ -134,7 +134,7 @@ func windowOf(head journal.Head, length time.Duration, at time.Time, now int64) 
 func rounded(head journal.Head) int64 {
 	var fine int64
 	for _, limit := range head.Limits {
-		if limit.Window < time.Minute.Milliseconds() {
+		if limit.Rate == 0 && limit.Window < time.Minute.Milliseconds() {
 			fine = max(fine, limit.Window)
 		}
 	}

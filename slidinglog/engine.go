@@ -13,7 +13,7 @@ import (
 	"github.com/counterd/counterd/store"
 )
 
-// Algorithm is what the rules call limits that this engine counts.
+// Algorithm is what the rules call the windows that this engine counts. It counts token buckets, too.
 const Algorithm = algorithm.SlidingLog
 
 // The items of a counter: the log of its hits, and that of its leases.
@@ -72,8 +72,10 @@ func New(base engine.Base) (*Engine, error) {
 // Base returns what the engine shares with others.
 func (e *Engine) Base() engine.Base { return e.base }
 
-// Keeps reports whether the algorithm is that of the engine.
-func (e *Engine) Keeps(algorithm string) bool { return algorithm == e.algorithm }
+// Keeps reports whether the algorithm is one of logs: that of leases, or one of the others.
+func (e *Engine) Keeps(name string) bool {
+	return algorithm.InLog(name) && e.leases() == (name == algorithm.Concurrency)
+}
 
 // Tick returns a millisecond; of leases none, which other processes release.
 func (e *Engine) Tick() time.Duration {

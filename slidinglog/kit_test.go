@@ -41,6 +41,9 @@ func newEvent(tb testing.TB, revision uint64, limits string) *events.Event {
 				limits[i].Algorithm = slidinglog.Algorithm
 			}
 		}
+		if rule.InLog() {
+			continue
+		}
 		for i := range rule.Limits {
 			rule.Limits[i].Algorithm = slidinglog.Algorithm
 		}

@@ -79,7 +79,7 @@ func (c *population) play(turns []turn) {
 			continue
 		}
 		s := c.engine.Begin(counter, counter.ID(), engine.Moment{Now: time.UnixMilli(t.at), Stamp: t.at / 1000})
-		s.Limit(engine.Limit{Limit: c.limit, Ceiling: c.limit.N, Enforced: true, Revision: usualRevision})
+		s.Limit(engine.Limit{Limit: c.limit, Ceiling: c.limit.Most(), Enforced: true, Revision: usualRevision})
 		s.Add([]engine.Hit{{Cost: 1, Stays: true}}, 1)
 		sessions = append(sessions, s)
 	}
@@ -180,6 +180,50 @@ func TestChunksOfCounters(t *testing.T) {
 			trips := float64(c.trips-counters) / counters / windows / float64(test.hits)
 			assert.LessOrEqual(t, trips, 1.001, "but for the first hit of a counter")
 			t.Logf("%d bytes on the average, at most %d; %.3f rewrites and %.3f round trips a hit", sum/samples, largest, swaps, trips)
+		})
+	}
+}
+
+// The counter of a token bucket, hit by three processes once a minute or ten times a second, never takes a
+// larger chunk of a real Memcached, and a hit takes one round trip.
+func TestChunksOfTokenBuckets(t *testing.T) {
+	for _, test := range []struct {
+		limit    events.Limit
+		distance time.Duration
+		most     int64
+	}{
+		{events.Limit{N: 10, Window: time.Minute, Burst: 20}, time.Minute, 152},
+		{events.Limit{N: 600, Window: time.Hour, Burst: 100}, time.Minute, 152},
+		{events.Limit{N: 10, Window: time.Second, Burst: 20}, 100 * time.Millisecond, 600},
+		{events.Limit{N: 20, Window: time.Second, Burst: 40, Algorithm: "leaky-bucket"}, 100 * time.Millisecond, 600},
+	} {
+		t.Run(fmt.Sprint(test.limit.N, " in ", test.limit.Window, " each ", test.distance), func(t *testing.T) {
+			const counters, hits = 4, 300
+			start := time.Date(2026, 3, 14, 21, 7, 33, 0, time.UTC)
+			c := newPopulation(t, time.Second, start)
+			c.limit = test.limit
+			engines := []*slidinglog.Engine{c.engine}
+			for range 2 {
+				e, err := slidinglog.New(c.engine.Base())
+				require.NoError(t, err)
+				engines = append(engines, e)
+			}
+			random := rand.New(rand.NewPCG(1, 5))
+			var largest, sum, samples int64
+			for i := range hits {
+				c.engine = engines[i%len(engines)]
+				var turns []turn
+				for n := range counters {
+					turns = append(turns, turn{start.UnixMilli() + int64(i)*test.distance.Milliseconds() + random.Int64N(20), n, false})
+				}
+				c.play(turns)
+				for size, n := range c.chunks() {
+					largest, sum, samples = max(largest, size), sum+n*size, samples+n
+				}
+			}
+			assert.LessOrEqual(t, largest, test.most)
+			assert.LessOrEqual(t, c.trips, int64(counters*(hits+2)), "one a hit, but for the first two")
+			t.Logf("%d bytes on the average, at most %d; %.3f rewrites a hit", sum/samples, largest, float64(c.figure("cas_hits"))/counters/hits)
 		})
 	}
 }

@@ -78,20 +78,14 @@ func (e *Engine) begin(counter events.Counter, id string, moment engine.Moment) 
 	s := sessions.Get().(*session)
 	s.engine, s.counter, s.noted = e, counter, e.places.of(id, moment.Alone)
 	s.step, s.later, s.trips, s.confirms, s.fault = idle, idle, 0, 0, nil
-	s.windows.begin(moment, s.retain())
+	s.windows.begin(moment, counter.Remembered())
+	if e.leases() { // what leases there were is of no use
+		s.retention = 0
+	}
 	s.batch.begin(id, s.time, e)
 	s.op.Counter, s.op.Data, s.op.Versions = id, true, true
 	s.trip.item, s.replicas.item = e.item, e.item
 	return s
-}
-
-// retain returns for how long the log has events that have left all windows. What leases there were is
-// of no use.
-func (s *session) retain() time.Duration {
-	if s.engine.leases() {
-		return 0
-	}
-	return s.counter.Remembered()
 }
 
 // End gives the session back.
@@ -185,9 +179,8 @@ func (s *session) Absorb() error {
 	}
 	switch {
 	case step == looking:
-		if s.hold(); s.mayShrink() && s.log.DueBy(s.time-s.engine.grace.young()) {
-			s.later = rewriting
-		}
+		s.hold()
+		s.shortenLater()
 	case step == probing:
 		return s.probed()
 	case !s.appended && s.largest+len(s.data) <= journal.MaxSize && s.trips < maxTrips/2:
@@ -248,7 +241,7 @@ func empty(s *session, reset int64) (err error) {
 	s.log.Clear()
 	life := lifeOf(s)
 	head := journal.Head{
-		Revision: s.revision, Limits: s.enforced(), TTL: life.ttl, Until: life.until,
+		Revision: s.revision, Limits: s.newest(), TTL: life.ttl, Until: life.until,
 		Floor: s.time - s.engine.grace.young(), Since: s.since(), Reset: reset,
 	}
 	if s.next, err = journal.AppendNew(s.next[:0], head, s.time); err != nil {
@@ -271,8 +264,8 @@ func (s *session) again(step phase) error {
 func shorten(s *session, dst []byte) ([]byte, error) {
 	life := lifeOf(s)
 	rewrite := journal.Rewrite{
-		Limits: s.enforced(), Revision: s.revision, TTL: life.ttl, Until: life.until,
-		Since: s.kept(), Now: s.time, Young: s.engine.grace.young(), Retain: s.retain().Milliseconds(),
+		Limits: s.newest(), Revision: s.revision, TTL: life.ttl, Until: life.until,
+		Since: s.kept(), Now: s.time, Young: s.engine.grace.young(), Retain: s.retained().Milliseconds(),
 	}
 	if !s.mayShrink() {
 		rewrite.Young = s.time
@@ -297,10 +290,19 @@ func (s *session) rewrite(after phase) error {
 	return s.again(rewriting)
 }
 
+// shortenLater has the log shortened of which many entries are no longer young: a step that only reads it is
+// followed by no other rewrite.
+func (s *session) shortenLater() {
+	if s.mayShrink() && s.log.DueBy(s.time-s.engine.grace.young()) {
+		s.later = rewriting
+	}
+}
+
 // probed goes on after a read of the log ahead of the entries. Of a log over half its bound it appends
 // no more of them than have room, so what is denied does not fill it.
 func (s *session) probed() error {
 	if s.largest+len(s.data) > journal.MaxSize/2 && s.leaveOut(false) {
+		s.shortenLater()
 		return nil
 	}
 	if s.largest+len(s.data) > s.batch.bound() {
@@ -386,7 +388,7 @@ type life struct {
 // lifeOf returns how long the log is to live; by older limits only until newer ones rewrite it.
 func lifeOf(s *session) (l life) {
 	head := s.log.Head()
-	if l.ttl = s.engine.grace.ttl(s.longest); head.Outdated(s.revision) {
+	if l.ttl = s.engine.grace.ttl(s.needed()); head.Outdated(s.revision) {
 		head.TTL, head.Until = 0, 0
 	}
 	l.ttl = max(l.ttl, head.TTL)
@@ -397,8 +399,14 @@ func lifeOf(s *session) (l life) {
 	}
 	if ends := s.batch.ends(); ends > 0 {
 		l.need = max(l.need, ends+s.engine.grace.young())
+		if s.buckets > 0 { // what it takes returns from then on
+			l.need = max(l.need, ends+l.ttl*second)
+		}
 	}
 	l.until, l.renewal = max(head.Until, now+l.ttl*second+spare, l.need), renewal
+	if drained := s.log.Drained() + s.engine.grace.young(); drained > l.until { // increments took more than a burst
+		l.need, l.until = max(l.need, drained), drained+spare
+	}
 	return l
 }
 

@@ -12,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/counterd/counterd/algorithm"
 	"github.com/counterd/counterd/engine"
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/internal/testkit"
@@ -34,6 +35,21 @@ var simRules = [][][]engine.Limit{
 	{{simLimit(5, 3), simLimit(20, 6), simLimit(60, 9)}},
 	{{simLimit(30, 5)}, {simLimit(30, 2)}, {simLimit(30, 6)}},
 	{{simLimit(60, 6)}, {simLimit(120, 5)}, {simLimit(60, 3)}},
+}
+
+// simBuckets are the same with token buckets, whose rates stay.
+var simBuckets = [][][]engine.Limit{
+	{{simBucket(1, 10, 3)}},
+	{{simBucket(1, 3, 4)}, {simBucket(1, 3, 2)}, {simBucket(1, 3, 9)}},
+	{{simBucket(60, 90, 5), simLimit(20, 6)}, {simBucket(60, 90, 3), simLimit(30, 5)}},
+	{{simBucket(20, 7, 2), simBucket(1, 2, 1)}},
+}
+
+// simBucket is a token bucket of that burst, to which n tokens return in so many seconds.
+func simBucket(seconds, n, burst int64) engine.Limit {
+	limit := simLimit(seconds, n)
+	limit.Burst, limit.Ceiling, limit.Algorithm = burst, burst, algorithm.TokenBucket
+	return limit
 }
 
 func simLimit(seconds, n int64) engine.Limit {
@@ -65,6 +81,7 @@ type simFault string
 
 const (
 	simExceeded simFault = "a window holds more than its limit"
+	simOverrun  simFault = "a token bucket admits more than its rate and burst"
 	simDiffers  simFault = "a verdict is not that of the log ahead"
 	simLeaks    simFault = "a log does not hold what was admitted"
 	simFails    simFault = "an undisturbed session fails"
@@ -401,7 +418,7 @@ func (w *simulation) fits(s *simSession, index int, cost int64, now time.Time) b
 		own := room
 		limits := s.Session.(*session).log.Head().Limits // newer ones, if it has been rewritten meanwhile
 		for _, limit := range s.limits {
-			limits = append(slices.Clip(limits), journal.Limit{Window: limit.Window.Milliseconds(), Ceiling: limit.Ceiling})
+			limits = append(slices.Clip(limits), limit.Journal(limit.Ceiling))
 		}
 		for _, limit := range limits {
 			own = own && s.ahead.Held(limit, now.UnixMilli()).Count+cost <= limit.Ceiling
@@ -414,6 +431,27 @@ func (w *simulation) fits(s *simSession, index int, cost int64, now time.Time) b
 	return fits
 }
 
+// measureBucket looks for a time that ends with the hit in which more passed than the burst of a token bucket
+// and what its rate adds. It is the last of them in the log.
+func (w *simulation) measureBucket(limit engine.Limit, x *simAdmitted, is func(y *simAdmitted) bool) {
+	var before []*simAdmitted
+	for _, y := range w.admitted {
+		if y.counter == x.counter && y.losses == x.losses && y.place < x.place && is(y) {
+			before = append(before, y)
+		}
+	}
+	slices.SortFunc(before, func(a, b *simAdmitted) int { return int(b.time - a.time) })
+	for i, sum, first := 0, x.cost, x.time; ; i++ {
+		if window := limit.Window.Milliseconds(); sum*window > limit.Ceiling*window+max(x.time-first, 0)*limit.N {
+			w.fail(simOverrun, "%d from %d to %d, of %d in %s with a burst of %d", sum, first, x.time, limit.N, limit.Window, limit.Burst)
+		}
+		if i == len(before) {
+			return
+		}
+		sum, first = sum+before[i].cost, before[i].time
+	}
+}
+
 // measure looks for a window that holds more than its limit.
 func (w *simulation) measure() {
 	within := func(window time.Duration, first, last int64) bool {
@@ -424,6 +462,10 @@ func (w *simulation) measure() {
 	}
 	for _, x := range w.admitted {
 		for _, limit := range w.rules[x.revision-1] {
+			if limit.Burst > 0 {
+				w.measureBucket(limit, x, func(y *simAdmitted) bool { return y.revision == x.revision })
+				continue
+			}
 			sum := int64(0)
 			for _, y := range w.admitted {
 				if y.counter == x.counter && y.revision == x.revision && y.losses == x.losses && y.time <= x.time && within(limit.Window, y.time, x.time) {
@@ -434,10 +476,18 @@ func (w *simulation) measure() {
 				w.fail(simExceeded, "the window of %s to %d holds %d of %d", limit.Window, x.time, sum, limit.Ceiling)
 			}
 		}
+		for _, limit := range x.limits {
+			if limit.Burst > 0 {
+				w.measureBucket(limit, x, func(*simAdmitted) bool { return true })
+			}
+		}
 		if w.retention < 2*time.Minute {
 			continue // what limits of other rules count may be forgotten
 		}
 		for _, limit := range x.limits {
+			if limit.Burst > 0 {
+				continue
+			}
 			sum := x.cost
 			for _, y := range w.admitted {
 				if y.counter == x.counter && y.place < x.place && y.losses == x.losses && within(limit.Window, y.time, x.time) {
@@ -481,10 +531,10 @@ func (w *simulation) account() {
 }
 
 // simulate runs one seed.
-func simulate(seed uint64, sabotage string) *simulation {
+func simulate(seed uint64, sabotage string, sets [][][]engine.Limit) *simulation {
 	rnd := rand.New(rand.NewPCG(seed, 16))
 	w := &simulation{rnd: rnd, sabotage: sabotage, now: 1_000_000_000, faulty: rnd.IntN(3) == 0, faults: map[simFault]string{}}
-	w.rules = simRules[rnd.IntN(len(simRules))]
+	w.rules = sets[rnd.IntN(len(sets))]
 	losing := rnd.IntN(3) == 0
 	w.retention = testkit.Pick(rnd, time.Second, 2*time.Minute)
 	for p := range 1 + rnd.IntN(5) {
@@ -556,20 +606,24 @@ func (simCapable) Capabilities() store.Capabilities {
 	return store.Capabilities{Writes: store.KindsOf(store.Append)}
 }
 
-// No window exceeds its limit, whatever is interleaved and lost; what is denied had no room; a log
-// holds what was admitted.
+// No window and no token bucket exceeds its limit, whatever is interleaved and lost; what is denied had no
+// room; a log holds what was admitted.
 func TestSimulation(t *testing.T) {
-	var admitted, denied, rewrites, expired, tidy int
-	for seed := range testkit.Seeds(10_000) {
-		w := simulate(seed, "")
-		require.Empty(t, w.faults, "seed %d", seed)
-		admitted, denied, rewrites, expired = admitted+len(w.admitted), denied+w.denied, rewrites+w.rewrites, expired+w.expired
-		if !w.untidy {
-			tidy++
-		}
+	for name, sets := range map[string][][][]engine.Limit{"windows": simRules, "token buckets": simBuckets} {
+		t.Run(name, func(t *testing.T) {
+			var admitted, denied, rewrites, expired, tidy int
+			for seed := range testkit.Seeds(10_000) {
+				w := simulate(seed, "", sets)
+				require.Empty(t, w.faults, "seed %d", seed)
+				admitted, denied, rewrites, expired = admitted+len(w.admitted), denied+w.denied, rewrites+w.rewrites, expired+w.expired
+				if !w.untidy {
+					tidy++
+				}
+			}
+			t.Logf("%d admitted, %d denied, %d rewrites, %d expired; %d runs are accounted for", admitted, denied, rewrites, expired, tidy)
+			require.NotZero(t, min(admitted, denied, rewrites, expired, tidy))
+		})
 	}
-	t.Logf("%d admitted, %d denied, %d rewrites, %d expired; %d runs are accounted for", admitted, denied, rewrites, expired, tidy)
-	require.NotZero(t, min(admitted, denied, rewrites, expired, tidy))
 }
 
 // Each sabotage shows itself by the fault that is characteristic of it.
@@ -584,11 +638,24 @@ func TestSimulationFindsSabotage(t *testing.T) {
 		"stale rules win":         simExceeded,
 		"no voids":                simLeaks,
 	} {
-		t.Run(sabotage, func(t *testing.T) {
-			testkit.FindFault(t, 20_000, func(seed uint64) (string, bool) {
-				found, ok := simulate(seed, sabotage).faults[want]
-				return found, ok
-			})
-		})
+		t.Run(sabotage, func(t *testing.T) { finds(t, sabotage, want, simRules) })
 	}
+	for sabotage, want := range map[string]simFault{
+		"no compare-and-swap":     simOverrun,
+		"reads before it appends": simOverrun,
+		"decided by sums":         simOverrun,
+		"short identities":        simOverrun,
+		"rules without revisions": simOverrun,
+		"stale rules win":         simOverrun,
+		"no voids":                simLeaks,
+	} {
+		t.Run("token buckets, "+sabotage, func(t *testing.T) { finds(t, sabotage, want, simBuckets) })
+	}
+}
+
+func finds(t *testing.T, sabotage string, want simFault, sets [][][]engine.Limit) {
+	testkit.FindFault(t, 20_000, func(seed uint64) (string, bool) {
+		found, ok := simulate(seed, sabotage, sets).faults[want]
+		return found, ok
+	})
 }

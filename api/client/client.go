@@ -31,6 +31,8 @@ const (
 	DefaultTimeout = 10 * time.Second
 	// DefaultConns is how many idle connections are kept.
 	DefaultConns = 64
+	// DefaultMaxWaiting is how many hits may wait for their turn.
+	DefaultMaxWaiting = 10_000
 	// maxAnswer bounds the answer that is read, far above the longest history and
 	// the largest batch.
 	maxAnswer = 64 << 20
@@ -44,6 +46,9 @@ type Config struct {
 	Token   func() (string, error)
 	Timeout time.Duration // longest time for one call; 0: DefaultTimeout
 	Conns   int           // idle connections kept; 0: DefaultConns
+	// MaxWaiting bounds the hits that wait for their turn where a rule has a queue; 0: DefaultMaxWaiting;
+	// below 0: none waits, and Decision.Wait says how long the caller has to.
+	MaxWaiting int
 	// TLS is what https is spoken with: authorities, and a certificate to show; nil: the
 	// system's authorities, and none.
 	TLS *tls.Config
@@ -58,6 +63,7 @@ type Client struct {
 	base  *url.URL
 	http  *http.Client
 	token func() (string, error)
+	turns turns
 }
 
 // New returns a client of the server at the config's URL. Its error wraps ErrInvalid.
@@ -74,7 +80,7 @@ func New(config Config) (*Client, error) {
 		own.TLSClientConfig = config.TLS.Clone()
 		transport = own
 	}
-	return &Client{base: base, token: config.Token, http: &http.Client{
+	return &Client{base: base, token: config.Token, turns: newTurns(config.MaxWaiting), http: &http.Client{
 		Transport: transport,
 		Timeout:   cmp.Or(config.Timeout, DefaultTimeout),
 		// counterd never redirects. A proxy that does would get the features, and a POST
@@ -134,6 +140,9 @@ func (c *Client) Reset(ctx context.Context, event string, features events.Featur
 // its rules name, and returns whether the rules admit it. A denial is no error:
 // Decision.Allowed says it. An ErrUnavailable is a rule that refuses what cannot be
 // decided, or leaves open whether the hit was counted.
+//
+// Where a rule has a queue, Hit returns when the turn of an admitted hit has come. If the context ends
+// before, or too many hits wait, it returns the decision and an ErrUnavailable.
 func (c *Client) Hit(ctx context.Context, event string, features events.Features, cost int64) (wire.Decision, error) {
 	return c.hit(ctx, event, wire.Hit{Features: features, Cost: &cost})
 }
@@ -184,7 +193,10 @@ func (c *Client) hit(ctx context.Context, event string, in wire.Hit) (wire.Decis
 		return decision, nil
 	}
 	var decision wire.Decision
-	return decision, answer.decode(&decision)
+	if err := answer.decode(&decision); err != nil {
+		return decision, err
+	}
+	return decision, c.turns.await(ctx, decision)
 }
 
 // Check returns the decision that a hit would get, with exact counts, and adds

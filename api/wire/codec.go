@@ -270,6 +270,9 @@ func (w *writer) decision(b []byte, d *Decision) []byte {
 		b = integer(b, `,"retry_after_ms":`, d.RetryAfterMS)
 	}
 	b = w.strIfAny(b, `,"reservation":`, d.Reservation)
+	if d.Wait != 0 {
+		b = strconv.AppendFloat(append(b, `,"wait":`...), d.Wait, 'f', -1, 64)
+	}
 	b = append(b, `,"limits":`...)
 	for i := range d.Limits {
 		b = append(b, opening(i)...)

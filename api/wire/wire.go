@@ -118,6 +118,8 @@ type Limit struct {
 	Algorithm string `json:"algorithm,omitzero"`
 	// Calendar is the time zone in whose calendar windows are units; empty: they are in none.
 	Calendar string `json:"calendar,omitzero"`
+	// Burst is how many a token bucket admits at once; of a leaky bucket one more than its queue.
+	Burst int64 `json:"burst,omitzero"`
 }
 
 // Hit asks to add to the counters of an event that its rules name, and to decide.
@@ -151,8 +153,10 @@ type Decision struct {
 	Event      string `json:"event"`
 	At         Moment `json:"at"`          // the second in which the hit was stamped
 	RetryAfter *int64 `json:"retry_after"` // seconds until all limits admit it; nil: never
-	// RetryAfterMS is RetryAfter in milliseconds, if it is less than a second; else 0.
+	// RetryAfterMS is RetryAfter in milliseconds, if it is less than a second, or a queue is full; else 0.
 	RetryAfterMS int64 `json:"retry_after_ms,omitzero"`
+	// Wait is how many seconds an allowed hit waits for its turn, with milliseconds; 0: it does not.
+	Wait float64 `json:"wait,omitzero"`
 	// Reservation names what was reserved, or the leases, for Settle; empty: there is nothing.
 	Reservation string       `json:"reservation,omitzero"`
 	Limits      []LimitState `json:"limits"`

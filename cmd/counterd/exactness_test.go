@@ -22,6 +22,8 @@ import (
 const exactRules = `
 events:
   day:     {limits: [{per: ip, rate: 10/d}]}
+  bucket:  {limits: [{per: ip, rate: 1/h, burst: 10}]}
+  mixed:   {limits: [{per: ip, rate: 1/h, burst: 10}, {per: ip, rate: 12/h, algorithm: sliding-log}, {per: ip, rate: 14/d}]}
   stacked: {limits: [{per: ip, rate: [10/s, 10/m, 10/h, 10/d]}]}
   month:   {limits: [{per: ip, rate: 10/month, calendar: Europe/Berlin}, {per: ip, rate: [90/m, 200/d]}]}
   loose:   {limits: [{per: ip, rate: [1000/s, 1000/m, 1000/h, 10/d]}]}
@@ -85,6 +87,9 @@ func admitExactly(t *testing.T, rounds int, memcached []string, more ...string) 
 		{"four, one of them full", "loose", hits, one(1), 10, 10},
 		{"a month of a calendar", "month", hits, one(1), 10, 10},
 		{"cost 3", "day", hits, one(3), 9, 9},
+		{"a token bucket", "bucket", hits, one(1), 10, 10},
+		{"cost 3 on one", "bucket", hits, one(3), 9, 9},
+		{"several algorithms", "mixed", hits, one(1), 10, 10},
 		{"batches of 8", "day", hits / 8, batch, 10, 10},
 	} {
 		t.Run(test.name, func(t *testing.T) {

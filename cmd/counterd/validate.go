@@ -74,7 +74,11 @@ func printCosts(w io.Writer, rules *events.Rules) error {
 			}
 			bytes := memcache.ChunkBytesOfData(journal.MaxSize) // any log grows as large by hits that are denied, and by increments
 			if per.inLog() {
-				fmt.Fprintf(table, "%s\t%s\t%s\tlog\t1\t%d\n", event.Name, per.name, events.FormatDuration(remembered), bytes)
+				kept := events.FormatDuration(remembered)
+				if per.isTokens() {
+					kept = "-"
+				}
+				fmt.Fprintf(table, "%s\t%s\t%s\tlog\t1\t%d\n", event.Name, per.name, kept, bytes)
 			}
 			if lease := per.lease(); lease > 0 {
 				fmt.Fprintf(table, "%s\t%s\t%s\tleases\t1\t%d\n", event.Name, per.name, events.FormatDuration(lease), bytes)
@@ -100,6 +104,10 @@ func printEngines(w io.Writer, rules *events.Rules) error {
 			counter := events.Counter{Retention: event.Remembered(), Precision: per.precision}
 			log := event.LogFootprintOf(per.rules[0].Per, events.DefaultGrace)
 			buckets := hierarchy.SpreadBytes(counter, log.Hits, events.DefaultGrace)
+			if per.isTokens() { // in a log only
+				fmt.Fprintf(table, "%s\t%s\t%d\t-\t-\t%d\t2\t%s\n", event.Name, per.name, log.Hits, memcache.ChunkBytesOfData(log.Bytes), per.rules[0].Limits[0].Algorithm)
+				continue
+			}
 			bytes, operations := "too large", "-"
 			if log.Fits {
 				bytes, operations = fmt.Sprint(memcache.ChunkBytesOfData(log.Bytes)), "2"
@@ -148,6 +156,11 @@ type combination struct {
 	rules     []*events.Rule // per those kinds; none: the event has no limits
 }
 
+// isTokens reports whether all limits are token buckets, which remember no events.
+func (c combination) isTokens() bool {
+	return len(c.rules) > 0 && !slices.ContainsFunc(c.rules, func(rule *events.Rule) bool { return rule.Limits[0].Burst == 0 })
+}
+
 // inLog reports whether limits have a counter in a log.
 func (c combination) inLog() bool { return slices.ContainsFunc(c.rules, isInLog) }
 
@@ -173,6 +186,7 @@ func (c combination) lease() (length time.Duration) {
 func (c combination) recommended(log bool) string {
 	for _, rule := range c.rules {
 		switch {
+		case rule.Limits[0].Burst > 0:
 		case rule.Limits[0].Algorithm != "" && rule.Limits[0].Algorithm != algorithm.SlidingLog:
 			return rule.Limits[0].Algorithm
 		case rule.Throttle.Kind == events.Elastic || rule.Precision != events.Second || rule.Count == events.CountAll:

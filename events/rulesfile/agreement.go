@@ -161,7 +161,7 @@ func (f *rateField) isAsStrictAs(field *rateField) bool {
 func (r comparison) compareRates(rules []*ruleFields) {
 	together := make(map[string][]rateField)
 	for _, rule := range rules {
-		if !rule.knownPer || rule.Leases() {
+		if !rule.knownPer || rule.Leases() || rule.burst > 0 {
 			continue
 		}
 		for _, list := range rule.overridden {

@@ -22,6 +22,7 @@ type ruleFields struct {
 	knownPer  bool           // whether Per is what was meant
 	algorithm string         // of Limits; empty: the default
 	calendar  *time.Location // of Limits; nil: none
+	burst     int64          // of Limits that are token buckets
 	lease     time.Duration
 
 	rates      []rateField   // of Limits
@@ -49,7 +50,7 @@ type ruleReader struct{ *reader }
 
 func (r ruleReader) rule(at place) *ruleFields {
 	rule := &ruleFields{at: at, fields: r.fields(at, "per", "rate", "concurrent", "lease", "name", "ipv6_prefix", "overrides",
-		"algorithm", "calendar", "allow", "deny", "throttle", "count", "precision", "on_error", "shadow")}
+		"algorithm", "burst", "queue", "calendar", "allow", "deny", "throttle", "count", "precision", "on_error", "shadow")}
 	f := rule.fields
 	r.required(rule)
 	rule.knownPer = r.per(rule)
@@ -61,6 +62,7 @@ func (r ruleReader) rule(at place) *ruleFields {
 	rule.OnError = choice[events.OnError](r.reader, f["on_error"], onErrorNames)
 	rule.Shadow = r.boolean(f["shadow"])
 	rule.algorithm = r.algorithm(f["algorithm"])
+	r.bucket(rule)
 	r.calendar(rule)
 	r.leases(rule)
 	rule.rates = r.limits(rule, f["rate"], f["concurrent"])
@@ -132,10 +134,12 @@ func (r ruleReader) leases(rule *ruleFields) {
 	case !lease.given():
 		r.fault(rule.at, "lease is missing: it says after how long a lease ends that is not released, as in lease: 30s")
 	}
-	if rate := rule.fields["rate"]; rate.given() {
-		r.fault(rate, "a limit of leases has no rate: leave it out, or make it a limit of its own")
+	for _, key := range []string{"rate", "burst", "queue"} {
+		if at := rule.fields[key]; at.given() {
+			r.fault(at, "a limit of leases has no %s: leave it out, or make it a limit of its own", key)
+		}
 	}
-	rule.algorithm = algorithm.Concurrency
+	rule.algorithm, rule.burst = algorithm.Concurrency, 0
 	if !lease.given() {
 		return
 	}
@@ -176,6 +180,9 @@ func (r ruleReader) rates(rule *ruleFields, at place) []rateField {
 	if len(items) == 0 && r.sound(at) {
 		r.fault(at, "no rate is given: at least one is wanted, as in 5/m")
 	}
+	if len(items) > 1 && rule.burst > 0 {
+		r.fault(items[1], "a %s has one rate: make a limit of its own of the other", rule.algorithm)
+	}
 	var limits []rateField
 	windows := make(map[time.Duration]bool)
 	for _, item := range items {
@@ -192,9 +199,11 @@ func (r ruleReader) rates(rule *ruleFields, at place) []rateField {
 			r.fault(item, "a second rate for the window of %s: the smaller decides alone, leave the other out", events.FormatDuration(limit.Window))
 		}
 		windows[limit.Window] = true
-		limit.Algorithm, limit.Calendar = rule.algorithm, rule.calendar
+		limit.Algorithm, limit.Calendar, limit.Burst = rule.algorithm, rule.calendar, rule.burst
 		_, unit, _ := strings.Cut(text, "/")
-		if w := limit.Windows(); limit.Calendar != nil && !slices.Contains(calendarUnits, unit) {
+		if w := limit.Windows(); limit.Burst > 0 {
+			r.checkBucket(rule, item, limit)
+		} else if limit.Calendar != nil && !slices.Contains(calendarUnits, unit) {
 			r.fault(item, "a calendar has the windows h, d, week and month, as in %d/month", limit.N)
 		} else if w.Algorithm.Fault != nil && limit.Window >= rule.Precision.Length() {
 			if fault := w.Algorithm.Fault(w.Length, int64(rule.Precision.Length()/time.Second), w.Zone); fault != "" {
@@ -208,11 +217,57 @@ func (r ruleReader) rates(rule *ruleFields, at place) []rateField {
 
 // algorithm reads how the limits of a rule count. The default is the empty name.
 func (r ruleReader) algorithm(at place) string {
-	names := algorithm.Names()
-	if i := choice[uint8](r.reader, at, names); i > 0 {
-		return names[i]
+	names := append(algorithm.Names(), gcra)
+	switch name := names[choice[uint8](r.reader, at, names)]; name {
+	case algorithm.Default:
+		return ""
+	case gcra:
+		return algorithm.TokenBucket
+	default:
+		return name
 	}
-	return ""
+}
+
+// gcra is another name of a token bucket.
+const gcra = "gcra"
+
+// maxBucket is the largest rate and burst of a token bucket.
+const maxBucket = 1_000_000
+
+// bucket reads the burst or the queue of a rule, which imply its algorithm.
+func (r ruleReader) bucket(rule *ruleFields) {
+	burst, queue, named := rule.fields["burst"], rule.fields["queue"], rule.fields["algorithm"]
+	implied := func(at place, name string) {
+		if named.given() && r.sound(named) && rule.algorithm != name {
+			r.fault(at, "it is for algorithm: %s, which it implies: leave one of them out", name)
+		}
+		rule.algorithm = name
+	}
+	switch {
+	case burst.given() && queue.given():
+		r.fault(queue, "a burst admits hits at once, and a queue has them wait: leave one of them out")
+		fallthrough
+	case burst.given():
+		rule.burst = int64(max(r.number(burst, 1, maxBucket), 1))
+		implied(burst, algorithm.TokenBucket)
+	case queue.given():
+		rule.burst = int64(r.number(queue, 0, maxBucket)) + 1
+		implied(queue, algorithm.LeakyBucket)
+	case rule.algorithm == algorithm.TokenBucket:
+		r.fault(named, "a token bucket wants its size: add burst, which says how many it admits at once, as in burst: 20")
+	case rule.algorithm == algorithm.LeakyBucket:
+		r.fault(named, "a leaky bucket wants a queue: add queue, which says how many may wait for their turn, 0 for none")
+	}
+}
+
+// checkBucket faults a rate that no token bucket can have.
+func (r ruleReader) checkBucket(rule *ruleFields, at place, limit events.Limit) {
+	switch {
+	case limit.N < 1 || limit.N > maxBucket:
+		r.fault(at, "the rate of a %s is 1 to %d", rule.algorithm, maxBucket)
+	case limit.Span(rule.Throttle.Ceiling(limit.Burst)) > events.MaxWindow:
+		r.fault(at, "an empty bucket of %d is full again after more than 30d: take a higher rate or a smaller one", rule.Throttle.Ceiling(limit.Burst))
+	}
 }
 
 // calendarUnits are the windows of a rate that are units of a calendar.
@@ -226,6 +281,10 @@ func (r ruleReader) calendar(rule *ruleFields) {
 	}
 	if rule.fields["concurrent"].given() || rule.fields["lease"].given() {
 		r.fault(at, "a limit of leases has no calendar: leave it out, or make it a limit of its own")
+		return
+	}
+	if rule.burst > 0 {
+		r.fault(at, "a %s has no calendar: leave it out, or make it a limit of its own", rule.algorithm)
 		return
 	}
 	name, ok := r.text(at)
@@ -329,6 +388,9 @@ func (rule *ruleFields) windows() (shortest, longest time.Duration) {
 	}
 	for _, limits := range rule.all() {
 		for _, limit := range limits {
+			if limit.Burst > 0 {
+				continue // it has none
+			}
 			if shortest == 0 || limit.Window < shortest {
 				shortest = limit.Window
 			}
@@ -389,7 +451,7 @@ func (r ruleReader) checkPrecision(rule *ruleFields) {
 // checkLog faults what a log cannot do: it knows the moment of each hit, and only its own counter.
 func (r ruleReader) checkLog(rule *ruleFields) {
 	leases := rule.algorithm == algorithm.Concurrency
-	if rule.algorithm != algorithm.SlidingLog && !leases {
+	if !algorithm.InLog(rule.algorithm) {
 		return
 	}
 	if at := rule.fields["precision"]; at.given() && r.sound(at) {

@@ -303,7 +303,7 @@ func TestTheSchemaHasTheKeysOfTheParser(t *testing.T) {
 func TestTheSchemaHasTheChoicesOfTheParser(t *testing.T) {
 	for name, choices := range map[string][]string{
 		"count": countNames[:], "precision": precisionNames[:], "on_error": onErrorNames[:],
-		"algorithm": algorithm.Names(),
+		"algorithm": append(algorithm.Names(), gcra),
 	} {
 		field := part(t, "$defs", "rule", "properties", name)
 		assert.Equal(t, anys(choices), field["enum"], name)
@@ -397,6 +397,25 @@ func TestTheSchemaHasTheBoundsOfTheParser(t *testing.T) {
 		rule("per: [], rate: 5/m, deny: []"):                                                                             false,
 		rule("per: [], rate: 5/m, overrides: {}"):                                                                        false,
 		rule("per: [user], rate: 5/m, overrides: {}"):                                                                    true,
+		rule("per: ip, rate: 10/s, burst: 20"):                                                                           true,
+		rule("per: ip, rate: [10/s], burst: 20, algorithm: gcra, count: all, throttle: soft 10%"):                        true,
+		rule("per: ip, rate: 10/s, burst: 0"):                                                                            false,
+		rule("per: ip, rate: 10/s, burst: 1000001"):                                                                      false,
+		rule("per: ip, rate: 10/s, algorithm: token-bucket"):                                                             false,
+		rule("per: ip, rate: 10/s, algorithm: gcra"):                                                                     false,
+		rule("per: ip, rate: 10/s, burst: 20, algorithm: sliding-window"):                                                false,
+		rule("per: ip, rate: 10/s, burst: 20, algorithm: leaky-bucket"):                                                  false,
+		rule("per: ip, rate: 10/s, burst: 20, queue: 1"):                                                                 false,
+		rule("per: ip, rate: 10/s, burst: 20, precision: second"):                                                        false,
+		rule("per: ip, rate: [10/s, 5/m], burst: 20"):                                                                    false,
+		rule("per: ip, rate: 10/s, burst: 20, overrides: {'::1': 9/s}"):                                                  true,
+		rule("per: ip, rate: 10/s, burst: 20, overrides: {'::1': [9/s, 90/m]}"):                                          false,
+		rule("per: ip, rate: 5/s, queue: 10"):                                                                            true,
+		rule("per: ip, rate: 5/s, queue: 0, algorithm: leaky-bucket"):                                                    true,
+		rule("per: ip, rate: 5/s, queue: -1"):                                                                            false,
+		rule("per: ip, rate: 5/s, algorithm: leaky-bucket"):                                                              false,
+		rule("per: ip, rate: 5/s, queue: 1, algorithm: gcra"):                                                            false,
+		"events: {e: {limits: [{per: ip, rate: 5/s, queue: 1, throttle: elastic}, {per: [], rate: 5/s}]}}":               false,
 		"events: {e: {from: {ip: header  X-Real-IP , user: none, tenant: header x}}}":                                    true,
 		"events: {e: {from: {ip: header X Y}}}":                                                                          false,
 		"events: {e: {from: {ip: headerX}}}":                                                                             false,

@@ -56,7 +56,7 @@ func countersOf(event *events.Event) []counters {
 			all = append(all, c)
 		}
 		for _, limit := range rule.Limits {
-			all[at].bounds = append(all[at].bounds, journal.Limit{Window: limit.Window.Milliseconds(), Ceiling: rule.Throttle.Ceiling(limit.N)})
+			all[at].bounds = append(all[at].bounds, limit.Journal(rule.Throttle.Ceiling(limit.Most())))
 			all[at].limits = append(all[at].limits, events.FormatRate(limit))
 			all[at].windows = append(all[at].windows, limit)
 		}

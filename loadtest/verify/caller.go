@@ -91,7 +91,7 @@ func newCaller(config Config, urls []string, transport http.RoundTripper) (*call
 		if err != nil {
 			return nil, err
 		}
-		to, err := client.New(client.Config{URL: target, Token: config.Token, Transport: recorder{transport, c}, Timeout: judge.CallTimeout})
+		to, err := client.New(client.Config{URL: target, Token: config.Token, Transport: recorder{transport, c}, Timeout: judge.CallTimeout, MaxWaiting: -1})
 		if err != nil {
 			return nil, err
 		}
