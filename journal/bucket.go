@@ -1,6 +1,9 @@
 package journal
 
-import "math/bits"
+import (
+	"math"
+	"math/bits"
+)
 
 const (
 	// maxRefill is the longest time in which a token bucket fills, and maxDebt how long it takes at
@@ -67,24 +70,27 @@ func (m meter) at(l Limit, time int64) int64 {
 	return min(m.level-passed*l.Rate, maxDebt*l.Rate)
 }
 
-// add takes tokens at a time.
-func (m *meter) add(l Limit, time, tokens int64) {
+// units returns so many tokens in the unit of levels.
+func (l Limit) units(tokens int64) int64 {
+	if high, low := bits.Mul64(uint64(tokens), uint64(l.Window)); high == 0 && low < math.MaxInt64 {
+		return int64(low)
+	}
+	return math.MaxInt64
+}
+
+// add takes units at a time.
+func (m *meter) add(l Limit, time, units int64) {
 	if time > m.time {
 		m.time, m.level = time, m.at(l, time)
 	}
-	most := maxDebt * l.Rate
-	if high, low := bits.Mul64(uint64(tokens), uint64(l.Window)); high == 0 && low < uint64(most-m.level) {
-		m.level += int64(low)
-	} else {
-		m.level = most
-	}
+	m.level += min(units, maxDebt*l.Rate-m.level)
 }
 
 // addAll takes what is in the sums.
 func (m *meter) addAll(l Limit, sums *timeline) {
 	for i, time := range sums.times {
 		if tokens := sums.upTo(i+1) - sums.upTo(i); tokens > 0 {
-			m.add(l, time, tokens)
+			m.add(l, time, l.units(tokens))
 		}
 	}
 }
@@ -105,7 +111,7 @@ func (m meter) frees(l Limit, tokens, now int64) int64 {
 type bucket struct {
 	Limit
 	floor meter // at the floor of the log
-	known bool  // the log has that level
+	index int   // among those of the log: see indexOf; -1: the log does not have it
 	since int64
 	level filling
 }
@@ -117,28 +123,27 @@ type filling struct{ all, decided meter }
 // behind the first records, as many as are folded.
 type buckets struct {
 	list   []bucket
+	own    int // how many of them the log has
 	folded int
 	ahead  []filling // of each record that is folded, and each bucket
 }
 
-func (b *buckets) clear() { b.list, b.folded, b.ahead = b.list[:0], 0, b.ahead[:0] }
+func (b *buckets) clear() { b.list, b.own, b.folded, b.ahead = b.list[:0], 0, 0, b.ahead[:0] }
 
 // begin begins with the levels at the floor. A bucket that the log does not have is filled by its sums.
 func (b *buckets) begin(head *Head, others []Limit, sums *timeline) {
 	for _, l := range head.Limits {
 		if l.isBucket() && b.of(l) == nil {
-			b.list = append(b.list, bucket{Limit: l, floor: meter{head.Floor, l.level}, known: true, since: l.since})
+			b.list = append(b.list, bucket{Limit: l, floor: meter{head.Floor, l.level}, index: len(b.list), since: l.since})
 		}
 	}
+	b.own = len(b.list)
 	for _, l := range others {
 		if l.isBucket() && b.of(l) == nil {
 			floor := meter{}
 			floor.addAll(l, sums)
-			b.list = append(b.list, bucket{Limit: l, floor: meter{head.Floor, floor.at(l, head.Floor)}, since: head.Since})
+			b.list = append(b.list, bucket{Limit: l, floor: meter{head.Floor, floor.at(l, head.Floor)}, index: -1, since: head.Since})
 		}
-	}
-	for i := range b.list {
-		b.list[i].level = filling{b.list[i].floor, b.list[i].floor}
 	}
 }
 
@@ -157,60 +162,4 @@ func (b *buckets) of(l Limit) *bucket {
 		}
 	}
 	return nil
-}
-
-// fold folds the records up to the n-th.
-func (b *buckets) fold(records []record, n int, undecided func(*record) bool) {
-	if len(b.list) == 0 {
-		return
-	}
-	for ; b.folded < n; b.folded++ {
-		r := &records[b.folded]
-		for i := range b.list {
-			level := &b.list[i].level
-			b.ahead = append(b.ahead, *level)
-			if !b.list[i].takes(r) {
-				continue
-			}
-			level.all.add(b.list[i].Limit, r.Time, r.counts*r.Cost)
-			if !undecided(r) {
-				level.decided.add(b.list[i].Limit, r.Time, r.counts*r.Cost)
-			}
-		}
-	}
-}
-
-// takes reports whether the level at the floor lacks what the record takes.
-func (b *bucket) takes(r *record) bool { return r.counts > 0 && !(b.known && r.taken) }
-
-// rewind takes the n-th record and all that follow back.
-func (b *buckets) rewind(n int) {
-	if n >= b.folded || len(b.list) == 0 {
-		return
-	}
-	for i := range b.list {
-		b.list[i].level = b.ahead[n*len(b.list)+i]
-	}
-	b.folded, b.ahead = n, b.ahead[:n*len(b.list)]
-}
-
-// decay returns the level of the limit's bucket at a later floor, with the records that are sums then, and
-// the time after which it knows all events.
-func (j *judge) decay(l Limit, floor int64) (level, since int64) {
-	if j.head == nil {
-		return 0, 0
-	}
-	b := j.buckets.of(l)
-	summed := j.head.Floor // up to where the level has what records take that keep no identity
-	if b == nil {
-		b, summed = &bucket{since: j.head.Since}, floor
-		b.floor.addAll(l, &j.counted)
-	}
-	m := b.floor
-	for i := range j.records {
-		if r := &j.records[i]; b.takes(r) && r.Entry.taken() <= floor && r.held() > summed {
-			m.add(l, r.Time, r.counts*r.Cost)
-		}
-	}
-	return m.at(l, floor), b.since
 }

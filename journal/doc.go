@@ -52,9 +52,14 @@
 //
 // An entry with an end keeps its identity until then, so that a void finds it: it releases a lease, or
 // returns what was reserved. Of any floor such an entry is a record or in the sums, on each replica
-// alike. An increment with an identity of its own ([ID.Settlement]) has what was truly used. A void that
-// says so releases its entry: a rewrite drops both at once. A replica that has such an entry without
-// its void brings it back, until its end.
+// alike. An increment with an identity of its own ([ID.Settlement]) has what was truly used. What is void
+// keeps its identity while it is young once more, since a replica that has the entry without its void brings
+// it back, until its end. Where no other replica can, the void says so: a rewrite drops both at once.
+//
+// A token bucket lacks what truly was used, at the time of its hit. Once the floor has passed a hit that is
+// still to be settled, the log has its rests beside the levels: what of the hit each bucket lacks at the floor.
+// Tokens that return are those of other hits first, then of the first of these. So without one of them the
+// bucket would lack no more than without its rest, and a settlement gives back no more than that.
 //
 // # Replicas
 //
@@ -101,6 +106,11 @@
 //	         of each limit its length<<3 and 1 in seconds, not milliseconds, 2 a token bucket, 4 in
 //	         shadow; its ceiling; of a token bucket its rate, its level at the floor, and 0, or 1 and
 //	         how many seconds before base the time is after which that knows all events
+//	kept     1 byte as of other entries; signed varints: its time less that of the one before; the place of its
+//	         process among those before it, or their number and 4 bytes: that process; a signed varint: its
+//	         sequence less that of the one before of the process; of a long entry its cost, its count<<3 and
+//	         1 late, 2 with an end, 4 with rests, as signed varints these times less its own, and of rests
+//	         their number and each
 //	sums     number of sums by second, and of each sum<<1|0 with cost 1, or sum<<1|1 and its
 //	         cost, where sum is the distance from the one before it in seconds
 //	         number of sums by millisecond, and these in the same way in milliseconds

@@ -70,13 +70,13 @@ type Entry struct {
 	// Appended is when a late entry is appended, if that is another time; else 0. The entry has its
 	// identity by that time. No Void is late.
 	Appended int64
-	// Ends is when the lease or the reservation of the entry ends; 0: it has none. The entry keeps
-	// its identity until then.
+	// Ends is when the lease or the reservation of the entry ends, or when it was void; 0: it has none.
+	// The entry keeps its identity until then.
 	Ends  int64
 	Cost  int64 // of each hit, from 1, or from 0 if an Increment has an end; a Void has none
 	Count int64 // equal hits, from 1; of a Void: how many remain, from 0
-	// Released marks a Void that its entry's writer did not append to deny it: nothing looks for the
-	// entry any more.
+	// Released marks a Void of an entry that nothing looks for any more, and no other replica may have
+	// without it: a rewrite drops both at once.
 	Released bool
 }
 
@@ -100,16 +100,6 @@ func (e *Entry) appended() int64 {
 
 // held returns until when the entry keeps its identity: a log with a later floor has it in its sums.
 func (e *Entry) held() int64 { return max(e.appended(), e.Ends) }
-
-// taken returns the time of the first floor at which the levels of token buckets have what the entry takes.
-// A hit that is to be settled takes its tokens at the floor, whichever that is, so none of them return
-// before it is settled.
-func (e *Entry) taken() int64 {
-	if e.settles() {
-		return e.appended()
-	}
-	return e.held()
-}
 
 // settles reports whether the entry is a settlement.
 func (e *Entry) settles() bool { return e.ID&settlement != 0 && e.Ends != 0 }

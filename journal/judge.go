@@ -10,8 +10,11 @@ type judge struct {
 	head     *Head
 	question Question
 
-	records   []record // the entries with an identity, in their order
-	kept      int      // how many of them a rewrite kept; -1 while these are folded
+	records []record // the entries with an identity, in their order
+	kept    int      // how many of them a rewrite kept; all, while these are folded
+	// rests are, of each hit that is to be settled and that the floor has passed, and of each token bucket of
+	// the log, what of the hit the bucket lacks at the floor.
+	rests     []int64
 	counted   timeline // all that counts
 	undecided timeline // what of it pending hits may still give back
 	buckets   buckets
@@ -29,14 +32,15 @@ type record struct {
 	counts   int64
 	key      int  // of the question, or -1
 	released bool // a Void says so
-	taken    bool // a rewrite has added it to the levels of the log's token buckets
+	voided   int64
+	rests    int  // 1 + where the rests of the record begin; 0: it has none, see judge.rests
 }
 
 // held returns until when a rewrite keeps the identity of the entry. One that does not count needs no
-// later time than its writer, and its voids, do.
+// later time than its writer, and its voids, do, and what may have it without them.
 func (r *record) held() int64 {
-	if r.counts == 0 {
-		return r.appended()
+	if r.counts == 0 && r.Kind != denied {
+		return max(r.appended(), r.voided)
 	}
 	return r.Entry.held()
 }
@@ -48,7 +52,7 @@ type answer struct {
 
 func (j *judge) clear() {
 	j.head, j.question, j.kept = nil, Question{}, 0
-	j.records, j.answers, j.ahead = j.records[:0], j.answers[:0], j.ahead[:0]
+	j.records, j.rests, j.answers, j.ahead = j.records[:0], j.rests[:0], j.answers[:0], j.ahead[:0]
 	j.counted.clear()
 	j.undecided.clear()
 	j.buckets.clear()
@@ -80,6 +84,20 @@ func (j *judge) begin(head *Head, q Question, entries int) {
 func (j *judge) next() *Entry {
 	j.records = append(j.records, record{})
 	return &j.records[len(j.records)-1].Entry
+}
+
+// takeRests takes the rests of the entry that is to be folded next. It is false if they are not those of a
+// hit that is to be settled, of so many buckets of the log.
+func (j *judge) takeRests(rests []int64) bool {
+	r, buckets := &j.records[len(j.records)-1], j.buckets.own
+	if (len(rests) > 0) != (buckets > 0 && r.isRest(j.head.Floor)) || len(rests) > 0 && len(rests) != buckets {
+		return false
+	}
+	if len(rests) > 0 {
+		r.rests = len(j.rests) + 1
+		j.rests = append(j.rests, rests...)
+	}
+	return true
 }
 
 // find returns where in the table the identity is or belongs.
@@ -135,7 +153,6 @@ func (j *judge) fold() {
 func (j *judge) count(n int) {
 	r := &j.records[n]
 	stale := j.head.isStale(&r.Entry)
-	r.taken = j.kept < 0 && r.Entry.taken() <= j.head.Floor
 	switch {
 	case stale:
 	case r.Kind == Hit && !r.Pending:
@@ -150,6 +167,9 @@ func (j *judge) count(n int) {
 		}
 	}
 	j.add(r, r.counts)
+	if i := j.reservation(n); i >= 0 {
+		j.rewind(i)
+	}
 }
 
 // end answers what the question asks of pending hits, now that all voids are known: behind what
@@ -182,11 +202,11 @@ func (j *judge) void(n int, e Entry) {
 		r.Count, r.Time, r.Released = min(r.Count, e.Count), max(r.Time, e.Time), r.Released || e.Released
 		return
 	}
-	r.released = r.released || e.Released
+	r.released, r.voided = r.released || e.Released, max(r.voided, e.Time)
 	if e.Count < r.counts {
 		j.add(r, e.Count-r.counts)
 		r.counts = e.Count
-		j.buckets.rewind(n)
+		j.rewind(n)
 	}
 }
 
@@ -204,12 +224,6 @@ func (j *judge) add(r *record, hits int64) {
 // isUndecided reports whether a denial that rests on the hit is transient.
 func (j *judge) isUndecided(r *record) bool {
 	return r.isPending() && j.question.Pending > 0 && r.Time > j.question.Pending
-}
-
-// fill has the levels of token buckets be those behind the first n records.
-func (j *judge) fill(n int) {
-	j.buckets.rewind(n)
-	j.buckets.fold(j.records, n, j.isUndecided)
 }
 
 // admits returns how many of the hits the limits of the log admit, behind all that precede it.

@@ -1,9 +1,17 @@
 package journal
 
-import "encoding/binary"
+import (
+	"encoding/binary"
+	"math"
+)
 
-// keptShift is by how much isLate and hasEnd are lower beside the count of a kept entry.
-const keptShift = 14
+// What is beside the count of a kept entry.
+const (
+	isKeptLate = 1 << iota
+	hasKeptEnd
+	hasRests
+	furtherBits = iota
+)
 
 // sequenceBits are the bits of an ID that are a sequence of its process: see NewID.
 const sequenceBits = 24
@@ -20,6 +28,7 @@ const (
 type keeper struct {
 	time      int64
 	processes []writer
+	rests     []int64 // of the entry that was read: see judge.rests
 }
 
 // writer is a process that has written entries.
@@ -28,8 +37,8 @@ type writer struct{ process, sequence int64 }
 // begin begins with entries near to a time.
 func (k *keeper) begin(base int64) { k.time, k.processes = base, k.processes[:0] }
 
-// append appends an entry to dst.
-func (k *keeper) append(dst []byte, e Entry) []byte {
+// append appends an entry to dst, with its rests, if it has an end.
+func (k *keeper) append(dst []byte, e Entry, rests []int64) []byte {
 	long := isLong(&e)
 	dst = binary.AppendVarint(append(dst, tagOf(&e, long)), e.Time-k.time)
 	k.time = e.Time
@@ -48,18 +57,27 @@ func (k *keeper) append(dst []byte, e Entry) []byte {
 	}
 	further := uint64(0)
 	if e.Appended != 0 {
-		further |= isLate
+		further |= isKeptLate
 	}
 	if e.Ends != 0 {
-		further |= hasEnd
+		further |= hasKeptEnd
+	}
+	if len(rests) > 0 {
+		further |= hasRests
 	}
 	dst = binary.AppendUvarint(dst, uint64(e.Cost))
-	dst = binary.AppendUvarint(dst, uint64(e.Count)<<2|further>>keptShift)
+	dst = binary.AppendUvarint(dst, uint64(e.Count)<<furtherBits|further)
 	if e.Appended != 0 {
 		dst = binary.AppendVarint(dst, e.Appended-e.Time)
 	}
 	if e.Ends != 0 {
 		dst = binary.AppendVarint(dst, e.Ends-e.Time)
+	}
+	if len(rests) > 0 {
+		dst = binary.AppendUvarint(dst, uint64(len(rests)))
+	}
+	for _, rest := range rests {
+		dst = binary.AppendUvarint(dst, uint64(rest))
 	}
 	return dst
 }
@@ -70,7 +88,7 @@ func (k *keeper) next(c *cursor, e *Entry) {
 		c.fail()
 		return
 	}
-	*e = readTag(c.data[c.at])
+	*e, k.rests = readTag(c.data[c.at]), k.rests[:0]
 	c.at++
 	e.Time = c.near(k.time, 1)
 	k.time = e.Time
@@ -84,14 +102,20 @@ func (k *keeper) next(c *cursor, e *Entry) {
 	e.ID = ID(w.process<<sequenceBits | w.sequence)
 	if e.Cost == 0 {
 		e.Cost = c.below(maxCost)
-		count := c.below(maxCount<<2 | (isLate|hasEnd)>>keptShift)
-		if e.Count = count >> 2; count&(isLate>>keptShift) != 0 {
+		count := c.below(maxCount<<furtherBits | 1<<furtherBits - 1)
+		if e.Count = count >> furtherBits; count&isKeptLate != 0 {
 			e.Appended = c.near(e.Time, 1)
 			c.bad = c.bad || e.Appended == 0
 		}
-		if count&(hasEnd>>keptShift) != 0 {
+		if count&hasKeptEnd != 0 {
 			e.Ends = c.near(e.Time, 1)
 			c.bad = c.bad || e.Ends == 0
+		}
+		if count&hasRests != 0 {
+			for n := c.below(maxLimits); n > 0 && !c.bad; n-- {
+				k.rests = append(k.rests, c.below(math.MaxInt64))
+			}
+			c.bad = c.bad || len(k.rests) == 0
 		}
 	}
 	c.bad = c.bad || !e.isValid()

@@ -2,6 +2,7 @@ package journal
 
 import (
 	"iter"
+	"math"
 	"sort"
 )
 
@@ -70,9 +71,9 @@ func (l *Log) read(value []byte, q Question) error {
 	l.size, l.offset = len(value), len(value)-len(entries)
 	l.judge.begin(&l.head, q, len(entries)/shortSize+len(l.head.kept)/leastKept)
 	l.keeper.begin(l.head.base)
-	l.judge.kept = -1
+	l.judge.kept = math.MaxInt
 	for c := (cursor{data: l.head.kept}); c.at < len(c.data); {
-		if l.keeper.next(&c, l.judge.next()); c.bad {
+		if l.keeper.next(&c, l.judge.next()); c.bad || !l.judge.takeRests(l.keeper.rests) {
 			return ErrCorrupt
 		}
 		l.judge.fold()

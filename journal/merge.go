@@ -43,7 +43,7 @@ func Merge(values [][]byte, keys []ID, until int64) Merged {
 		merged.Value = values[0]
 		return merged
 	}
-	m := merger{until: until, places: map[ID]int{}}
+	m := merger{until: until, places: map[ID]int{}, rests: rests{}}
 	for i, value := range values {
 		if value == nil {
 			merged.Lacks[i].Missing, merged.Lacks[i].Keys = true, len(keys) > 0
@@ -106,6 +106,7 @@ type merger struct {
 	members  []member
 	places   map[ID]int // of members
 	until    int64
+	rests    rests
 	kept     int // the most entries that a rewrite kept of a replica
 }
 
@@ -189,11 +190,10 @@ func (m *merger) mergeLevels() {
 		}
 		l.level, l.since = 0, maxTime
 		for _, r := range m.replicas {
-			level, since := r.log.judge.decay(*l, m.head.Floor)
-			l.level, l.since = max(l.level, level), min(l.since, since)
+			l.since = min(l.since, m.rests.take(&r.log.judge, m.head.Limits, i, m.head.Floor))
 		}
 		for _, r := range m.replicas {
-			level, _ := r.log.judge.decay(*l, m.head.Floor)
+			level, _, _ := r.log.judge.decay(*l, m.head.Floor)
 			r.lack.Sums = r.lack.Sums || level < l.level
 		}
 	}
@@ -237,7 +237,8 @@ func (a member) with(b member) member {
 	switch {
 	case a.Kind == Void && b.Kind == Void:
 		a.Time = max(a.Time, b.Time)
-	case a.Kind == Void, b.Kind != Void && b.Cost > a.Cost: // of two settlements of one entry the larger
+	case b.Kind == Void, a.Kind == denied && b.Kind != denied: // a is what is left of b, or has been
+	case a.Kind == Void, b.Kind == denied, b.Cost > a.Cost: // of two settlements of one entry the larger
 		a = b
 	}
 	a.counts, a.ahead = least, ahead
@@ -261,7 +262,7 @@ func (m *merger) compare(r *replica) {
 		n := r.log.judge.place(e.ID)
 		switch {
 		case e.appended() > m.until:
-		case n < 0 && e.counts == 0 && e.Kind != Void && e.appended() <= r.log.head.Floor: // it has been forgotten
+		case n < 0 && e.counts == 0 && e.Kind != Void && e.held() <= r.log.head.Floor: // it has been forgotten
 		case n < 0, r.log.judge.records[n].Kind == Void && e.Kind != Void:
 			r.lack.Entries = encode(r.lack.Entries, e.Entry)
 		case r.log.judge.records[n].Kind == Void && r.log.judge.records[n].Count > e.counts, r.log.judge.records[n].counts > e.counts:
@@ -336,12 +337,22 @@ func (r *replica) isLater(other *replica) bool {
 	return false
 }
 
-// encode returns the merged value: settlements that are taken, voids, what is ahead of the keys, these, and what is not.
+// isInLevels reports whether the merged levels, or the rests, have the entry: it is among those that a
+// rewrite kept.
+func (m *merger) isInLevels(e *member) bool {
+	if !e.settles() {
+		return m.rests[e.ID] != nil && e.isRest(m.head.Floor)
+	}
+	reservation, known := m.places[e.ID&^settlement]
+	return !known || m.members[reservation].Kind == denied && m.members[reservation].appended() <= m.head.Floor
+}
+
+// encode returns the merged value: what the levels have, voids, what is ahead of the keys, these, and what is not.
 func (m *merger) encode(keys []ID) []byte {
 	var voids, ahead, others, entries []Entry
 	for i := range m.members {
 		switch e := m.members[i].Entry; {
-		case e.settles() && e.taken() <= m.head.Floor: // as in a rewrite, which adds it to the levels
+		case m.isInLevels(&m.members[i]):
 			entries = append(entries, e)
 		case e.Kind == Void:
 			voids = append(voids, e)
@@ -352,7 +363,7 @@ func (m *merger) encode(keys []ID) []byte {
 			others = append(others, e)
 		}
 	}
-	taken := len(entries)
+	inLevels := len(entries)
 	entries = append(append(entries, voids...), ahead...)
 	for _, key := range keys {
 		if place, known := m.places[key]; known && m.members[place].Kind != Void {
@@ -360,11 +371,15 @@ func (m *merger) encode(keys []ID) []byte {
 		}
 	}
 	entries = append(entries, others...)
-	kept := max(min(m.kept, len(entries)), taken)
+	kept := max(min(m.kept, len(entries)), inLevels)
 	var k keeper
 	k.begin(m.head.base)
 	for _, e := range entries[:kept] {
-		m.head.kept = k.append(m.head.kept, e)
+		var left []int64
+		if e.isRest(m.head.Floor) {
+			left = m.rests[e.ID]
+		}
+		m.head.kept = k.append(m.head.kept, e, left)
 	}
 	value := appendHead(nil, m.head, &m.sums, m.head.Floor-minute)
 	for _, e := range entries[kept:] {

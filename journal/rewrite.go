@@ -60,17 +60,18 @@ func (l *Log) AppendRewrite(dst []byte, r Rewrite) ([]byte, error) {
 	h.Until, h.Since = r.Until, max(h.Since, r.Since)
 	l.rewriter.limits = h.Limits
 	h.base, h.Floor = r.Now-r.Now%second, max(h.Floor, r.Now-r.Young)
-	h.kept = l.rewriter.writeRecords(l.judge.records, &h, r.Young < r.Now, h.Revision != l.head.Revision)
 
 	window := max(longest(h.Limits, maxTime), longest(l.head.Limits, maxTime), r.Retain)
 	l.judge.split(h.Floor, -1)
 	defer l.judge.split(h.Floor, 1)
+	left := rests{}
 	for i := range h.Limits {
 		if b := &h.Limits[i]; b.isBucket() {
-			b.level, b.since = l.judge.decay(*b, h.Floor)
-			b.since = b.unknown(max(b.since, r.Since), h.Floor)
+			b.level = 0
+			b.since = b.unknown(max(left.take(&l.judge, h.Limits, i, h.Floor), r.Since), h.Floor)
 		}
 	}
+	h.kept = l.rewriter.writeRecords(l.judge.records, &h, left, r.Young < r.Now, h.Revision != l.head.Revision)
 	if h.Reset <= h.Floor-window { // what was before it has left all windows
 		h.Reset = 0
 	}
@@ -112,7 +113,7 @@ type rewriter struct {
 
 // writeRecords returns the entries that keep their identity, encoded with their verdicts. Released ones are
 // dropped, or not. If the limits change, what counts is former. Pending hits stay pending.
-func (w *rewriter) writeRecords(records []record, h *Head, drop, change bool) []byte {
+func (w *rewriter) writeRecords(records []record, h *Head, left rests, drop, change bool) []byte {
 	w.written = w.written[:0]
 	w.keeper.begin(h.base)
 	for i := range records {
@@ -122,7 +123,7 @@ func (w *rewriter) writeRecords(records []record, h *Head, drop, change bool) []
 			kept = r.held() > h.Floor && !r.isReleased()
 		}
 		if r.Kind != 0 && kept {
-			w.written = w.keeper.append(w.written, r.decided(change))
+			w.written = w.keeper.append(w.written, r.decided(change), left[r.ID])
 		}
 	}
 	return w.written
@@ -137,6 +138,9 @@ func (r *record) decided(change bool) Entry {
 	switch {
 	case e.Kind == Void:
 	case r.counts == 0:
+		if e.Kind != denied && e.Ends != 0 {
+			e.Ends = r.voided
+		}
 		e.Kind, e.Pending = denied, e.isPending()
 	case e.Kind == Increment, e.Kind == Hit && e.Pending:
 		e.Count = r.counts

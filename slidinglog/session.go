@@ -469,8 +469,10 @@ func (s *session) Later() func(context.Context, store.Store) {
 		to.rewrite(s.op.Counter, next, expires)
 	}
 	to.list, to.value = nil, nil
+	e := s.engine
+	late := e.now().Add(time.Duration(e.grace) * time.Millisecond) // what it repairs may be void, and forgotten, later
 	return func(ctx context.Context, st store.Store) {
-		if !noted.busy.CompareAndSwap(false, true) {
+		if e.now().After(late) || !noted.busy.CompareAndSwap(false, true) {
 			return
 		}
 		defer noted.busy.Store(false)

@@ -51,10 +51,14 @@ func (e *Engine) later(s *session) {
 	}
 }
 
+// forgets reports whether nothing looks for a lease that is released: no other replica, which may have it
+// yet, and no token bucket, of which a settlement has to know what it has given back.
+func (e *Engine) forgets() bool { return e.leases() && !e.replicated }
+
 // release appends what releases a lease. Of a log that is lost there is nothing to release.
 func (e *Engine) release(ctx context.Context, s *session, id journal.ID) error {
 	s.trip.clear()
-	void, err := journal.AppendEntry(nil, journal.Entry{Kind: journal.Void, ID: id, Time: s.time, Released: true})
+	void, err := journal.AppendEntry(nil, journal.Entry{Kind: journal.Void, ID: id, Time: s.time, Released: e.forgets()})
 	if err != nil {
 		return fmt.Errorf("%w: %w", engine.ErrStore, err)
 	}
