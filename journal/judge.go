@@ -33,7 +33,7 @@ type record struct {
 	key      int  // of the question, or -1
 	released bool // a Void says so
 	voided   int64
-	rests    int  // 1 + where the rests of the record begin; 0: it has none, see judge.rests
+	rests    int // 1 + where the rests of the record begin; 0: it has none, see judge.rests
 }
 
 // held returns until when a rewrite keeps the identity of the entry. One that does not count needs no

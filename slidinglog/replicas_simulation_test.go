@@ -644,6 +644,7 @@ var simShared = [][][]engine.Limit{
 	{{simBucket(1, 10, 3), simLimit(60, 1000)}},
 	{{simBucket(60, 90, 5), simLimit(90, 20)}},
 	{{simBucket(20, 7, 2), simBucket(1, 2, 1), simLimit(1, 50)}},
+	{{simBucket(90, 9, 3), simLimit(90, 1000)}},
 }
 
 // No window and no token bucket exceeds its limit while every hit reaches a replica that loses nothing.
