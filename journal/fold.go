@@ -2,30 +2,29 @@ package journal
 
 import "slices"
 
-// fill has the levels of token buckets be those behind the first n records.
-func (j *judge) fill(n int) {
-	j.rewind(n)
-	b := &j.buckets
+// fill has the levels be those behind the first n records.
+func (b *buckets) fill(rs *records, n int, undecided func(*record) bool) {
+	b.rewind(rs, n)
 	if len(b.list) == 0 {
 		return
 	}
 	if b.folded == 0 {
 		for i := range b.list {
-			b.list[i].level = filling{j.atFloor(&b.list[i]), meter{}}
+			b.list[i].level = filling{b.list[i].atFloor(rs), meter{}}
 			b.list[i].level.decided = b.list[i].level.all
 		}
 	}
 	for ; b.folded < n; b.folded++ {
-		r := &j.records[b.folded]
+		r := &rs.list[b.folded]
 		for i := range b.list {
 			level := &b.list[i].level
 			b.ahead = append(b.ahead, *level)
-			units := j.takes(&b.list[i], b.folded)
+			units := b.list[i].takes(rs, b.folded)
 			if units == 0 {
 				continue
 			}
 			level.all.add(b.list[i].Limit, r.Time, units)
-			if !j.isUndecided(r) {
+			if !undecided(r) {
 				level.decided.add(b.list[i].Limit, r.Time, units)
 			}
 		}
@@ -33,9 +32,8 @@ func (j *judge) fill(n int) {
 }
 
 // rewind takes the n-th record and all that follow back; all of them, if the levels at the floor have it.
-func (j *judge) rewind(n int) {
-	b := &j.buckets
-	if n < len(j.records) && j.records[n].rests != 0 {
+func (b *buckets) rewind(rs *records, n int) {
+	if n < len(rs.list) && rs.list[n].rests != 0 {
 		n = 0
 	}
 	if n >= b.folded || len(b.list) == 0 {
@@ -48,10 +46,10 @@ func (j *judge) rewind(n int) {
 }
 
 // atFloor returns the level of the bucket at the floor.
-func (j *judge) atFloor(b *bucket) meter {
+func (b *bucket) atFloor(rs *records) meter {
 	m := b.floor
-	for n := 0; len(j.rests) > 0 && n < min(j.kept, len(j.records)); n++ {
-		if units := j.rest(b, n); units > 0 {
+	for n := 0; len(rs.rests) > 0 && n < min(rs.kept, len(rs.list)); n++ {
+		if units := b.rest(rs, n); units > 0 {
 			m.add(b.Limit, m.time, units)
 		}
 	}
@@ -59,23 +57,23 @@ func (j *judge) atFloor(b *bucket) meter {
 }
 
 // rest returns what the bucket lacks at the floor of a hit that the floor has passed.
-func (j *judge) rest(b *bucket, n int) int64 {
-	r := &j.records[n]
+func (b *bucket) rest(rs *records, n int) int64 {
+	r := &rs.list[n]
 	if r.rests == 0 || b.index < 0 {
 		return 0
 	}
-	return j.settled(b, n, j.rests[r.rests-1+b.index])
+	return b.settled(rs, n, rs.rests[r.rests-1+b.index])
 }
 
 // takes returns what the n-th record takes from the bucket, behind its floor.
-func (j *judge) takes(b *bucket, n int) int64 {
-	r := &j.records[n]
+func (b *bucket) takes(rs *records, n int) int64 {
+	r := &rs.list[n]
 	switch {
 	case r.rests != 0 && b.index >= 0:
 		return 0
 	case !r.settles():
-		return j.settled(b, n, b.units(r.Count*r.Cost))
-	case j.reservation(n) >= 0, n < j.kept && b.index >= 0: // its hit takes it, or the level at the floor has it
+		return b.settled(rs, n, b.units(r.Count*r.Cost))
+	case rs.reservation(n) >= 0, n < rs.kept && b.index >= 0: // its hit takes it, or the level at the floor has it
 		return 0
 	}
 	return b.units(r.counts * r.Cost)
@@ -83,35 +81,16 @@ func (j *judge) takes(b *bucket, n int) int64 {
 
 // settled returns what is left of the units that the bucket lacks of the n-th record: of a hit that is
 // settled what its true cost leaves.
-func (j *judge) settled(b *bucket, n int, rest int64) int64 {
-	r := &j.records[n]
+func (b *bucket) settled(rs *records, n int, rest int64) int64 {
+	r := &rs.list[n]
 	whole := b.units(r.Count * r.Cost)
 	cost := r.counts * r.Cost
-	if cost == 0 && r.Ends != 0 && !j.isPassed(r) {
-		if i := j.place(r.ID.Settlement()); i >= 0 {
-			cost = j.records[i].counts * j.records[i].Cost
+	if cost == 0 && r.Ends != 0 && !rs.isPassed(r) {
+		if i := rs.place(r.ID.Settlement()); i >= 0 {
+			cost = rs.list[i].counts * rs.list[i].Cost
 		}
 	}
 	return max(0, rest-whole+b.units(cost))
-}
-
-// reservation returns the place of the hit that the n-th record settles, or -1: it settles none, or that has
-// been forgotten.
-func (j *judge) reservation(n int) int {
-	r := &j.records[n]
-	if !r.settles() {
-		return -1
-	}
-	i := j.place(r.ID &^ settlement)
-	if i >= 0 && j.isPassed(&j.records[i]) {
-		return -1
-	}
-	return i
-}
-
-// isPassed reports whether the record counts nothing, and did so when the floor passed it.
-func (j *judge) isPassed(r *record) bool {
-	return r.Kind == denied && r.appended() <= j.head.Floor
 }
 
 // drain is a token bucket, and what it lacks of each hit that is to be settled. What returns is of the other
@@ -137,7 +116,7 @@ func (r rests) take(j *judge, limits []Limit, i int, floor int64) (since int64) 
 	level, left, since := j.decay(limits[i], floor)
 	limits[i].level = max(limits[i].level, level)
 	for _, one := range left {
-		id := j.records[one.record].ID
+		id := j.list[one.record].ID
 		if r[id] == nil {
 			r[id] = make([]int64, indexOf(limits, Limit{}))
 		}
@@ -199,17 +178,17 @@ func (j *judge) decay(l Limit, floor int64) (level int64, rests []rest, since in
 		b.floor.addAll(l, &j.counted)
 	}
 	d := drain{limit: l, meter: b.floor}
-	isRest := func(n int) bool { return j.records[n].counts > 0 && j.records[n].isRest(floor) }
-	passed := func(n int) bool { return j.records[n].rests != 0 && b.index >= 0 }
-	for n := range j.records {
+	isRest := func(n int) bool { return j.list[n].counts > 0 && j.list[n].isRest(floor) }
+	passed := func(n int) bool { return j.list[n].rests != 0 && b.index >= 0 }
+	for n := range j.list {
 		if passed(n) {
-			d.add(d.time, j.rest(b, n), n, isRest(n))
+			d.add(d.time, b.rest(&j.records, n), n, isRest(n))
 		}
 	}
-	for n := range j.records {
-		r := &j.records[n]
+	for n := range j.list {
+		r := &j.list[n]
 		isIn := !passed(n) && r.held() > summed && (r.appended() <= floor || r.settles())
-		if units := j.takes(b, n); isIn && (units > 0 || isRest(n)) {
+		if units := b.takes(&j.records, n); isIn && (units > 0 || isRest(n)) {
 			d.add(r.Time, units, n, isRest(n))
 		}
 	}

@@ -1,48 +1,21 @@
 package journal
 
 import (
-	"math/bits"
 	"slices"
 )
 
 // judge decides the entries of a log, one after the other. It knows neither bytes nor rewrites.
 type judge struct {
-	head     *Head
 	question Question
 
-	records []record // the entries with an identity, in their order
-	kept    int      // how many of them a rewrite kept; all, while these are folded
-	// rests are, of each hit that is to be settled and that the floor has passed, and of each token bucket of
-	// the log, what of the hit the bucket lacks at the floor.
-	rests     []int64
+	records
 	counted   timeline // all that counts
 	undecided timeline // what of it pending hits may still give back
 	buckets   buckets
 
-	table   []int32 // by identity: 1 + index of a record, or -1 - index of a key not met yet
-	shift   int
 	places  []int // for each limit, where the last hit's window began
 	answers []answer
 	ahead   []Content // for each key and limit of the question
-}
-
-// record is an entry, and how many of its hits count.
-type record struct {
-	Entry
-	counts   int64
-	key      int  // of the question, or -1
-	released bool // a Void says so
-	voided   int64
-	rests    int // 1 + where the rests of the record begin; 0: it has none, see judge.rests
-}
-
-// held returns until when a rewrite keeps the identity of the entry. One that does not count needs no
-// later time than its writer, and its voids, do, and what may have it without them.
-func (r *record) held() int64 {
-	if r.counts == 0 && r.Kind != denied {
-		return max(r.appended(), r.voided)
-	}
-	return r.Entry.held()
 }
 
 type answer struct {
@@ -51,8 +24,8 @@ type answer struct {
 }
 
 func (j *judge) clear() {
-	j.head, j.question, j.kept = nil, Question{}, 0
-	j.records, j.rests, j.answers, j.ahead = j.records[:0], j.rests[:0], j.answers[:0], j.ahead[:0]
+	j.records = records{list: j.list[:0], table: j.table}
+	j.question, j.answers, j.ahead = Question{}, j.answers[:0], j.ahead[:0]
 	j.counted.clear()
 	j.undecided.clear()
 	j.buckets.clear()
@@ -60,19 +33,14 @@ func (j *judge) clear() {
 
 // begin makes room for so many entries, and for the answers. The sums are known.
 func (j *judge) begin(head *Head, q Question, entries int) {
-	j.head, j.question = head, q
+	j.question = q
 	j.buckets.begin(head, q.Limits, &j.counted)
-	j.records = slices.Grow(j.records, entries+1)
-	exponent := bits.Len(uint(4 * (entries + len(q.Keys) + 1)))
-	j.shift = 64 - exponent
-	j.table = slices.Grow(j.table[:0], 1<<exponent)[:1<<exponent]
-	clear(j.table)
+	j.records.begin(head, q.Keys, entries)
 	j.places = slices.Grow(j.places[:0], len(head.Limits))[:len(head.Limits)]
 	for i, limit := range head.Limits {
 		j.places[i] = j.counted.search(limit.edge(head.base))
 	}
-	for i, key := range q.Keys {
-		*j.find(key) = int32(-1 - i)
+	for range q.Keys {
 		j.answers = append(j.answers, answer{record: -1})
 		for range q.Limits {
 			j.ahead = append(j.ahead, Content{})
@@ -80,49 +48,10 @@ func (j *judge) begin(head *Head, q Question, entries int) {
 	}
 }
 
-// next returns the entry that is to be folded next.
-func (j *judge) next() *Entry {
-	j.records = append(j.records, record{})
-	return &j.records[len(j.records)-1].Entry
-}
-
-// takeRests takes the rests of the entry that is to be folded next. It is false if they are not those of a
-// hit that is to be settled, of so many buckets of the log.
-func (j *judge) takeRests(rests []int64) bool {
-	r, buckets := &j.records[len(j.records)-1], j.buckets.own
-	if (len(rests) > 0) != (buckets > 0 && r.isRest(j.head.Floor)) || len(rests) > 0 && len(rests) != buckets {
-		return false
-	}
-	if len(rests) > 0 {
-		r.rests = len(j.rests) + 1
-		j.rests = append(j.rests, rests...)
-	}
-	return true
-}
-
-// find returns where in the table the identity is or belongs.
-func (j *judge) find(id ID) *int32 {
-	mask := len(j.table) - 1
-	for i := int(uint64(id) * 0x9E3779B97F4A7C15 >> j.shift); ; i++ {
-		place := &j.table[i&mask]
-		if n := int(*place); n == 0 || n > 0 && j.records[n-1].ID == id || n < 0 && j.question.Keys[-1-n] == id {
-			return place
-		}
-	}
-}
-
-// place returns which of the records has the identity, or -1.
-func (j *judge) place(id ID) int {
-	if j.head == nil {
-		return -1
-	}
-	return max(int(*j.find(id)), 0) - 1
-}
-
 // fold applies the last record to all that precede it, and drops it if its identity is known.
 func (j *judge) fold() {
-	n := len(j.records) - 1
-	last := &j.records[n]
+	n := len(j.list) - 1
+	last := &j.list[n]
 	place := j.find(last.ID)
 	if *place <= 0 {
 		last.key = -1 - int(*place)
@@ -133,10 +62,10 @@ func (j *judge) fold() {
 		return
 	}
 	first := *place - 1
-	known := &j.records[first]
+	known := &j.list[first]
 	switch void := known.Entry; {
 	case last.Kind == Void:
-		j.records = j.records[:n]
+		j.list = j.list[:n]
 		j.void(int(first), last.Entry)
 	case void.Kind == Void: // it precedes its entry, which is judged where it is
 		last.key, *place = known.key, int32(n+1)
@@ -144,14 +73,14 @@ func (j *judge) fold() {
 		j.count(n)
 		j.void(n, void)
 	default:
-		j.records = j.records[:n]
+		j.list = j.list[:n]
 	}
 }
 
 // count judges the n-th entry, and counts what is admitted of it. A pending hit counts in full: its
 // writer voids what it does not admit. What comes too late may have been counted before.
 func (j *judge) count(n int) {
-	r := &j.records[n]
+	r := &j.list[n]
 	stale := j.head.isStale(&r.Entry)
 	switch {
 	case stale:
@@ -168,36 +97,36 @@ func (j *judge) count(n int) {
 	}
 	j.add(r, r.counts)
 	if i := j.reservation(n); i >= 0 {
-		j.rewind(i)
+		j.buckets.rewind(&j.records, i)
 	}
 }
 
 // end answers what the question asks of pending hits, now that all voids are known: behind what
 // counts ahead of them.
 func (j *judge) end() {
-	first := len(j.records)
+	first := len(j.list)
 	for _, a := range j.answers {
-		if a.record >= 0 && j.records[a.record].isPending() {
+		if a.record >= 0 && j.list[a.record].isPending() {
 			first = min(first, a.record)
 		}
 	}
-	for n := len(j.records) - 1; n >= first; n-- {
-		r := &j.records[n]
+	for n := len(j.list) - 1; n >= first; n-- {
+		r := &j.list[n]
 		j.add(r, -r.counts)
 	}
-	for n := first; n < len(j.records); n++ {
-		r := &j.records[n]
+	for n := first; n < len(j.list); n++ {
+		r := &j.list[n]
 		if r.isPending() && r.key >= 0 && j.answers[r.key].record == n {
 			j.answer(n)
 		}
 		j.add(r, r.counts)
 	}
-	j.fill(len(j.records))
+	j.buckets.fill(&j.records, len(j.list), j.isUndecided)
 }
 
 // void leaves of an entry what the void leaves. Voids of one entry are one.
 func (j *judge) void(n int, e Entry) {
-	r := &j.records[n]
+	r := &j.list[n]
 	if r.Kind == Void {
 		r.Count, r.Time, r.Released = min(r.Count, e.Count), max(r.Time, e.Time), r.Released || e.Released
 		return
@@ -206,7 +135,7 @@ func (j *judge) void(n int, e Entry) {
 	if e.Count < r.counts {
 		j.add(r, e.Count-r.counts)
 		r.counts = e.Count
-		j.rewind(n)
+		j.buckets.rewind(&j.records, n)
 	}
 }
 
@@ -228,8 +157,8 @@ func (j *judge) isUndecided(r *record) bool {
 
 // admits returns how many of the hits the limits of the log admit, behind all that precede it.
 func (j *judge) admits(n int) int64 {
-	r := &j.records[n]
-	j.fill(n)
+	r := &j.list[n]
+	j.buckets.fill(&j.records, n, j.isUndecided)
 	count := r.Count
 	for i, limit := range j.head.Limits {
 		if limit.isBucket() {
@@ -248,8 +177,8 @@ func (j *judge) admits(n int) int64 {
 // decided hits that are not pending, by its own limits; the reader's count if they are of other
 // rules. A pending hit is the reader's to decide, by both.
 func (j *judge) answer(n int) {
-	r, q := &j.records[n], &j.question
-	j.fill(n)
+	r, q := &j.list[n], &j.question
+	j.buckets.fill(&j.records, n, j.isUndecided)
 	a := answer{record: n, own: r.Count}
 	rules := [2][]Limit{j.head.Limits, nil}
 	if q.Revision != j.head.Revision || r.Kind == former {
@@ -307,8 +236,8 @@ func (j *judge) level(limit Limit) (level filling) {
 // split takes what entries count that keep their identity after the floor out of the sums, or adds it
 // again.
 func (j *judge) split(floor, sign int64) {
-	for i := range j.records {
-		if r := &j.records[i]; r.counts > 0 && r.held() > floor {
+	for i := range j.list {
+		if r := &j.list[i]; r.counts > 0 && r.held() > floor {
 			j.counted.add(r.Time, sign*r.counts*r.Cost)
 		}
 	}
@@ -318,8 +247,8 @@ func (j *judge) split(floor, sign int64) {
 func (j *judge) forget(reset int64) {
 	j.counted.clear()
 	j.buckets.empty(reset)
-	for i := range j.records {
-		switch r := &j.records[i]; {
+	for i := range j.list {
+		switch r := &j.list[i]; {
 		case r.appended() <= reset:
 			r.counts = 0
 		case r.counts > 0:

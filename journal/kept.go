@@ -28,7 +28,7 @@ const (
 type keeper struct {
 	time      int64
 	processes []writer
-	rests     []int64 // of the entry that was read: see judge.rests
+	rests     []int64 // of the entry that was read: see records.rests
 }
 
 // writer is a process that has written entries.

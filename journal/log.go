@@ -73,12 +73,12 @@ func (l *Log) read(value []byte, q Question) error {
 	l.keeper.begin(l.head.base)
 	l.judge.kept = math.MaxInt
 	for c := (cursor{data: l.head.kept}); c.at < len(c.data); {
-		if l.keeper.next(&c, l.judge.next()); c.bad || !l.judge.takeRests(l.keeper.rests) {
+		if l.keeper.next(&c, l.judge.next()); c.bad || !l.judge.takeRests(l.keeper.rests, l.judge.buckets.own) {
 			return ErrCorrupt
 		}
 		l.judge.fold()
 	}
-	l.head.kept, l.judge.kept = nil, len(l.judge.records)
+	l.head.kept, l.judge.kept = nil, len(l.judge.list)
 	for len(entries) > 0 {
 		size := decode(l.judge.next(), entries, l.head.base)
 		if size == 0 {
@@ -104,12 +104,12 @@ func (l *Log) Verdict(i int) Verdict {
 	if a.record < 0 {
 		return Verdict{}
 	}
-	counted := l.judge.records[a.record].counts
+	counted := l.judge.list[a.record].counts
 	return Verdict{Found: true, Counted: counted, Admitted: min(counted, a.own)}
 }
 
 // Entry returns the entry with the i-th key, as the log has it, if its verdict has found it.
-func (l *Log) Entry(i int) Entry { return l.judge.records[l.judge.answers[i].record].Entry }
+func (l *Log) Entry(i int) Entry { return l.judge.list[l.judge.answers[i].record].Entry }
 
 // Ahead returns what the window of the question's j-th limit held ahead of the i-th key.
 func (l *Log) Ahead(i, j int) Content { return l.judge.ahead[i*len(l.judge.question.Limits)+j] }
@@ -120,8 +120,8 @@ func (l *Log) Head() Head { return l.head }
 // Latest returns the latest time by which an entry of the log was appended, or its floor.
 func (l *Log) Latest() int64 {
 	latest := l.head.Floor
-	for i := range l.judge.records {
-		latest = max(latest, l.judge.records[i].appended())
+	for i := range l.judge.list {
+		latest = max(latest, l.judge.list[i].appended())
 	}
 	return latest
 }
@@ -136,8 +136,8 @@ func (l *Log) Due() bool {
 // grow: a rewrite with that floor makes sums of them.
 func (l *Log) DueBy(floor int64) bool {
 	size := l.size
-	for i := range l.judge.records {
-		switch r := &l.judge.records[i]; {
+	for i := range l.judge.list {
+		switch r := &l.judge.list[i]; {
 		case r.held() > floor && !r.isReleased():
 		case i < l.judge.kept:
 			size -= keptSize

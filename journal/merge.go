@@ -133,8 +133,8 @@ func (r *replica) read(value []byte) error {
 	}
 	near := func(time int64) bool { return max(time, r.log.head.base)-min(time, r.log.head.base) < 1<<(timeBits-3) }
 	ok := near(r.log.head.Floor)
-	for i := range r.log.judge.records {
-		e := &r.log.judge.records[i]
+	for i := range r.log.judge.list {
+		e := &r.log.judge.list[i]
 		ok = ok && (e.Kind == 0 || near(e.Time) && near(e.appended()) && near(e.Entry.held()))
 	}
 	if !ok {
@@ -201,7 +201,7 @@ func (m *merger) mergeLevels() {
 
 // unite adds the entries of a replica that have an identity yet.
 func (m *merger) unite(r *replica, keys []ID) {
-	records := r.log.judge.records
+	records := r.log.judge.list
 	first := len(records) // of the keys
 	for _, key := range keys {
 		n := r.log.judge.place(key)
@@ -263,9 +263,9 @@ func (m *merger) compare(r *replica) {
 		switch {
 		case e.appended() > m.until:
 		case n < 0 && e.counts == 0 && e.Kind != Void && e.held() <= r.log.head.Floor: // it has been forgotten
-		case n < 0, r.log.judge.records[n].Kind == Void && e.Kind != Void:
+		case n < 0, r.log.judge.list[n].Kind == Void && e.Kind != Void:
 			r.lack.Entries = encode(r.lack.Entries, e.Entry)
-		case r.log.judge.records[n].Kind == Void && r.log.judge.records[n].Count > e.counts, r.log.judge.records[n].counts > e.counts:
+		case r.log.judge.list[n].Kind == Void && r.log.judge.list[n].Count > e.counts, r.log.judge.list[n].counts > e.counts:
 			r.lack.Entries = encode(r.lack.Entries, Entry{Kind: Void, ID: e.ID, Time: e.appended(), Cost: 1, Count: e.counts})
 		}
 	}

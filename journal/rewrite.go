@@ -71,7 +71,7 @@ func (l *Log) AppendRewrite(dst []byte, r Rewrite) ([]byte, error) {
 			b.since = b.unknown(max(left.take(&l.judge, h.Limits, i, h.Floor), r.Since), h.Floor)
 		}
 	}
-	h.kept = l.rewriter.writeRecords(l.judge.records, &h, left, r.Young < r.Now, h.Revision != l.head.Revision)
+	h.kept = l.rewriter.writeRecords(l.judge.list, &h, left, r.Young < r.Now, h.Revision != l.head.Revision)
 	if h.Reset <= h.Floor-window { // what was before it has left all windows
 		h.Reset = 0
 	}

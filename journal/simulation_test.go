@@ -301,7 +301,7 @@ func (w *world) decide(p, place int, e Entry, value []byte, cas uint64, elsewher
 		mine.refunded = true
 		w.append(Entry{Kind: Void, ID: e.ID, Time: w.now + w.skew[p]})
 	}
-	if l.head.Outdated(revision) || len(l.judge.records) > 8 && w.chance(.7) {
+	if l.head.Outdated(revision) || len(l.judge.list) > 8 && w.chance(.7) {
 		w.rewrite(p, &l, value, cas, limits, revision, pause)
 	}
 }
@@ -392,10 +392,10 @@ func (w *world) spoil(l *Log, value []byte, r Rewrite) []byte {
 	case "stale rules win":
 		r.Revision = l.head.Revision + 1
 	case "no increments", "no pending hits":
-		for i, record := range l.judge.records {
+		for i, record := range l.judge.list {
 			if record.Kind == Increment && w.sabotage == "no increments" || record.isPending() && w.sabotage == "no pending hits" {
 				l.judge.counted.add(record.Time, -record.counts*record.Cost)
-				l.judge.records[i].counts = 0
+				l.judge.list[i].counts = 0
 			}
 		}
 	case "no young denied entries":
@@ -425,13 +425,13 @@ func (w *world) spoil(l *Log, value []byte, r Rewrite) []byte {
 			}
 		}
 		kept := appendHead(nil, h, &timeline{}, -1)
-		for _, record := range after.judge.records {
+		for _, record := range after.judge.list {
 			kept = encode(kept, record.Entry)
 		}
 		return kept
 	case "judged again":
 		next = withoutKept(next)
-		for _, record := range l.judge.records {
+		for _, record := range l.judge.list {
 			if record.Kind != 0 && record.appended() > after.head.Floor && (record.Kind < settled || record.counts > 0) {
 				next = encode(next, record.Entry)
 			}
@@ -450,7 +450,7 @@ func (w *world) spoil(l *Log, value []byte, r Rewrite) []byte {
 		return next
 	}
 	kept := withoutKept(next)
-	for _, record := range after.judge.records {
+	for _, record := range after.judge.list {
 		if record.Kind != 0 && keep(record.Entry) {
 			kept = encode(kept, record.Entry)
 		}
