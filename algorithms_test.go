@@ -23,7 +23,7 @@ type taken struct {
 // that knows the admitted hits alone, and what one of them denies leaves nothing behind in the others.
 func TestAllAlgorithmsGiveOneVerdict(t *testing.T) {
 	const rules = `events: {e: {limits: [
-	{per: ip, rate: 9/20s}, {per: ip, rate: 8/15s, algorithm: sliding-log}, {per: ip, rate: 1/3s, burst: 5},
+	{per: ip, rate: 9/20s}, {per: ip, rate: 8/15s, algorithm: sliding-log}, {per: ip, rate: 1/3s, burst: 7},
 	{per: ip, rate: 1/2s, queue: 3}, {per: ip, rate: 300/h, calendar: Asia/Kathmandu}, {per: ip, rate: 14/40s, algorithm: fixed-window},
 	{per: ip, concurrent: 3, lease: 10s}]}}`
 	bubble.Test(t, func(t *testing.T) {
@@ -77,7 +77,7 @@ func TestAllAlgorithmsGiveOneVerdict(t *testing.T) {
 					if i == 6 {
 						takes = 1
 					}
-					if n+takes > []int64{9, 8, 5, 4, 300, 14, 3}[i] {
+					if n+takes > []int64{9, 8, 7, 4, 300, 14, 3}[i] {
 						full = append(full, i)
 					}
 				}
