@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -92,6 +93,39 @@ func TestReserveAndSettle(t *testing.T) {
 		require.ErrorIs(t, other.Settle(ctx, given.Reservation, 10), counterd.ErrSettled)
 		for _, limit := range stateOf(t, other, "chat").Limits[:2] {
 			assert.EqualValues(t, 47, limit.Count)
+		}
+	})
+}
+
+// Of two processes that settle one reservation at once with different costs, one does, and the other one learns
+// of it.
+func TestSettlementsAtOnce(t *testing.T) {
+	fleets(t, func(t *testing.T, one, other *counterd.Limiter) {
+		sum := int64(0)
+		for round := range int64(30) {
+			d, err := one.Reserve(ctx, "chat", bob, 10, time.Minute)
+			require.NoError(t, err)
+			require.True(t, d.Allowed, "%+v", d)
+			costs, faults := [2]int64{round % 4, 11 - round%4*3}, [2]error{}
+			var calls sync.WaitGroup
+			for i, l := range []*counterd.Limiter{one, other} {
+				calls.Go(func() { faults[i] = l.Settle(ctx, d.Reservation, costs[i]) })
+			}
+			calls.Wait()
+			winner := 0
+			if faults[0] != nil {
+				winner = 1
+			}
+			require.NoError(t, faults[winner], "%v", faults)
+			require.ErrorIs(t, faults[1-winner], counterd.ErrSettled)
+			sum += costs[winner]
+			for i, want := range []int64{sum, sum, 0} {
+				require.Equal(t, want, stateOf(t, other, "chat").Limits[i].Count)
+			}
+			if sum > 60 {
+				require.NoError(t, one.Reset(ctx, "chat", bob))
+				sum = 0
+			}
 		}
 	})
 }

@@ -41,26 +41,50 @@ func (c *Counters) Settle(ctx context.Context, r engine.Reserved, cost int64) er
 		c.cache.forget(r.Counter, now)
 		c.base.Changes.Of(r.Counter).Add(1)
 	}()
-	if cost > r.Cost {
-		return s.raise(ctx)
-	}
 	c.use(r.Counter, s.counter, now)
-	kept, err := s.isKept(ctx)
-	if err != nil {
-		return err
+	kept, decided, err := s.look(ctx)
+	if err == nil && !decided.first {
+		s.cost = decided.cost // that of a call under way, perhaps
+		decided, err = s.decide(ctx, kept)
 	}
-	created, err := s.create(ctx)
-	if err != nil || cost == r.Cost || created.None() || !kept {
-		return err
+	if err == nil && decided.cost != cost {
+		err = fmt.Errorf("%w: %d", engine.ErrSettled, decided.cost)
 	}
-	return s.subtract(ctx, created, r.Cost-cost)
+	return err
 }
 
-// isKept reports whether what the hit has added is there yet. After a reset, or a loss, the coarser buckets
-// hold what came since, and the finest does not.
-func (s *settling) isKept(ctx context.Context) (bool, error) {
-	finest, err := s.of.read(ctx, s.Counter, []Bucket{bucketOf(s.adds()[0].Item)})
-	return err == nil && finest[0] >= s.Reserved.Cost, err
+// decide creates the receipt, adds what was used besides, and takes it back if another call was faster. Where
+// this call has created the receipt it subtracts what was not used, whichever call decides.
+func (s *settling) decide(ctx context.Context, kept bool) (d decision, err error) {
+	var added store.Receipt
+	if s.cost > s.Cost {
+		if added, err = s.of.addTo(ctx, s.cost-s.Cost, s.Time/1000, s.counter, s.Counter); err != nil {
+			return d, err
+		}
+	}
+	if d, err = s.create(ctx); err != nil {
+		return d, err
+	}
+	if s.cost > s.Cost && !d.own {
+		err = s.subtract(ctx, added, s.cost-s.Cost)
+	}
+	if by := s.Cost - d.cost; by > 0 && kept && !d.created.None() {
+		err = errors.Join(err, s.subtract(ctx, d.created, by))
+	}
+	return d, err
+}
+
+// look returns whether what the hit has added is there yet, and what it was settled with before. After a reset,
+// or a loss, the coarser buckets hold what came since, and the finest does not.
+func (s *settling) look(ctx context.Context) (kept bool, before decision, err error) {
+	finest := store.Op{Counter: s.Counter, Reads: []store.Read{{Item: s.adds()[0].Item}}}
+	receipt := store.Op{Counter: s.Counter, Data: true, Reads: []store.Read{{Item: s.item()}}}
+	s.of.store.Do(ctx, &finest, &receipt)
+	if finest.Err != nil {
+		return false, before, engine.StoreError(finest.Err)
+	}
+	before, err = s.decision(&receipt)
+	return finest.Reads[0].Value >= s.Reserved.Cost, before, err
 }
 
 // Renew returns an error: a reservation in buckets is no lease.
@@ -68,70 +92,53 @@ func (c *Counters) Renew(_ context.Context, r engine.Reserved, _ time.Duration) 
 	return r, engine.OutOfRange(engine.ArgRenew, "it is no lease")
 }
 
-// raise adds what was used besides, unless there is a receipt already, and takes it back if another call was
-// faster.
-func (s *settling) raise(ctx context.Context) error {
-	op := store.Op{Counter: s.Counter, Data: true, Reads: []store.Read{{Item: s.item()}}}
-	s.of.store.Do(ctx, &op)
-	if found, err := s.found(&op); found || err != nil {
-		return err
-	}
-	added, err := s.of.addTo(ctx, s.cost-s.Cost, s.Time/1000, s.counter, s.Counter)
-	if err != nil {
-		return err
-	}
-	created, err := s.create(ctx)
-	if err == nil && !created.None() {
-		return nil
-	}
-	if err == nil || errors.Is(err, engine.ErrSettled) {
-		if undo := s.subtract(ctx, added, s.cost-s.Cost); undo != nil {
-			return undo
-		}
-	}
-	return err
+// decision is what a reservation was settled with, by the receipt on the first replica: to the others calls may
+// come in another order.
+type decision struct {
+	cost    int64         // by the first receipt that there is; none: of the call
+	first   bool          // it is on the first replica that answers
+	own     bool          // this call has created it
+	created store.Receipt // on which replicas this call has created one, as of the adds of the hit
 }
 
-// create creates the receipt where there is none, and says on which replicas that was, as a receipt of the
-// adds of the hit.
-func (s *settling) create(ctx context.Context) (created store.Receipt, err error) {
+// create creates the receipt where there is none.
+func (s *settling) create(ctx context.Context) (decision, error) {
 	op := store.Op{
 		Counter: s.Counter, Data: true,
 		Writes: []store.Write{{Kind: store.Create, Item: s.item(), Data: s.receipt(), Expires: s.Ends/1000 + 2*engine.CeilSeconds(s.of.grace) + 1}},
 		Reads:  []store.Read{{Item: s.item()}},
 	}
 	s.of.store.Do(ctx, &op)
-	if _, err := s.found(&op); err != nil {
-		return store.Receipt{}, err
-	}
-	created.List = op.Receipt.List
-	for i, part := range partsOf(&op) {
-		if part.Err == nil && part.Writes[0].Result == 1 {
-			created.Acknowledged[i] = uint32(len(s.adds()))
-		}
-	}
-	return created, nil
+	return s.decision(&op)
 }
 
-// found reports whether a replica has a receipt. It is an error if that is of another cost.
-func (s *settling) found(op *store.Op) (bool, error) {
+// decision returns what the replicas say.
+func (s *settling) decision(op *store.Op) (decision, error) {
+	d := decision{cost: s.cost}
 	if op.Err != nil {
-		return false, engine.StoreError(op.Err)
+		return d, engine.StoreError(op.Err)
 	}
-	found, want := false, s.receipt()
-	for _, part := range partsOf(op) {
-		receipt := part.Reads[0].Data
+	d.created.List = op.Receipt.List
+	want, found, missing := s.receipt(), false, false
+	for i, part := range partsOf(op) {
+		receipt, created := part.Reads[0].Data, len(part.Writes) > 0 && part.Writes[0].Result == 1
 		switch {
-		case part.Err != nil, len(receipt) == 0:
+		case part.Err != nil:
+			continue
+		case len(receipt) == 0:
+			missing = true
+			continue
 		case len(receipt) != receiptBytes || !bytes.Equal(receipt[:identityBytes], want[:identityBytes]):
-			return false, errTaken
-		case !bytes.Equal(receipt, want):
-			return false, fmt.Errorf("%w: %d", engine.ErrSettled, binary.BigEndian.Uint64(receipt[identityBytes:]))
-		default:
-			found = true
+			return d, errTaken
+		case !found:
+			found, d.first, d.own = true, !missing, created
+			d.cost = int64(binary.BigEndian.Uint64(receipt[identityBytes:]))
+		}
+		if created {
+			d.created.Acknowledged[i] = uint32(len(s.adds()))
 		}
 	}
-	return found, nil
+	return d, nil
 }
 
 // partsOf returns what each replica made of the op.
