@@ -9,30 +9,29 @@ import (
 
 	"github.com/counterd/counterd/engine"
 	"github.com/counterd/counterd/limiter"
-	"github.com/counterd/counterd/service"
 )
 
 // lease is what a request has taken, until it is served.
 type lease struct {
-	length time.Duration // of the shortest
+	length time.Duration // of the shortest; 0: there is none
 
-	mu          sync.Mutex
-	reservation string // the last one; empty: it was released, or has ended
-	renewal     *time.Timer
+	mu       sync.Mutex
+	reserved []engine.Reserved // nil: it was released, or has ended
+	renewal  *time.Timer
 }
 
-// leaseOf returns the leases that a decided hit on the event has taken; nil: none.
-func leaseOf(event service.Event, d *limiter.Decision) *lease {
-	var shortest time.Duration
+// releaseTimeout is for how long a request that is over waits for its release.
+const releaseTimeout = 5 * time.Second
+
+// leaseOf returns what a decided hit has taken.
+func leaseOf(d *limiter.Decision) *lease {
+	l := &lease{reserved: d.Reserved}
 	for _, r := range d.Reserved {
-		if r.Lease > 0 && (shortest == 0 || r.Lease < shortest) {
-			shortest = r.Lease
+		if r.Lease > 0 && (l.length == 0 || r.Lease < l.length) {
+			l.length = r.Lease
 		}
 	}
-	if shortest == 0 {
-		return nil
-	}
-	return &lease{length: shortest, reservation: event.ReservationOf(d)}
+	return l
 }
 
 // keep renews the leases again and again, before they end. One whose process ends does so by itself.
@@ -42,32 +41,37 @@ func (l *lease) keep(m *middleware, r *http.Request) {
 	l.renewal = time.AfterFunc(l.length/2, func() {
 		l.mu.Lock()
 		defer l.mu.Unlock()
-		if l.reservation == "" {
+		if l.reserved == nil {
 			return
 		}
-		renewed, err := m.Service.Renew(context.WithoutCancel(r.Context()), l.reservation, l.length)
+		renewed, err := m.Service.Extend(context.WithoutCancel(r.Context()), l.reserved, l.length)
 		switch {
 		case err == nil:
-			l.reservation = renewed
+			l.reserved = renewed
 			l.renewal.Reset(l.length / 2)
 		case errors.Is(err, engine.ErrEnded):
-			l.reservation = ""
+			l.reserved = nil
 		default: // it is as it was, as far as is known
 			l.renewal.Reset(l.length / 8)
 		}
 	})
 }
 
-// release releases the leases. Ended leases are free.
+// release releases the leases, and gives back the turn of a request that has waited in vain, with all that
+// the request counts. What has ended is free, or used.
 func (l *lease) release(m *middleware, w http.ResponseWriter, r *http.Request) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.renewal.Stop()
-	if l.reservation == "" {
+	if l.renewal != nil {
+		l.renewal.Stop()
+	}
+	if len(l.reserved) == 0 {
 		return
 	}
-	err := m.Service.Settle(context.WithoutCancel(r.Context()), l.reservation, 0)
-	l.reservation = ""
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), releaseTimeout)
+	defer cancel()
+	err := m.Service.GiveBack(ctx, l.reserved)
+	l.reserved = nil
 	if err != nil && !errors.Is(err, engine.ErrEnded) {
 		m.logError(w, r, http.StatusServiceUnavailable, err)
 	}

@@ -2,6 +2,7 @@ package api
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/counterd/counterd/engine"
@@ -11,10 +12,11 @@ import (
 // turns has admitted requests wait for their turn in a leaky bucket.
 type turns struct{ waiting *engine.Pending }
 
+// errWaiting says that as many requests as may do wait for their turns.
+var errWaiting = fmt.Errorf("%w: too many requests wait for their turns", service.ErrOverload)
+
 // await returns when the turn has come. It returns an error at once if too many wait, or if the
 // context ends before the turn, and else as soon as the context ends.
-//
-// A request that it fails has taken its turn: this is where a refund gives it back.
 func (t turns) await(ctx context.Context, wait time.Duration) error {
 	if wait <= 0 {
 		return nil
@@ -23,7 +25,7 @@ func (t turns) await(ctx context.Context, wait time.Duration) error {
 		return context.DeadlineExceeded
 	}
 	if !t.waiting.Enter(1) {
-		return service.ErrOverload
+		return errWaiting
 	}
 	defer t.waiting.Leave(1)
 	timer := time.NewTimer(wait)

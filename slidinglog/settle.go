@@ -67,7 +67,7 @@ func (e *Engine) release(ctx context.Context, s *session, id journal.ID) error {
 	if found, err := s.decode(); !found || err != nil {
 		return err
 	}
-	if s.mayShrink() && s.log.DueBy(s.time-e.grace.young()) {
+	if s.mayShrink() && s.log.DueBy(s.time-s.young()) {
 		s.later = rewriting
 	}
 	e.later(s)
