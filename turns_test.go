@@ -65,6 +65,8 @@ const queueRules = `events:
       - {per: [], rate: 100/d, on_error: deny}
 `
 
+const leasedQueueRules = queueRules + "      - {per: ip, concurrent: 9, lease: 3m, on_error: deny}\n"
+
 // countsOf returns what the limits of a visitor's event count.
 func countsOf(t *testing.T, l *counterd.Limiter, event string) (counts []int64) {
 	d, err := l.Check(ctx, event, visitor)
@@ -79,7 +81,7 @@ func countsOf(t *testing.T, l *counterd.Limiter, event string) (counts []int64) 
 // when its client leaves, and at once where its time does not suffice.
 func TestARequestGivesItsTurnBack(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
-		l := start(t, parse(t, queueRules))
+		l := start(t, parse(t, leasedQueueRules))
 		handler := l.Middleware("export")(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 		begin := time.Now()
 		type answer struct {
@@ -103,14 +105,14 @@ func TestARequestGivesItsTurnBack(t *testing.T) {
 		left, leave := context.WithCancel(ctx)
 		third := request(left)
 		assert.Equal(t, 429, (<-request(ctx)).status)
-		assert.Equal(t, []int64{3, 3, 3}, countsOf(t, l, "export"))
+		assert.Equal(t, []int64{3, 3, 3, 2}, countsOf(t, l, "export"))
 
 		time.Sleep(10 * time.Second)
 		leave()
 		a := <-third
 		assert.Equal(t, []any{503, 10 * time.Second}, []any{a.status, a.after})
 		assert.Contains(t, a.text, "given up")
-		assert.Equal(t, []int64{2, 2, 2}, countsOf(t, l, "export"))
+		assert.Equal(t, []int64{2, 2, 2, 1}, countsOf(t, l, "export"))
 		third = request(ctx)
 		assert.Equal(t, 429, (<-request(ctx)).status)
 
@@ -126,7 +128,7 @@ func TestARequestGivesItsTurnBack(t *testing.T) {
 		assert.Equal(t, 429, (<-request(ctx)).status)
 		assert.Equal(t, answer{status: 200, after: 2 * time.Minute}, <-third)
 		assert.Equal(t, answer{status: 200, after: 3 * time.Minute}, <-fourth)
-		assert.Equal(t, []int64{1, 4, 4}, countsOf(t, l, "export"), "those that were served")
+		assert.Equal(t, []int64{1, 4, 4, 0}, countsOf(t, l, "export"), "those that were served")
 	})
 }
 
@@ -206,7 +208,7 @@ func TestADisconnectedClientGivesItsTurnBack(t *testing.T) {
 
 // The client gives turns back for which it does not wait.
 func TestTheClientGivesTurnsBack(t *testing.T) {
-	l := start(t, parse(t, queueRules), counterd.WithGrace(20*time.Second), counterd.WithTimeout(10*time.Second))
+	l := start(t, parse(t, leasedQueueRules), counterd.WithGrace(20*time.Second), counterd.WithTimeout(10*time.Second))
 	server := httptest.NewServer(l.Handler())
 	defer server.Close()
 	dial := func(waiting int) *client.Client {
@@ -226,7 +228,7 @@ func TestTheClientGivesTurnsBack(t *testing.T) {
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		require.ErrorIs(t, err, client.ErrUnavailable)
 		require.Greater(t, d.Wait, 20.0)
-		assert.Equal(t, []int64{1, 1, 1}, countsOf(t, l, "export"))
+		assert.Equal(t, []int64{1, 1, 1, 1}, countsOf(t, l, "export"))
 	}
 
 	left, leave := context.WithCancel(ctx)
@@ -238,15 +240,15 @@ func TestTheClientGivesTurnsBack(t *testing.T) {
 	require.Eventually(t, func() bool { return countsOf(t, l, "export")[1] == 2 }, 30*time.Second, time.Millisecond, "it waits")
 	_, err = c.Hit(ctx, "export", features, 1)
 	require.ErrorContains(t, err, "too many hits wait")
-	assert.Equal(t, []int64{2, 2, 2}, countsOf(t, l, "export"))
+	assert.Equal(t, []int64{2, 2, 2, 2}, countsOf(t, l, "export"))
 	leave()
 	require.ErrorIs(t, <-done, context.Canceled)
-	assert.Equal(t, []int64{1, 1, 1}, countsOf(t, l, "export"))
+	assert.Equal(t, []int64{1, 1, 1, 1}, countsOf(t, l, "export"))
 
 	d, err := dial(-1).Hit(ctx, "export", features, 1)
 	require.NoError(t, err)
 	require.NoError(t, c.Release(ctx, d.Reservation))
-	assert.Equal(t, []int64{1, 1, 1}, countsOf(t, l, "export"))
+	assert.Equal(t, []int64{1, 1, 1, 1}, countsOf(t, l, "export"))
 }
 
 // Clients whose tokens have different rights get no names of turns, and settle none. Requests give theirs back.

@@ -11,25 +11,26 @@ import (
 	"github.com/counterd/counterd/limiter"
 )
 
-// lease is what a request has taken, until it is served.
+// lease is the leases that a request has taken, until it is served.
 type lease struct {
-	length time.Duration // of the shortest; 0: there is none
+	length time.Duration // of the shortest
 
 	mu       sync.Mutex
-	reserved []engine.Reserved // nil: it was released, or has ended
+	reserved []engine.Reserved // the last ones; nil: they were released, or have ended
 	renewal  *time.Timer
 }
 
-// releaseTimeout is for how long a request that is over waits for its release.
-const releaseTimeout = 5 * time.Second
-
-// leaseOf returns what a decided hit has taken.
+// leaseOf returns the leases that a decided hit has taken; nil: none.
 func leaseOf(d *limiter.Decision) *lease {
-	l := &lease{reserved: d.Reserved}
+	var l *lease
 	for _, r := range d.Reserved {
-		if r.Lease > 0 && (l.length == 0 || r.Lease < l.length) {
-			l.length = r.Lease
+		switch {
+		case r.Lease == 0:
+			continue
+		case l == nil:
+			l = &lease{length: r.Lease}
 		}
+		l.length, l.reserved = min(l.length, r.Lease), append(l.reserved, r)
 	}
 	return l
 }
@@ -57,22 +58,11 @@ func (l *lease) keep(m *middleware, r *http.Request) {
 	})
 }
 
-// release releases the leases, and gives back the turn of a request that has waited in vain, with all that
-// the request counts. What has ended is free, or used.
+// release releases the leases. Ended leases are free.
 func (l *lease) release(m *middleware, w http.ResponseWriter, r *http.Request) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.renewal != nil {
-		l.renewal.Stop()
-	}
-	if len(l.reserved) == 0 {
-		return
-	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), releaseTimeout)
-	defer cancel()
-	err := m.Service.GiveBack(ctx, l.reserved)
+	l.renewal.Stop()
+	m.release(w, r, l.reserved)
 	l.reserved = nil
-	if err != nil && !errors.Is(err, engine.ErrEnded) {
-		m.logError(w, r, http.StatusServiceUnavailable, err)
-	}
 }

@@ -128,13 +128,12 @@ func (m *middleware) answerHit(w http.ResponseWriter, r *http.Request, event ser
 	setRateLimitHeaders(w.Header(), event.Rules, d)
 	switch {
 	case d.Allowed:
-		l := leaseOf(&d)
-		if l.length > 0 {
+		if l := leaseOf(&d); l != nil {
 			l.keep(m, r)
 			defer l.release(m, w, r) // also if the handler panics
 		}
 		if err := m.await(r.Context(), time.Duration(d.Wait)); err != nil {
-			l.release(m, w, r)
+			m.release(w, r, waitingOf(&d))
 			m.answerError(w, r, err)
 			return
 		}

@@ -235,9 +235,9 @@ func (s *Service) ReservationOf(event string, d *limiter.Decision) string {
 	return text
 }
 
-// GiveBack settles what a decided hit has reserved with the cost 0, and releases its leases. See
+// Release settles what a decided hit has reserved with the cost 0, and releases its leases. See
 // counting.Counters.Settle.
-func (s *Service) GiveBack(ctx context.Context, reserved []engine.Reserved) error {
+func (s *Service) Release(ctx context.Context, reserved []engine.Reserved) error {
 	return s.config.Counters.Settle(ctx, reserved, 0)
 }
 
