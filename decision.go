@@ -45,8 +45,8 @@ type Decision struct {
 	// middleware has waited by then.
 	Wait   time.Duration
 	Limits []LimitState // of all rules that apply, in the order of the rules
-	// Reservation names what was reserved, and the leases that were taken, for Settle, Release and
-	// Renew, also of another process; empty: there is nothing.
+	// Reservation names what was reserved, the leases that were taken, and the turn that the hit waits
+	// for, for Settle, Release and Renew, also of another process; empty: there is nothing.
 	Reservation string
 }
 

@@ -29,6 +29,12 @@ const reservingRules = `events:
       - {per: user, concurrent: 2, lease: 1m, on_error: deny}
   export:
     limits: [{per: user, concurrent: 1, lease: 1m, on_error: deny}]
+  report:
+    limits:
+      - {per: user, rate: 1/m, queue: 2, on_error: deny}
+      - {per: user, rate: 100/h, algorithm: sliding-log, on_error: deny}
+      - {per: user, rate: 100/d, on_error: deny}
+      - {per: user, concurrent: 9, lease: 3m, on_error: deny}
 `
 
 var bob = counterd.Features{"user": "bob"}

@@ -9,30 +9,30 @@ import (
 
 	"github.com/counterd/counterd/engine"
 	"github.com/counterd/counterd/limiter"
-	"github.com/counterd/counterd/service"
 )
 
-// lease is what a request has taken, until it is served.
+// lease is the leases that a request has taken, until it is served.
 type lease struct {
 	length time.Duration // of the shortest
 
-	mu          sync.Mutex
-	reservation string // the last one; empty: it was released, or has ended
-	renewal     *time.Timer
+	mu       sync.Mutex
+	reserved []engine.Reserved // the last ones; nil: they were released, or have ended
+	renewal  *time.Timer
 }
 
-// leaseOf returns the leases that a decided hit on the event has taken; nil: none.
-func leaseOf(event service.Event, d *limiter.Decision) *lease {
-	var shortest time.Duration
+// leaseOf returns the leases that a decided hit has taken; nil: none.
+func leaseOf(d *limiter.Decision) *lease {
+	var l *lease
 	for _, r := range d.Reserved {
-		if r.Lease > 0 && (shortest == 0 || r.Lease < shortest) {
-			shortest = r.Lease
+		switch {
+		case r.Lease == 0:
+			continue
+		case l == nil:
+			l = &lease{length: r.Lease}
 		}
+		l.length, l.reserved = min(l.length, r.Lease), append(l.reserved, r)
 	}
-	if shortest == 0 {
-		return nil
-	}
-	return &lease{length: shortest, reservation: event.ReservationOf(d)}
+	return l
 }
 
 // keep renews the leases again and again, before they end. One whose process ends does so by itself.
@@ -42,16 +42,16 @@ func (l *lease) keep(m *middleware, r *http.Request) {
 	l.renewal = time.AfterFunc(l.length/2, func() {
 		l.mu.Lock()
 		defer l.mu.Unlock()
-		if l.reservation == "" {
+		if l.reserved == nil {
 			return
 		}
-		renewed, err := m.Service.Renew(context.WithoutCancel(r.Context()), l.reservation, l.length)
+		renewed, err := m.Service.Extend(context.WithoutCancel(r.Context()), l.reserved, l.length)
 		switch {
 		case err == nil:
-			l.reservation = renewed
+			l.reserved = renewed
 			l.renewal.Reset(l.length / 2)
 		case errors.Is(err, engine.ErrEnded):
-			l.reservation = ""
+			l.reserved = nil
 		default: // it is as it was, as far as is known
 			l.renewal.Reset(l.length / 8)
 		}
@@ -63,12 +63,6 @@ func (l *lease) release(m *middleware, w http.ResponseWriter, r *http.Request) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.renewal.Stop()
-	if l.reservation == "" {
-		return
-	}
-	err := m.Service.Settle(context.WithoutCancel(r.Context()), l.reservation, 0)
-	l.reservation = ""
-	if err != nil && !errors.Is(err, engine.ErrEnded) {
-		m.logError(w, r, http.StatusServiceUnavailable, err)
-	}
+	m.release(w, r, l.reserved)
+	l.reserved = nil
 }

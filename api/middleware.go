@@ -49,7 +49,8 @@ type MiddlewareConfig struct {
 // ones: each request is a hit, and the next handler serves requests that are
 // admitted. It finds the decision by DecisionOf.
 //
-// Where a rule has a queue, an admitted request waits for its turn, unless its context ends before.
+// Where a rule has a queue, an admitted request waits for its turn. If its context ends before, it gives its
+// turn back, with all that it counts.
 //
 // A request of a method that the event does not have is served and not counted; it has no
 // decision.
@@ -127,11 +128,12 @@ func (m *middleware) answerHit(w http.ResponseWriter, r *http.Request, event ser
 	setRateLimitHeaders(w.Header(), event.Rules, d)
 	switch {
 	case d.Allowed:
-		if l := leaseOf(event, &d); l != nil {
+		if l := leaseOf(&d); l != nil {
 			l.keep(m, r)
 			defer l.release(m, w, r) // also if the handler panics
 		}
 		if err := m.await(r.Context(), time.Duration(d.Wait)); err != nil {
+			m.release(w, r, waitingOf(&d))
 			m.answerError(w, r, err)
 			return
 		}

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/go-json-experiment/json"
@@ -23,6 +24,7 @@ import (
 	"github.com/counterd/counterd/events/rulesfile"
 	"github.com/counterd/counterd/hierarchy"
 	"github.com/counterd/counterd/internal/testkit"
+	"github.com/counterd/counterd/internal/testkit/bubble"
 	"github.com/counterd/counterd/internal/testkit/storestest"
 	"github.com/counterd/counterd/limiter"
 	"github.com/counterd/counterd/memcache"
@@ -44,13 +46,19 @@ func newLogServer(t *testing.T, kept store.Store, clock func() time.Time, limits
 // newServerOf returns a server with rules that may change, on both engines.
 func newServerOf(t *testing.T, kept store.Store, clock func() time.Time, rules func() *events.Rules) http.Handler {
 	t.Helper()
+	return api.NewHandler(api.Config{Service: newServiceOf(t, kept, clock, rules)})
+}
+
+// newServiceOf returns a service by those rules, on both engines.
+func newServiceOf(t *testing.T, kept store.Store, clock func() time.Time, rules func() *events.Rules) *service.Service {
+	t.Helper()
 	counters := hierarchy.NewCounters(hierarchy.Config{Store: kept, Clock: clock, Grace: logGrace})
 	logs, err := slidinglog.New(counters.Base())
 	require.NoError(t, err)
 	config := limiter.Config{Timeout: logGrace / 2, Local: memcache.NewEmbedded(memcache.EmbeddedConfig{Clock: clock})}
 	decider, err := limiter.New(config, counters, logs)
 	require.NoError(t, err)
-	return api.NewHandler(api.Config{Service: newService(service.Config{Rules: rules, Counters: counting.New(counting.Config{}, counters, logs), Limiter: decider})})
+	return newService(service.Config{Rules: rules, Counters: counting.New(counting.Config{}, counters, logs), Limiter: decider})
 }
 
 // onLogServers runs a test with two servers on each store.
@@ -350,4 +358,47 @@ func TestALeakyBucketOverHTTP(t *testing.T) {
 	require.Equal(t, 429, w.Code)
 	require.EqualValues(t, 1750, decisionOf(t, w).RetryAfterMS)
 	require.Equal(t, "2", w.Header().Get("Retry-After"))
+}
+
+// A request beyond as many as may wait is answered at once, and does not count.
+func TestTooManyRequestsWait(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		rules, err := rulesfile.Parse([]byte("events: {e: {limits: [{per: [], rate: 1/m, queue: 5}, {per: [], rate: 9/d}]}}"))
+		require.NoError(t, err)
+		limits, err := api.NewMiddleware(api.MiddlewareConfig{
+			Service: newServiceOf(t, storestest.Embedded(time.Now), time.Now, func() *events.Rules { return rules }),
+			Event:   "e", MaxWaiting: 2,
+		})
+		require.NoError(t, err)
+		var mu sync.Mutex
+		var served []float64
+		handler := limits(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			d, _ := api.DecisionOf(r.Context())
+			mu.Lock()
+			defer mu.Unlock()
+			served = append(served, time.Duration(d.Wait).Minutes(), float64(d.Limits[1].Count))
+		}))
+		serve := func() *httptest.ResponseRecorder {
+			w := httptest.NewRecorder()
+			handler.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/", nil))
+			return w
+		}
+		var running sync.WaitGroup
+		for range 3 {
+			running.Go(func() { assert.Equal(t, http.StatusOK, serve().Code) })
+			synctest.Wait()
+		}
+		begin := time.Now()
+		for range 5 {
+			w := serve()
+			assert.Equal(t, http.StatusServiceUnavailable, w.Code)
+			assert.Contains(t, w.Body.String(), "Too many requests wait")
+			assert.Equal(t, "1", w.Header().Get("Retry-After"))
+		}
+		assert.Zero(t, time.Since(begin))
+		running.Wait()
+		running.Go(func() { assert.Equal(t, http.StatusOK, serve().Code) })
+		running.Wait()
+		assert.Equal(t, []float64{0, 1, 1, 2, 2, 3, 1, 4}, served)
+	})
 }

@@ -17,19 +17,19 @@ import (
 func TestAwaitATurn(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		turns := turns{engine.NewPending(1)}
-		await := func(ctx context.Context, wait time.Duration) (err error, took time.Duration) {
+		await := func(ctx context.Context, wait time.Duration) (took time.Duration, err error) {
 			begin := time.Now()
 			err = turns.await(ctx, wait)
-			return err, time.Since(begin)
+			return time.Since(begin), err
 		}
 		for _, wait := range []time.Duration{0, 200 * time.Millisecond, 2 * time.Second} {
-			err, took := await(t.Context(), wait)
+			took, err := await(t.Context(), wait)
 			assert.NoError(t, err)
 			assert.Equal(t, wait, took)
 		}
 		soon, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		err, took := await(soon, time.Second+1)
+		took, err := await(soon, time.Second+1)
 		assert.ErrorIs(t, err, context.DeadlineExceeded)
 		assert.Zero(t, took, "in vain")
 
@@ -37,15 +37,15 @@ func TestAwaitATurn(t *testing.T) {
 		time.AfterFunc(time.Second, leave)
 		go func() {
 			time.Sleep(500 * time.Millisecond)
-			err, took := await(t.Context(), time.Second)
+			took, err := await(t.Context(), time.Second)
 			assert.ErrorIs(t, err, service.ErrOverload)
 			assert.Zero(t, took)
 		}()
-		err, took = await(left, 2*time.Second)
+		took, err = await(left, 2*time.Second)
 		assert.ErrorIs(t, err, context.Canceled)
 		assert.Equal(t, time.Second, took)
 		synctest.Wait()
-		err, _ = await(t.Context(), time.Second)
+		_, err = await(t.Context(), time.Second)
 		assert.NoError(t, err, "its place is free again")
 	})
 }

@@ -45,7 +45,7 @@ func (c *Counters) Settle(ctx context.Context, reserved []engine.Reserved, cost 
 	ended := 0
 	for i, fault := range faults {
 		if errors.Is(fault, engine.ErrEnded) {
-			if ended++; reserved[i].Lease != 0 && ended < len(faults) { // it is free
+			if ended++; (reserved[i].Lease != 0 || reserved[i].Turn) && ended < len(faults) { // it is free, or was used
 				faults[i] = nil
 			}
 		}

@@ -58,6 +58,8 @@ type Reserved struct {
 	// Lease is for how long a lease may be renewed; 0: it is none. To settle a lease is to release it,
 	// whatever the cost.
 	Lease time.Duration
+	// Turn: it is settled, if at all, before the turn of the hit, at Ends. Then it stays as it is.
+	Turn bool
 }
 
 // Count is the sum of a window.

@@ -47,7 +47,11 @@ type Hit struct {
 	Stays bool
 	// Ends is until when a Settle is to find what the hit added, in Unix milliseconds; 0: it need not.
 	Ends int64
-	// Reserved is what a Settle finds, once the hits are decided. Without an ID there is nothing.
+	// Waits is for how long the hit waits for its turn at the most; 0: it does not. For so long a Settle is
+	// to find what it added, which counts as that of others does meanwhile.
+	Waits time.Duration
+	// Reserved is what a Settle finds, once the hits are decided. Without an ID there is nothing. Of a hit
+	// that only waits it has no Ends.
 	Reserved Reserved
 }
 

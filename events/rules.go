@@ -203,6 +203,15 @@ func (l Limit) Span(ceiling int64) time.Duration {
 	return (refill + time.Second - 1).Truncate(time.Second)
 }
 
+// LongestWait returns for how long a hit waits at the most for its turn in a leaky bucket that admits so many
+// at once.
+func (l Limit) LongestWait(ceiling int64) time.Duration {
+	if l.Algorithm != algorithm.LeakyBucket {
+		return 0
+	}
+	return time.Duration(l.Journal(ceiling).Wait(0, ceiling-1)) * time.Millisecond
+}
+
 // Journal returns the limit as a log keeps it that admits so many at once.
 func (l Limit) Journal(ceiling int64) journal.Limit {
 	limit := journal.Limit{Window: l.Window.Milliseconds(), Ceiling: ceiling}

@@ -94,7 +94,7 @@ func (s *session) Add(hits []engine.Hit, most int64) {
 	s.step, s.hits, s.most, s.added = adding, hits, most, 0
 	for i := range hits {
 		h := &hits[i]
-		if s.added += h.Cost; h.Ends != 0 {
+		if s.added += h.Cost; h.Ends != 0 || h.Waits != 0 {
 			h.Reserved = engine.Reserved{Counter: s.id, ID: rand.Uint64(), Time: s.stamp * 1000, Ends: h.Ends, Cost: h.Cost}
 		}
 	}

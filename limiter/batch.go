@@ -41,6 +41,7 @@ type hit struct {
 	limits   []limitEval     // its limits, in the order of the rules
 	verdict  verdict
 	retries  bool
+	maxWait  time.Duration // for its turn, at the most
 }
 
 // costOn returns what the hit costs on the counter: on one of leases it is one lease.
@@ -60,10 +61,13 @@ func (h *hit) until() int64 {
 }
 
 // note notes what the next of the hits decided on the counter has reserved there, unless the shared store
-// has failed.
+// has failed: until the hit's turn at the least.
 func (h *hit) note(c *counterState, name func(string) string) {
 	r := c.hits[c.decided].Reserved
-	if r.ID == 0 || c.err != nil {
+	if wait := waitOf(h.limits); r.Ends == 0 && wait > 0 {
+		r.Turn, r.Ends = true, max(c.moment.Now.UnixMilli(), c.moment.Stamp*1000)+time.Duration(wait).Milliseconds()
+	}
+	if r.ID == 0 || r.Ends == 0 || c.err != nil {
 		return
 	}
 	if name != nil {
@@ -113,8 +117,9 @@ type limitWindow struct {
 	limit    events.Limit
 	ceiling  int64
 	enforced bool
-	index    int   // among those of the counter
-	final    int64 // what no rollback can take away of its count, where that was asked
+	index    int           // among those of the counter
+	final    int64         // what no rollback can take away of its count, where that was asked
+	maxWait  time.Duration // of a hit for its turn, at the most
 }
 
 var batches = sync.Pool{New: func() any { return new(batch) }}
@@ -179,6 +184,7 @@ func (f *batch) join(r *request) {
 		}
 		for _, check := range f.counters.windowsOf(c, a, limits) {
 			h.limits = append(h.limits, limitEval{counter: c, window: check, ruling: ruling{rule: a.Rule, listing: a.Listing}})
+			h.maxWait = max(h.maxWait, check.maxWait)
 		}
 	}
 }
@@ -289,7 +295,7 @@ func (f *batch) add() {
 			switch h.path {
 			case adding:
 				c.adding += h.costOn(c)
-				c.hits = append(c.hits, engine.Hit{Cost: h.costOn(c), Pending: len(h.counters) > 1, Counts: limitsOn{h, c}.counts(), Ends: h.until()})
+				c.hits = append(c.hits, engine.Hit{Cost: h.costOn(c), Pending: len(h.counters) > 1, Counts: limitsOn{h, c}.counts(), Ends: h.until(), Waits: h.maxWait})
 			case looking:
 				c.looked += h.costOn(c)
 			}
@@ -398,6 +404,9 @@ func (s *counterSet) windowsOf(c *counterState, a *events.Applied, limits []even
 			k := s.windows.next()
 			of := ruling{rule: rule, listing: a.Listing}
 			*k = limitWindow{rule: rule, limit: limit, ceiling: rule.Throttle.Ceiling(limit.Most()), enforced: of.enforced(), index: len(c.windows)}
+			if k.enforced {
+				k.maxWait = limit.LongestWait(k.ceiling)
+			}
 			c.windows = append(c.windows, k)
 		}
 	}

@@ -167,6 +167,9 @@ func (f *batch) decision(h *hit) Decision {
 	if d.Allowed && !f.moment.Check && d.Reserved == nil && h.isReserved() {
 		d.Reserved = []engine.Reserved{}
 	}
+	if d.Allowed {
+		d.Wait = waitOf(h.limits)
+	}
 	d.Limits = make([]LimitState, len(h.limits))
 	for i := range h.limits {
 		u, s := &h.limits[i], &d.Limits[i]
@@ -191,11 +194,18 @@ func (f *batch) decision(h *hit) Decision {
 		if !s.Shadow && (!s.Allowed || s.Reset > 0) { // it may have let in what it has no room for again
 			d.RetryAfter = d.RetryAfter.Longer(s.Reset)
 		}
-		if d.Allowed && u.enforced() {
-			d.Wait = d.Wait.Longer(u.wait)
-		}
 	}
 	return d
+}
+
+// waitOf returns how long an admitted hit waits for its turn by its limits.
+func waitOf(limits []limitEval) (longest engine.Wait) {
+	for i := range limits {
+		if u := &limits[i]; u.enforced() {
+			longest = longest.Longer(u.wait)
+		}
+	}
+	return longest
 }
 
 // isYoung reports whether the counter has not been kept for a whole window yet, by the rules or by

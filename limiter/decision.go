@@ -20,8 +20,8 @@ type Decision struct {
 	// Wait is how long a hit that is allowed waits for its turn, of leaky buckets: the longest.
 	Wait   engine.Wait
 	Limits []LimitState // of all rules that apply, in their order
-	// Reserved is what an admitted hit that reserves, or takes leases, has added on each counter whose
-	// store answered; nil: it does neither.
+	// Reserved is what an admitted hit that reserves, takes leases, or waits, has added on each counter whose
+	// store answered; nil: it does nothing of it.
 	Reserved []engine.Reserved
 }
 

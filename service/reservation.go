@@ -32,6 +32,7 @@ type Reservation struct {
 var (
 	errNoReservation = engine.OutOfRange(engine.ArgReservation, "it is no reservation of this fleet: send it as it came")
 	errUnsealed      = engine.OutOfRange(engine.ArgReserve, "the server reserves only with -key-secret where it has -tokens")
+	errUnsettled     = engine.OutOfRange(engine.ArgReservation, "the server settles only with -key-secret where it has -tokens")
 )
 
 // SealOf returns what seals reservations by a secret.
@@ -123,6 +124,11 @@ func (r *Reservation) append(b []byte) []byte {
 		} {
 			b = binary.AppendUvarint(b, uint64(n))
 		}
+		turn := byte(0)
+		if one.Turn {
+			turn = 1
+		}
+		b = append(b, turn)
 	}
 	return b
 }
@@ -143,6 +149,7 @@ func (r *Reservation) read(b []byte) error {
 		one.Time, one.Ends = c.number(1<<46), c.number(1<<46)
 		one.Cost = c.number(limiter.MaxCost)
 		one.Lease = time.Duration(c.number(events.MaxWindow.Milliseconds())) * time.Millisecond
+		one.Turn = c.byte(1) == 1
 		r.Reserved = append(r.Reserved, one)
 	}
 	if c.bad || len(c.rest) > 0 {
@@ -215,9 +222,9 @@ func (s *Service) CheckReserve(reserve time.Duration) error {
 }
 
 // ReservationOf returns the reservation of a decided hit on the event, in the form that clients keep; empty:
-// it has none.
+// it has none, or clients could alter it.
 func (s *Service) ReservationOf(event string, d *limiter.Decision) string {
-	if d.Reserved == nil {
+	if d.Reserved == nil || s.config.Unsealed {
 		return ""
 	}
 	r := Reservation{event, d.Reserved[:min(len(d.Reserved), maxReserved)]}
@@ -228,13 +235,34 @@ func (s *Service) ReservationOf(event string, d *limiter.Decision) string {
 	return text
 }
 
+// Release settles what a decided hit has reserved with the cost 0, and releases its leases. See
+// counting.Counters.Settle.
+func (s *Service) Release(ctx context.Context, reserved []engine.Reserved) error {
+	return s.config.Counters.Settle(ctx, reserved, 0)
+}
+
+// Extend has the leases among what a decided hit has reserved end by so much after now, and returns what is
+// reserved then. See counting.Counters.Renew.
+func (s *Service) Extend(ctx context.Context, reserved []engine.Reserved, by time.Duration) ([]engine.Reserved, error) {
+	return s.config.Counters.Renew(ctx, reserved, by)
+}
+
 // Settle settles a reservation by its true cost, and releases its leases. See counting.Counters.Settle.
 func (s *Service) Settle(ctx context.Context, reservation string, cost int64) error {
-	var r Reservation
-	if err := errors.Join(r.open(reservation, s.config.Seal), checkSettled(cost)); err != nil {
+	r, err := s.read(reservation)
+	if err := errors.Join(err, checkSettled(cost)); err != nil {
 		return err
 	}
 	return s.config.Counters.Settle(ctx, r.Reserved, cost)
+}
+
+// read reads the text of a reservation.
+func (s *Service) read(text string) (r Reservation, err error) {
+	if s.config.Unsealed {
+		return r, errUnsettled
+	}
+	err = r.open(text, s.config.Seal)
+	return r, err
 }
 
 func checkSettled(cost int64) error {
@@ -247,8 +275,8 @@ func checkSettled(cost int64) error {
 // Renew has the leases of a reservation end by so much after now, and returns the new reservation. See
 // counting.Counters.Renew.
 func (s *Service) Renew(ctx context.Context, reservation string, by time.Duration) (string, error) {
-	var r Reservation
-	if err := r.open(reservation, s.config.Seal); err != nil {
+	r, err := s.read(reservation)
+	if err != nil {
 		return "", err
 	}
 	renewed, err := s.config.Counters.Renew(ctx, r.Reserved, by)

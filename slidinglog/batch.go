@@ -30,6 +30,7 @@ type batch struct {
 	full     bool              // the log has no room for entries that are to be settled
 	release  journal.ID        // of the entry in whose place the batch comes; 0: there is none
 	forgets  bool              // nothing looks for what is released
+	turns    time.Duration     // for which hits wait, at the most
 }
 
 // entry is an entry, and what the log says of it.
@@ -37,6 +38,7 @@ type entry struct {
 	journal.Entry
 	counts int64 // how many of its hits count
 	admits int64 // how many of them the log admits, if the limits of the session do
+	alone  bool  // it has one hit, which may be settled
 }
 
 // place is where a hit is.
@@ -50,7 +52,7 @@ type place struct {
 func (b *batch) begin(id string, time int64, e *Engine) {
 	b.time, b.at, b.pending, b.identity = time, time, e.replicated, e.identity
 	b.voids.op.Counter, b.voids.op.Data, b.voids.item = id, true, e.item
-	b.lease, b.full, b.release, b.forgets = nil, false, 0, e.forgets()
+	b.lease, b.full, b.release, b.turns, b.forgets = nil, false, 0, 0, e.forgets()
 }
 
 func (b *batch) end() {
@@ -83,21 +85,22 @@ func (b *batch) take(hits []engine.Hit, leftOut func(hit int) (behind int64, out
 		case b.full:
 			one.Ends = 0
 		}
+		next := entry{Entry: one, alone: one.Ends != 0 || h.Waits != 0 && !b.full}
 		last := len(b.entries) - 1
-		if last < 0 || !b.entries[last].isMore(one) {
+		if last < 0 || !b.entries[last].isMore(&next) {
 			last++
-			b.entries = append(b.entries, entry{Entry: one})
+			b.entries = append(b.entries, next)
 		}
+		b.turns = max(b.turns, h.Waits)
 		b.places = append(b.places, place{entry: last, before: b.entries[last].Count})
 		b.entries[last].Count++
 	}
 	b.rename()
 }
 
-// isMore reports whether another entry of one hit is the same as the hits of this one: none that is to be
-// settled is.
-func (e *entry) isMore(one journal.Entry) bool {
-	return e.Kind == one.Kind && e.Cost == one.Cost && e.Pending == one.Pending && e.Ends == 0 && one.Ends == 0
+// isMore reports whether another entry of one hit is the same as the hits of this one.
+func (e *entry) isMore(one *entry) bool {
+	return e.Kind == one.Kind && e.Cost == one.Cost && e.Pending == one.Pending && !e.alone && !one.alone
 }
 
 // reserves reports whether hits of the batch are to be settled.
@@ -169,7 +172,7 @@ func (b *batch) decide(log *journal.Log, others bool) {
 		b.total += e.counts * e.Cost
 	}
 	for i, p := range b.places {
-		if p.entry >= 0 && b.entries[p.entry].Ends != 0 {
+		if p.entry >= 0 && b.entries[p.entry].alone {
 			b.hits[i].Reserved = b.reserved(&b.entries[p.entry].Entry)
 		}
 	}

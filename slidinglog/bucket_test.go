@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/counterd/counterd/engine"
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/internal/testkit"
 	"github.com/counterd/counterd/internal/testkit/storestest"
@@ -39,12 +40,13 @@ func atOnce(t *testing.T, processes []*process, event *events.Event, hits int) (
 }
 
 // onBuckets runs a test with three processes on each store. Retries may need their time on a busy machine.
-func onBuckets(t *testing.T, limits string, test func(t *testing.T, clock *testkit.Clock, processes []*process, event *events.Event)) {
+func onBuckets(t *testing.T, limits string, config limiter.Config, test func(t *testing.T, clock *testkit.Clock, processes []*process, event *events.Event)) {
 	clock := testkit.NewClock(time.Time{})
 	storestest.OnEveryStore(t, clock.Now, func(t *testing.T, open func() store.Store) {
 		var processes []*process
+		config.OnStoreError = func(err error) { t.Error(err) }
 		for range 3 {
-			processes = append(processes, newProcess(t, open(), clock.Now, limiter.Config{OnStoreError: func(err error) { t.Error(err) }}))
+			processes = append(processes, newProcess(t, open(), clock.Now, config))
 		}
 		test(t, clock, processes, newEvent(t, 1, limits))
 	})
@@ -52,7 +54,7 @@ func onBuckets(t *testing.T, limits string, test func(t *testing.T, clock *testk
 
 // 10/s with a burst of 20, under fire by three processes: 20 at once, and then one each 100 ms.
 func TestThreeProcessesOnATokenBucket(t *testing.T) {
-	onBuckets(t, "[{per: ip, rate: 10/s, burst: 20}]", func(t *testing.T, clock *testkit.Clock, processes []*process, event *events.Event) {
+	onBuckets(t, "[{per: ip, rate: 10/s, burst: 20}]", limiter.Config{}, func(t *testing.T, clock *testkit.Clock, processes []*process, event *events.Event) {
 		require.Len(t, atOnce(t, processes, event, 60), 20)
 		for range 30 {
 			clock.Advance(99 * time.Millisecond)
@@ -70,7 +72,7 @@ func TestThreeProcessesOnATokenBucket(t *testing.T) {
 
 // 30 at once on 5/s with a queue of 10: 11 are admitted, and their turns are 200 ms apart.
 func TestALeakyBucketMakesAppointments(t *testing.T) {
-	onBuckets(t, "[{per: ip, rate: 5/s, queue: 10}]", func(t *testing.T, clock *testkit.Clock, processes []*process, event *events.Event) {
+	onBuckets(t, "[{per: ip, rate: 5/s, queue: 10}]", limiter.Config{}, func(t *testing.T, clock *testkit.Clock, processes []*process, event *events.Event) {
 		waits := func(hits int) (ms []int64) {
 			for _, d := range atOnce(t, processes, event, hits) {
 				ms = append(ms, time.Duration(d.Wait).Milliseconds())
@@ -207,4 +209,78 @@ func TestATokenBucketStaysSmall(t *testing.T) {
 	_, err = l.Hit(t.Context(), limiter.Hit{Event: event, Features: someUser, Cost: 1})
 	require.NoError(t, err)
 	assert.LessOrEqual(t, len(kept.value(t, ipOf(t, event).ID())), 61)
+}
+
+// A hit that waits gives its turn back by itself, until it comes, once, on any process: also after entries
+// have lost their identity that nothing waits for. The bucket then is as if the hit had never been, and as
+// ever if it does not: so many are admitted or wait as it has tokens, and its pace stays.
+func TestTurnsAreGivenBack(t *testing.T) {
+	const limits = "[{per: ip, rate: 10/m, queue: 10}]"
+	onBuckets(t, limits, limiter.Config{NoCachedDenials: true}, func(t *testing.T, clock *testkit.Clock, processes []*process, event *events.Event) {
+		const tokens, token, rate = 11, 60_000, 10 // a minute's milliseconds
+		var admitted, taken []engine.Reserved
+		limit, random := event.Rules[0].Limits[0], rand.New(rand.NewPCG(1, 2))
+		fill := func(now int64) (filled level) { // by all that were not given back
+			for _, r := range admitted {
+				filled = filled.fall(limit, r.Time)
+				filled.level += token
+			}
+			return filled.fall(limit, now)
+		}
+		given, late, last := 0, 0, 0
+		for range 500 {
+			pause := random.Int64N(6000)
+			if n := len(taken); n > 0 && random.IntN(8) == 0 { // the last one waits alone, and for little longer
+				pause = max(taken[n-1].Ends-clock.Now().UnixMilli()-random.Int64N(7000), 0)
+			}
+			clock.Advance(time.Duration(pause) * time.Millisecond)
+			now := clock.Now().UnixMilli()
+			hits := slices.Repeat([]limiter.Hit{{Event: event, Features: events.Features{"ip": "192.0.2.1"}, Cost: 1}}, random.IntN(4))
+			results, err := testkit.Pick(random, processes...).Hits(t.Context(), hits)
+			require.NoError(t, err)
+			for _, result := range results {
+				d, filled := result.Decision, fill(now)
+				require.Equal(t, filled.level <= (tokens-1)*token, d.Allowed, "%+v", d)
+				if !d.Allowed {
+					continue
+				}
+				require.Equal(t, (filled.level+rate-1)/rate, time.Duration(d.Wait).Milliseconds())
+				if d.Wait == 0 {
+					admitted = append(admitted, engine.Reserved{Time: now})
+					require.Empty(t, d.Reserved, "it has its turn")
+					continue
+				}
+				require.Len(t, d.Reserved, 1)
+				require.Equal(t, now+time.Duration(d.Wait).Milliseconds(), d.Reserved[0].Ends)
+				admitted, taken = append(admitted, d.Reserved[0]), append(taken, d.Reserved[0])
+			}
+			if random.IntN(2) > 0 || len(taken) == 0 {
+				continue
+			}
+			i := random.IntN(len(taken))
+			if random.IntN(3) == 0 { // the one that has waited for longest
+				i = slices.IndexFunc(taken, func(r engine.Reserved) bool { return r.Ends > now })
+				if i < 0 {
+					i = 0
+				}
+			}
+			r := taken[i]
+			switch err := testkit.Pick(random, processes...).keeps.Settle(t.Context(), r, 0); {
+			case now >= r.Ends:
+				require.ErrorIs(t, err, engine.ErrEnded)
+				taken = slices.Delete(taken, i, i+1)
+				last++
+			case slices.Contains(taken[:i], r) || slices.Contains(taken[i+1:], r): // it was given back before
+				require.NoError(t, err)
+			default:
+				require.NoError(t, err)
+				taken = append(taken, r)
+				admitted = slices.DeleteFunc(admitted, func(other engine.Reserved) bool { return other == r })
+				if given++; now-r.Time > 2*grace.Milliseconds() {
+					late++
+				}
+			}
+		}
+		require.Greater(t, min(given, late, last), 5)
+	})
 }

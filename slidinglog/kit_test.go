@@ -61,6 +61,7 @@ func newEngine(tb testing.TB, st store.Store, clock func() time.Time) *slidinglo
 // process is one process: a limiter on an engine of its own.
 type process struct {
 	*limiter.Limiter
+	keeps  *slidinglog.Engine
 	tb     testing.TB
 	faults []error // of the store
 }
@@ -75,7 +76,8 @@ func newProcess(tb testing.TB, st store.Store, clock func() time.Time, config li
 		config.Timeout = grace / 2
 	}
 	var err error
-	p.Limiter, err = limiter.New(config, newEngine(tb, st, clock))
+	p.keeps = newEngine(tb, st, clock)
+	p.Limiter, err = limiter.New(config, p.keeps)
 	require.NoError(tb, err)
 	return p
 }

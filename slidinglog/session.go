@@ -265,12 +265,30 @@ func shorten(s *session, dst []byte) ([]byte, error) {
 	life := lifeOf(s)
 	rewrite := journal.Rewrite{
 		Limits: s.newest(), Revision: s.revision, TTL: life.ttl, Until: life.until,
-		Since: s.kept(), Now: s.time, Young: s.engine.grace.young(), Retain: s.retained().Milliseconds(),
+		Since: s.kept(), Now: s.time, Young: s.young(), Retain: s.retained().Milliseconds(),
 	}
 	if !s.mayShrink() {
 		rewrite.Young = s.time
 	}
 	return s.log.AppendRewrite(dst, rewrite)
+}
+
+// young is for how long, in milliseconds, an entry keeps its identity: while hits wait for their turns, too,
+// unless the log is large.
+func (s *session) young() int64 {
+	if s.largest > journal.MaxSize/2 {
+		return s.engine.grace.young()
+	}
+	return s.engine.grace.young() + s.turns.Milliseconds()
+}
+
+// mayShrink reports whether a rewrite may make sums of entries. A settlement, which has no limits, does not
+// know for how long hits wait for their turns.
+func (s *session) mayShrink() bool {
+	if len(s.limits) == 0 && s.log.Drained() > s.time && s.largest <= journal.MaxSize/2 {
+		return false
+	}
+	return s.replicas.mayShrink()
 }
 
 // rewrite swaps the log for a shorter one, and goes on with the step after it.
@@ -293,7 +311,7 @@ func (s *session) rewrite(after phase) error {
 // shortenLater has the log shortened of which many entries are no longer young: a step that only reads it is
 // followed by no other rewrite.
 func (s *session) shortenLater() {
-	if s.mayShrink() && s.log.DueBy(s.time-s.engine.grace.young()) {
+	if s.mayShrink() && s.log.DueBy(s.time-s.young()) {
 		s.later = rewriting
 	}
 }

@@ -16,14 +16,14 @@ import (
 // identity is derived from that of the entry. The first one in the log is the settlement: it is there until
 // the reservation ends. Of a lease it only appends the void, which releases it. See [engine.Counting].
 func (e *Engine) Settle(ctx context.Context, r engine.Reserved, cost int64) error {
-	s := e.beginReserved(r)
+	s := beginReserved(e, r)
 	defer s.End()
 	if s.time >= r.Ends {
 		return engine.ErrEnded
 	}
 	defer e.base.Changes.Of(r.Counter).Add(1)
 	if e.leases() {
-		return e.release(ctx, s, journal.ID(r.ID))
+		return releaseLease(ctx, s, journal.ID(r.ID))
 	}
 	s.at, s.batch.release = r.Time, journal.ID(r.ID)
 	s.batch.identity = journal.ID(r.ID).Settlement
@@ -31,7 +31,7 @@ func (e *Engine) Settle(ctx context.Context, r engine.Reserved, cost int64) erro
 	if err := e.travel(ctx, s)[0]; err != nil {
 		return err
 	}
-	e.later(s)
+	startLater(s)
 	if settled := s.log.Entry(0).Cost; settled != cost {
 		return fmt.Errorf("%w: %d", engine.ErrSettled, settled)
 	}
@@ -39,15 +39,15 @@ func (e *Engine) Settle(ctx context.Context, r engine.Reserved, cost int64) erro
 }
 
 // beginReserved returns a session on the counter of a reservation, without limits: those of the log hold.
-func (e *Engine) beginReserved(r engine.Reserved) *session {
+func beginReserved(e *Engine, r engine.Reserved) *session {
 	counter := events.Counter{Retention: r.Retention, Precision: r.Precision}
 	return e.begin(counter, r.Counter, engine.Moment{Now: e.now()})
 }
 
-// later begins what the call does not wait for.
-func (e *Engine) later(s *session) {
+// startLater begins what the call does not wait for.
+func startLater(s *session) {
 	if later := s.Later(); later != nil {
-		store.Later(e.base.Store, later)
+		store.Later(s.engine.base.Store, later)
 	}
 }
 
@@ -55,33 +55,33 @@ func (e *Engine) later(s *session) {
 // yet, and no token bucket, of which a settlement has to know what it has given back.
 func (e *Engine) forgets() bool { return e.leases() && !e.replicated }
 
-// release appends what releases a lease. Of a log that is lost there is nothing to release.
-func (e *Engine) release(ctx context.Context, s *session, id journal.ID) error {
+// releaseLease appends what releases a lease. Of a log that is lost there is nothing to release.
+func releaseLease(ctx context.Context, s *session, id journal.ID) error {
 	s.trip.clear()
-	void, err := journal.AppendEntry(nil, journal.Entry{Kind: journal.Void, ID: id, Time: s.time, Released: e.forgets()})
+	void, err := journal.AppendEntry(nil, journal.Entry{Kind: journal.Void, ID: id, Time: s.time, Released: s.batch.forgets})
 	if err != nil {
 		return fmt.Errorf("%w: %w", engine.ErrStore, err)
 	}
 	s.write(store.Write{Kind: store.Append, Data: void})
 	s.read()
-	e.base.Store.Do(ctx, s.trip.all()...)
+	s.engine.base.Store.Do(ctx, s.trip.all()...)
 	if s.op.Err != nil {
 		return engine.StoreError(s.op.Err)
 	}
 	if found, err := s.decode(); !found || err != nil {
 		return err
 	}
-	if s.mayShrink() && s.log.DueBy(s.time-e.grace.young()) {
+	if s.mayShrink() && s.log.DueBy(s.time-s.young()) {
 		s.later = rewriting
 	}
-	e.later(s)
+	startLater(s)
 	return nil
 }
 
 // Renew appends what releases the lease, and another one, which the log decides as it does all leases: by a
 // clock that is ahead another one may have taken its place. See [engine.Counting].
 func (e *Engine) Renew(ctx context.Context, r engine.Reserved, by time.Duration) (engine.Reserved, error) {
-	s := e.beginReserved(r)
+	s := beginReserved(e, r)
 	defer s.End()
 	if s.time >= r.Ends {
 		return r, engine.ErrEnded
@@ -103,28 +103,28 @@ func (e *Engine) Renew(ctx context.Context, r engine.Reserved, by time.Duration)
 		window := time.Duration(limit.Window) * time.Millisecond
 		s.Limit(engine.Limit{Limit: events.Limit{N: limit.Ceiling, Window: window}, Ceiling: limit.Ceiling, Enforced: true, Revision: head.Revision})
 	}
-	return e.renew(ctx, s, r, by)
+	return renewLease(ctx, s, r, by)
 }
 
-// renew has the session take the lease that comes in the place of another one.
-func (e *Engine) renew(ctx context.Context, s *session, r engine.Reserved, by time.Duration) (engine.Reserved, error) {
+// renewLease has the session take the lease that comes in the place of another one.
+func renewLease(ctx context.Context, s *session, r engine.Reserved, by time.Duration) (engine.Reserved, error) {
 	s.at, s.batch.release = s.time-(r.Lease-by).Milliseconds(), journal.ID(r.ID)
 	hits := []engine.Hit{{Cost: r.Cost}}
 	s.Add(hits, r.Cost)
-	err := e.travel(ctx, s)[0]
+	err := s.engine.travel(ctx, s)[0]
 	for err == nil && s.standing(r.Cost) == engine.FullForNow && s.confirms < maxConfirms {
 		s.step = confirming // leases that are about to be denied are ahead of it
-		err = e.travel(ctx, s)[0]
+		err = s.engine.travel(ctx, s)[0]
 	}
 	hits[0].Stays = err == nil && s.standing(r.Cost) == engine.Fits && s.batch.decided
 	if !hits[0].Stays {
-		undo := e.void(ctx, s)
+		undo := voidEntries(ctx, s)
 		if err == nil {
 			err = engine.ErrEnded
 		}
 		return r, errors.Join(err, undo)
 	}
-	e.later(s)
+	startLater(s)
 	renewed := hits[0].Reserved
 	renewed.Counter, renewed.Retention, renewed.Precision, renewed.Engine, renewed.Lease = r.Counter, r.Retention, r.Precision, r.Engine, r.Lease
 	return renewed, nil

@@ -262,7 +262,7 @@ func (w *settleSimulation) take(p int, cost int64, pause func()) *simLeaseTaken 
 		fits = fits && s.Standing(i, 0, 0, cost).Outcome == engine.Fits
 	}
 	if hits[0].Stays = fits; fits {
-		e.later(s)
+		startLater(s)
 	}
 	for _, op := range s.RollBack() {
 		e.base.Store.Do(context.WithValue(ctx, simCallKey{}, simCall{pause, math.MaxInt64}), op)

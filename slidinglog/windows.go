@@ -42,6 +42,9 @@ func (w *windows) Limit(limit engine.Limit) {
 		w.buckets++
 	}
 	w.question.Limits = append(w.question.Limits, own)
+	if limit.Enforced {
+		w.turns = max(w.turns, limit.LongestWait(limit.Ceiling))
+	}
 	w.longest, w.revision = max(w.longest, limit.Span(limit.Ceiling)), max(w.revision, limit.Revision)
 }
 

@@ -11,7 +11,10 @@ import (
 	"github.com/counterd/counterd/api/wire"
 )
 
-var errCrowded = errors.New("too many hits wait for their turn")
+// giveBackTimeout is how long a hit that does not wait for its turn takes at most to give it back.
+const giveBackTimeout = 2 * time.Second
+
+var errCrowded = errors.New("too many hits wait for their turns")
 
 // turns has a place for each hit that waits for its turn; nil: none waits.
 type turns chan struct{}
@@ -24,8 +27,6 @@ func newTurns(most int) turns {
 }
 
 // await returns when the turn of an admitted hit has come, or why it does not wait for it.
-//
-// A hit that it fails has taken its turn: this is where a refund gives it back.
 func (t turns) await(ctx context.Context, d wire.Decision) error {
 	if t == nil || !d.Allowed || d.Wait <= 0 {
 		return nil
@@ -48,4 +49,18 @@ func (t turns) await(ctx context.Context, d wire.Decision) error {
 	case <-ctx.Done():
 		return fmt.Errorf("%w: %w", ErrUnavailable, ctx.Err())
 	}
+}
+
+// giveBack gives the turn of a hit back, and what it has reserved, although its context may have ended. A turn
+// that has come by then is used.
+func giveBack(ctx context.Context, s server, reservation string) error {
+	if reservation == "" { // the server does not take it back
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), giveBackTimeout)
+	defer cancel()
+	if _, err := settle(ctx, s, wire.Settle{Reservation: reservation, Cost: new(int64)}); err != nil && !errors.Is(err, ErrEnded) {
+		return fmt.Errorf("its turn was not given back: %w", err)
+	}
+	return nil
 }

@@ -16,13 +16,13 @@ import (
 func TestAwaitATurn(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		turns := newTurns(1)
-		await := func(ctx context.Context, wait float64) (err error, took time.Duration) {
+		await := func(ctx context.Context, wait float64) (took time.Duration, err error) {
 			begin := time.Now()
 			err = turns.await(ctx, wire.Decision{Allowed: true, Wait: wait})
-			return err, time.Since(begin)
+			return time.Since(begin), err
 		}
 		for wait, want := range map[float64]time.Duration{0: 0, 0.2: 200 * time.Millisecond, 1.95: 1950 * time.Millisecond} {
-			err, took := await(t.Context(), wait)
+			took, err := await(t.Context(), wait)
 			assert.NoError(t, err)
 			assert.Equal(t, want, took)
 		}
@@ -30,7 +30,7 @@ func TestAwaitATurn(t *testing.T) {
 		assert.NoError(t, newTurns(-1).await(t.Context(), wire.Decision{Allowed: true, Wait: 1}))
 		soon, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		err, took := await(soon, 1.001)
+		took, err := await(soon, 1.001)
 		assert.ErrorIs(t, err, ErrUnavailable)
 		assert.ErrorIs(t, err, context.DeadlineExceeded)
 		assert.Zero(t, took, "in vain")
@@ -39,12 +39,12 @@ func TestAwaitATurn(t *testing.T) {
 		time.AfterFunc(time.Second, leave)
 		go func() {
 			time.Sleep(500 * time.Millisecond)
-			err, took := await(t.Context(), 1)
+			took, err := await(t.Context(), 1)
 			assert.ErrorIs(t, err, ErrUnavailable)
 			assert.ErrorIs(t, err, errCrowded)
 			assert.Zero(t, took)
 		}()
-		err, took = await(left, 2)
+		took, err = await(left, 2)
 		assert.ErrorIs(t, err, context.Canceled)
 		assert.Equal(t, time.Second, took)
 		synctest.Wait()

@@ -157,7 +157,7 @@ type Decision struct {
 	RetryAfterMS int64 `json:"retry_after_ms,omitzero"`
 	// Wait is how many seconds an allowed hit waits for its turn, with milliseconds; 0: it does not.
 	Wait float64 `json:"wait,omitzero"`
-	// Reservation names what was reserved, or the leases, for Settle; empty: there is nothing.
+	// Reservation names what was reserved, the leases, or the turn, for Settle; empty: there is nothing.
 	Reservation string       `json:"reservation,omitzero"`
 	Limits      []LimitState `json:"limits"`
 }
