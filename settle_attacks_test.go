@@ -177,7 +177,7 @@ func forge(content []byte) string {
 	return base64.RawURLEncoding.EncodeToString(binary.BigEndian.AppendUint32(b, crc32.ChecksumIEEE(b)))
 }
 
-// Nor is what somebody has made by himself, where there is no secret. It may count what he likes, but breaks
+// Nor is a forged one, where there is no secret. It may count anything, but breaks
 // nothing.
 func TestForgedReservations(t *testing.T) {
 	l := start(t, parse(t, reservingRules), counterd.WithMemcached(memcachedtest.Start(t).Addr), counterd.WithTimeout(5*time.Second), counterd.WithGrace(10*time.Second))

@@ -55,7 +55,7 @@ func (c *Counters) Settle(ctx context.Context, reserved []engine.Reserved, cost 
 
 // Renew has the leases among what a hit has reserved end by so much after now, at most as long as a lease is,
 // and returns what is reserved then. If one of them has ended, or its place is taken, it is
-// [engine.ErrEnded], and all are released. After an error of the store those that it did not answer for may
+// [engine.ErrEnded], and all are released. After an error of the store leases that it did not answer for may
 // be as they were: repeat the call then.
 func (c *Counters) Renew(ctx context.Context, reserved []engine.Reserved, by time.Duration) ([]engine.Reserved, error) {
 	leases := false

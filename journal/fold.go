@@ -166,7 +166,7 @@ func (d *drain) end(time int64) (plain int64) {
 }
 
 // decay returns the level of the limit's bucket at a later floor, with the records that are in it then, the
-// rests of those that are still to be settled, and the time after which it knows all events.
+// rests of hits that are still to be settled, and the time after which it knows all events.
 func (j *judge) decay(l Limit, floor int64) (level int64, rests []rest, since int64) {
 	if j.head == nil {
 		return 0, nil, 0

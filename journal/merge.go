@@ -337,8 +337,8 @@ func (r *replica) isLater(other *replica) bool {
 	return false
 }
 
-// isInLevels reports whether the merged levels, or the rests, have the entry: it is among those that a
-// rewrite kept.
+// isInLevels reports whether the merged levels, or the rests, have the entry: it goes where a rewrite keeps
+// entries.
 func (m *merger) isInLevels(e *member) bool {
 	if !e.settles() {
 		return m.rests[e.ID] != nil && e.isRest(m.head.Floor)

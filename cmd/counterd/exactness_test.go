@@ -42,7 +42,7 @@ func allRules() (rules string) {
 }
 
 // Three processes on two Memcached servers, one of which speaks no meta commands, 200
-// hits at once: 10 are admitted, in each of up to 20 rounds. Those that one limit denies leave nothing behind in the
+// hits at once: 10 are admitted, in each of up to 20 rounds. Hits that one limit denies leave nothing behind in the
 // others, of whatever algorithm.
 func TestThreeProcessesAdmitExactlyTheLimit(t *testing.T) {
 	admitExactly(t, testkit.Fifth(20), memcachedtest.StartMany(t, 2))

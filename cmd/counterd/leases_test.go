@@ -56,13 +56,13 @@ func TestProcessesShareLeases(t *testing.T) {
 					mu.Unlock()
 					continue
 				}
-				h := held{answered, asked.Add(lease)}
+				h := held{answered, asked.Truncate(time.Millisecond).Add(lease)} // stamps are in milliseconds
 				reservation, crashes := d.Reservation, rnd.IntN(8) == 0
 				time.Sleep(time.Duration(rnd.IntN(30)) * time.Millisecond)
 				if !crashes && rnd.IntN(3) == 0 {
 					began := time.Now()
 					if renewed, err := clients[rnd.IntN(2)].Renew(t.Context(), reservation, lease); err == nil {
-						reservation, h.until = renewed, began.Add(lease)
+						reservation, h.until = renewed, began.Truncate(time.Millisecond).Add(lease)
 					} else {
 						crashes, h.until = true, began
 					}
