@@ -117,8 +117,12 @@ func newRun(config Config) (*run, error) {
 	if err != nil {
 		return nil, err
 	}
+	leases, err := slidinglog.NewLeases(counters.Base())
+	if err != nil {
+		return nil, err
+	}
 	decider, err := limiter.New(limiter.Config{Timeout: timeout,
-		OnStoreError: func(err error) { r.failed = errors.Join(r.failed, err) }}, counters, logs)
+		OnStoreError: func(err error) { r.failed = errors.Join(r.failed, err) }}, counters, logs, leases)
 	r.limiter = decider
 	return r, err
 }
