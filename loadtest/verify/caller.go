@@ -304,6 +304,9 @@ func (c *caller) decided(a *answer, status int, d *wire.Decision, err error) boo
 	}
 	asked := contract.Asked{Cost: int64(a.Cost), Check: a.Kind == judge.Check, Counters: a.user.Names}
 	c.answered(a, c.DecisionFaults(asked, status, *d))
+	if d.Wait > 0 { // a release would give its turn back
+		d.Reservation = ""
+	}
 	a.lease = lease{d.Reservation, c.log.Note(a.Entry, counts), a.Sent + int64(c.ShortestLease()-2*c.skew-time.Second)}
 	return true
 }

@@ -76,7 +76,8 @@ func (c *Contract) DecisionFaults(asked Asked, status int, d wire.Decision) (f F
 	}
 	if wait := int64(math.Round(d.Wait * 1000)); !onError {
 		f.add(wait < least || wait > most, "wait is %d ms, and its turn is in %d to %d", wait, least, most)
-		f.add((d.Reservation != "") != (d.Allowed && !asked.Check && c.HasLeases()), "allowed is %t, and the reservation is %q", d.Allowed, d.Reservation)
+		may, must := d.Allowed && !asked.Check && (c.HasLeases() || d.Wait > 0), c.HasLeases() // a large log remembers no turns
+		f.add(d.Reservation != "" && !may || d.Reservation == "" && may && must, "allowed is %t, and the reservation is %q", d.Allowed, d.Reservation)
 	}
 	f.add(d.Allowed != allowed, "allowed is %t, and its limits together say %t", d.Allowed, allowed)
 	f.add(OrNull(d.RetryAfter) != OrNull(c.RetryAfter(d)), "retry_after is %s, and by the resets of the limits that deny it is %s",
@@ -100,7 +101,7 @@ func (f *Faults) count(l Limit, s wire.LimitState, asked Asked, admitted, refuse
 	switch counted := !asked.Check && !admitted && !refused && l.CountAll; {
 	case !s.Allowed, counted && l.Log && s.Count+cost <= l.Ceiling && Value(s.Reset) >= 0 && Value(s.Reset) <= l.longest()+1:
 	case counted && !l.Shadow && s.Count+cost > l.Ceiling && known(s):
-		f.add(s.Reset == nil || *s.Reset > l.longest()+l.Step || *s.Reset < 1 && s.IsExact(),
+		f.add(s.Reset == nil || *s.Reset > l.longest()+l.Step || *s.Reset < 1 && s.IsExact() && l.Burst == 0, // tokens return within the second
 			"%s: it counts the denied hit, and has no room for it again, and reset is %s", l.Name, OrNull(s.Reset))
 	default:
 		f.add(Value(s.Reset) != 0, "%s: allowed, and reset is %s", l.Name, OrNull(s.Reset))

@@ -76,7 +76,7 @@ func (l leaseEval) most(questions []question) []int64 {
 	return live
 }
 
-// overfull finds a moment at which more leases were live than the limit admits: of those that had been answered,
+// overfull finds a moment at which more leases were live than the limit admits: of leases that had been answered,
 // were not released yet, and had not ended by any clock.
 func (l leaseEval) overfull(entries []int32) bool {
 	type change struct {
