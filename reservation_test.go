@@ -136,6 +136,34 @@ func TestSettlementsAtOnce(t *testing.T) {
 	})
 }
 
+// Each hit of a batch that reserves is settled by itself.
+func TestReservationsOfABatch(t *testing.T) {
+	fleets(t, func(t *testing.T, one, other *counterd.Limiter) {
+		hit := func(cost int64, reserve time.Duration) counterd.Hit {
+			return counterd.Hit{Event: "chat", Features: bob, Cost: cost, Reserve: reserve}
+		}
+		results, err := one.Hits(ctx, []counterd.Hit{hit(30, time.Minute), hit(70, time.Minute), hit(20, time.Hour), hit(1, 25*time.Hour), hit(1, -time.Second), hit(5, time.Minute)})
+		require.NoError(t, err)
+		for i, allowed := range []bool{true, false, true, false, false, false} { // there are two leases
+			assert.Equal(t, allowed, results[i].Decision.Allowed, "%d", i)
+			assert.Equal(t, allowed, results[i].Decision.Reservation != "", "%d", i)
+			assert.Equal(t, i == 3 || i == 4, results[i].Err != nil, "%d: %v", i, results[i].Err)
+		}
+		counts := func(want ...int64) {
+			t.Helper()
+			for i, n := range want {
+				assert.Equal(t, n, stateOf(t, other, "chat").Limits[i].Count)
+			}
+		}
+		counts(50, 50, 2)
+		require.NoError(t, other.Settle(ctx, results[0].Decision.Reservation, 4))
+		counts(24, 24, 1)
+		require.NoError(t, one.Settle(ctx, results[2].Decision.Reservation, 21))
+		require.ErrorIs(t, other.Settle(ctx, results[0].Decision.Reservation, 21), counterd.ErrSettled)
+		counts(25, 25, 0)
+	})
+}
+
 // stateOf returns the state of bob's limits.
 func stateOf(t *testing.T, l *counterd.Limiter, event string) counterd.Decision {
 	t.Helper()
