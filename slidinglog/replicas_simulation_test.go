@@ -652,6 +652,7 @@ var simShared = [][][]engine.Limit{
 func TestSimulationOfReplicas(t *testing.T) {
 	for name, sets := range map[string][][][]engine.Limit{"windows": simRules, "token buckets": simShared} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			var admitted, denied, rewrites, repairs, background, empty, tidy, resets, undone int
 			for seed := range testkit.Seeds(10_000) {
 				w := simulateReplicas(seed, "", sets)
@@ -670,6 +671,7 @@ func TestSimulationOfReplicas(t *testing.T) {
 
 // Each sabotage shows itself by the fault that is characteristic of it.
 func TestSimulationOfReplicasFindsSabotage(t *testing.T) {
+	t.Parallel()
 	for sabotage, want := range map[string]simFault{
 		"no compare-and-swap":       simLoses,
 		"a missing log begins anew": simExceeded,

@@ -571,6 +571,7 @@ func simulateSettling(seed uint64, sabotage string, leases bool) *settleSimulati
 // There are never more leases than the limit allows, all are free once they have ended or were released, and
 // what was not released is free within the lease.
 func TestSimulationOfLeases(t *testing.T) {
+	t.Parallel()
 	var taken, denied, released, renewed, rewrites, tidy int
 	for seed := range testkit.Seeds(10_000) {
 		w := simulateSettling(seed, "", true)
@@ -586,6 +587,7 @@ func TestSimulationOfLeases(t *testing.T) {
 
 // What is counted is never less than what was truly used, and exactly that if all was settled.
 func TestSimulationOfSettlements(t *testing.T) {
+	t.Parallel()
 	var taken, denied, settled, rewrites, tidy, measured int
 	for seed := range testkit.Seeds(10_000) {
 		w := simulateSettling(seed, "", false)
@@ -601,6 +603,7 @@ func TestSimulationOfSettlements(t *testing.T) {
 
 // Each sabotage shows itself by the fault that is characteristic of it.
 func TestSimulationsFindSabotageOfSettlements(t *testing.T) {
+	t.Parallel()
 	for _, test := range []struct {
 		sabotage string
 		leases   bool

@@ -609,6 +609,7 @@ func (simCapable) Capabilities() store.Capabilities {
 // No window and no token bucket exceeds its limit, whatever is interleaved and lost; what is denied had no
 // room; a log holds what was admitted.
 func TestSimulation(t *testing.T) {
+	t.Parallel()
 	for name, sets := range map[string][][][]engine.Limit{"windows": simRules, "token buckets": simBuckets} {
 		t.Run(name, func(t *testing.T) {
 			var admitted, denied, rewrites, expired, tidy int
@@ -628,6 +629,7 @@ func TestSimulation(t *testing.T) {
 
 // Each sabotage shows itself by the fault that is characteristic of it.
 func TestSimulationFindsSabotage(t *testing.T) {
+	t.Parallel()
 	for sabotage, want := range map[string]simFault{
 		"no compare-and-swap":     simExceeded,
 		"reads before it appends": simExceeded,
