@@ -20,6 +20,7 @@ import (
 	"github.com/counterd/counterd/internal/testkit/memcachedtest"
 	"github.com/counterd/counterd/internal/testkit/storestest"
 	"github.com/counterd/counterd/journal"
+	"github.com/counterd/counterd/limiter"
 	"github.com/counterd/counterd/memcache"
 	"github.com/counterd/counterd/slidinglog"
 	"github.com/counterd/counterd/store"
@@ -226,6 +227,35 @@ func TestChunksOfTokenBuckets(t *testing.T) {
 			t.Logf("%d bytes on the average, at most %d; %.3f rewrites a hit", sum/samples, largest, float64(c.figure("cas_hits"))/counters/hits)
 		})
 	}
+}
+
+// Three processes that are hammered with thirty times as many hits as the bucket admits share a log that is
+// larger, and bounded: of each process one batch in a while finds room, and what it has denied is young.
+func TestChunksOfATokenBucketUnderAttack(t *testing.T) {
+	clock := testkit.NewClock(time.Time{})
+	c := newPopulation(t, time.Second, clock.Now())
+	event := newEvent(t, 1, "[{per: ip, rate: 10/s, burst: 20}]")
+	var processes []*process
+	for range 3 {
+		e, err := slidinglog.New(engine.Base{Store: c.store, Clock: clock.Now, Grace: usualGrace, Changes: new(engine.Changes)})
+		require.NoError(t, err)
+		l, err := limiter.New(limiter.Config{Timeout: usualGrace / 2}, e)
+		require.NoError(t, err)
+		processes = append(processes, &process{Limiter: l, tb: t})
+	}
+	var largest int64
+	admitted := 0
+	const seconds = 10
+	for range seconds * 20 {
+		admitted += len(atOnce(t, processes, event, 15))
+		for size := range c.chunks() {
+			largest = max(largest, size)
+		}
+		clock.Advance(50 * time.Millisecond)
+	}
+	assert.Equal(t, 20+seconds*10-1, admitted)
+	assert.LessOrEqual(t, largest, int64(1184))
+	t.Logf("at most %d bytes", largest)
 }
 
 // churn is a population whose logs have reached their sizes: each user is active for a while and

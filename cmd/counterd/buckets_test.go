@@ -15,6 +15,7 @@ import (
 	"github.com/counterd/counterd/api/client"
 	"github.com/counterd/counterd/api/wire"
 	"github.com/counterd/counterd/internal/testkit"
+	"github.com/counterd/counterd/internal/testkit/leaktest"
 	"github.com/counterd/counterd/internal/testkit/memcachedtest"
 )
 
@@ -55,6 +56,7 @@ func hitAtOnce(t *testing.T, clients []*client.Client, hits int, user string) (a
 // Three real processes that are hammered: 20 at once, and then 10 a second. However slow the machine is, there
 // are never more than the burst and what its rate adds, and as many once that much time has passed.
 func TestThreeProcessesOnATokenBucket(t *testing.T) {
+	leaktest.Parallel(t)
 	clients := ofThree(t, "[{per: user, rate: 10/s, burst: 20, on_error: deny}]")
 	var all int
 	began := time.Now()
