@@ -41,7 +41,9 @@ func (e *Engine) Settle(ctx context.Context, r engine.Reserved, cost int64) erro
 // beginReserved returns a session on the counter of a reservation, without limits: those of the log hold.
 func beginReserved(e *Engine, r engine.Reserved) *session {
 	counter := events.Counter{Retention: r.Retention, Precision: r.Precision}
-	return e.begin(counter, r.Counter, engine.Moment{Now: e.now()})
+	s := e.begin(counter, r.Counter, engine.Moment{Now: e.now()})
+	s.time = max(s.time, r.Time) // a reset before the hit may be ahead of this clock
+	return s
 }
 
 // startLater begins what the call does not wait for.

@@ -661,7 +661,6 @@ func (simCapable) Capabilities() store.Capabilities {
 // No window and no token bucket exceeds its limit, whatever is interleaved and lost; what is denied had no
 // room; a log holds what was admitted.
 func TestSimulation(t *testing.T) {
-
 	for name, sets := range map[string][][][]engine.Limit{"windows": simRules, "token buckets": simBuckets, "leaky buckets": simQueues} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
