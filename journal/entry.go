@@ -133,7 +133,7 @@ func AppendEntry(dst []byte, e Entry) ([]byte, error) {
 // leastCost is the least cost of a hit of the entry: the record of a reservation that was settled may
 // have none.
 func (e *Entry) leastCost() int64 {
-	if (e.Kind == Increment || e.Kind == denied) && e.Ends != 0 {
+	if e.Kind == denied || e.Kind == Increment && e.Ends != 0 {
 		return 0
 	}
 	return 1

@@ -73,7 +73,7 @@ func (b *bucket) takes(rs *records, n int) int64 {
 		return 0
 	case !r.settles():
 		return b.settled(rs, n, b.units(r.Count*r.Cost))
-	case rs.reservation(n) >= 0, n < rs.kept && b.index >= 0: // its hit takes it, or the level at the floor has it
+	case rs.reservation(n) >= 0, n < rs.kept && b.index >= 0 && r.Time <= rs.head.Floor: // its hit takes it, or the level at the floor has it
 		return 0
 	}
 	return b.units(r.counts * r.Cost)
@@ -85,10 +85,8 @@ func (b *bucket) settled(rs *records, n int, rest int64) int64 {
 	r := &rs.list[n]
 	whole := b.units(r.Count * r.Cost)
 	cost := r.counts * r.Cost
-	if cost == 0 && r.Ends != 0 && !rs.isPassed(r) {
-		if i := rs.place(r.ID.Settlement()); i >= 0 {
-			cost = rs.list[i].counts * rs.list[i].Cost
-		}
+	if i := rs.settlementOf(n); i >= 0 && cost == 0 && !rs.isPassed(r) {
+		cost = rs.list[i].counts * rs.list[i].Cost
 	}
 	return max(0, rest-whole+b.units(cost))
 }
@@ -187,7 +185,11 @@ func (j *judge) decay(l Limit, floor int64) (level int64, rests []rest, since in
 	}
 	for n := range j.list {
 		r := &j.list[n]
-		isIn := !passed(n) && r.held() > summed && (r.appended() <= floor || r.settles())
+		held := r.held()
+		if i := j.settlementOf(n); i >= 0 && r.counts == 0 { // the hit takes what its settlement counts
+			held = j.list[i].held()
+		}
+		isIn := !passed(n) && held > summed && (r.appended() <= floor || r.settles() && r.Time <= floor)
 		if units := b.takes(&j.records, n); isIn && (units > 0 || isRest(n)) {
 			d.add(r.Time, units, n, isRest(n))
 		}

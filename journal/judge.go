@@ -96,9 +96,7 @@ func (j *judge) count(n int) {
 		}
 	}
 	j.add(r, r.counts)
-	if i := j.reservation(n); i >= 0 {
-		j.buckets.rewind(&j.records, i)
-	}
+	j.refill(n)
 }
 
 // end answers what the question asks of pending hits, now that all voids are known: behind what
@@ -135,8 +133,16 @@ func (j *judge) void(n int, e Entry) {
 	if e.Count < r.counts {
 		j.add(r, e.Count-r.counts)
 		r.counts = e.Count
-		j.buckets.rewind(&j.records, n)
+		j.refill(n)
 	}
+}
+
+// refill has the buckets filled once more from the n-th entry on, or from what it settles, or what settles it.
+func (j *judge) refill(n int) {
+	if i := max(j.reservation(n), j.settlementOf(n)); i >= 0 {
+		j.buckets.rewind(&j.records, i)
+	}
+	j.buckets.rewind(&j.records, n)
 }
 
 // add adds hits of an entry to what counts.

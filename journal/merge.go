@@ -344,7 +344,14 @@ func (m *merger) isInLevels(e *member) bool {
 		return m.rests[e.ID] != nil && e.isRest(m.head.Floor)
 	}
 	reservation, known := m.places[e.ID&^settlement]
-	return !known || m.members[reservation].Kind == denied && m.members[reservation].appended() <= m.head.Floor
+	switch {
+	case e.Time > m.head.Floor:
+		return false
+	case !known:
+		return true
+	}
+	hit := &m.members[reservation]
+	return hit.Kind == Void || hit.counts > 0 || hit.Kind == denied && hit.appended() <= m.head.Floor
 }
 
 // encode returns the merged value: what the levels have, voids, what is ahead of the keys, these, and what is not.

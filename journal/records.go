@@ -91,17 +91,26 @@ func (rs *records) place(id ID) int {
 }
 
 // reservation returns the place of the hit that the n-th record settles, or -1: it settles none, or that has
-// been forgotten.
+// been forgotten, or has not come, or counts as well: a replica has brought it back.
 func (rs *records) reservation(n int) int {
 	r := &rs.list[n]
 	if !r.settles() {
 		return -1
 	}
 	i := rs.place(r.ID &^ settlement)
-	if i >= 0 && rs.isPassed(&rs.list[i]) {
+	if i >= 0 && (rs.list[i].Kind == Void || rs.list[i].counts > 0 || rs.isPassed(&rs.list[i])) {
 		return -1
 	}
 	return i
+}
+
+// settlementOf returns the place of what settles the n-th record, or -1.
+func (rs *records) settlementOf(n int) int {
+	r := &rs.list[n]
+	if r.Ends == 0 || r.settles() {
+		return -1
+	}
+	return rs.place(r.ID.Settlement())
 }
 
 // isPassed reports whether the record counts nothing, and did so when the floor passed it.

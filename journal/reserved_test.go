@@ -129,6 +129,76 @@ func TestReservationsOnTokenBuckets(t *testing.T) {
 	require.NotZero(t, min(exact, above, settlements))
 }
 
+// settle appends what settles a hit at a cost.
+func settle(tb testing.TB, value []byte, h journal.Entry, at, cost int64) []byte {
+	value = appendEntry(tb, value, journal.Entry{Kind: journal.Void, ID: h.ID, Time: at})
+	return appendEntry(tb, value, journal.Entry{Kind: journal.Increment, ID: h.ID.Settlement(), Time: h.Time, Appended: at, Ends: h.Ends, Cost: cost, Count: 1})
+}
+
+// after returns the value as a rewrite leaves it that far from now, whose floor is a second before.
+func after(tb testing.TB, value []byte, at int64, r journal.Rewrite, keys ...journal.ID) []byte {
+	r.Now, r.Young, r.Retain = now+at, max(r.Young, 1000), 10_000_000
+	next, err := read(tb, value, journal.Question{Keys: keys}).AppendRewrite(nil, r)
+	require.NoError(tb, err)
+	return next
+}
+
+var slow = journal.Limit{Window: 60_000, Rate: 1, Ceiling: 100}
+
+func reserved(id journal.ID, at, cost int64) journal.Entry {
+	return journal.Entry{Kind: journal.Hit, ID: id, Time: now + at, Ends: now + 100_000, Cost: cost, Count: 1}
+}
+
+// What a hit cost whose log was lost or reset since is known from its settlement.
+func TestASettlementCountsWithoutItsHit(t *testing.T) {
+	h := reserved(1, 0, 9)
+	value := settle(t, empty(t, slow), h, now+10, 5)
+	for _, v := range [][]byte{value, after(t, value, 3000, journal.Rewrite{}), after(t, value, 3000, journal.Rewrite{Young: now + 3000})} {
+		for _, replicas := range [][][]byte{{v}, {v, empty(t, slow)}, {appendEntry(t, empty(t, slow), h), v}} {
+			log := read(t, journal.Merge(replicas, nil, maxTime).Value, journal.Question{})
+			require.GreaterOrEqual(t, log.Sum(0, maxTime), int64(5))
+			require.GreaterOrEqual(t, log.Held(slow, now+3000).Count, int64(5))
+		}
+	}
+}
+
+// A token bucket that newer rules add lacks what settled hits truly cost, also where a replica has brought
+// back a hit that the others forgot.
+func TestANewTokenBucketLacksWhatIsSettled(t *testing.T) {
+	window := journal.Limit{Window: 600_000, Ceiling: 100}
+	value := settle(t, appendEntry(t, empty(t, window), reserved(1, 0, 9)), reserved(1, 0, 9), now+10, 15)
+	all, few := after(t, value, 100, journal.Rewrite{Young: now + 100}), after(t, value, 3000, journal.Rewrite{})
+	for _, v := range [][]byte{value, all, few, appendEntry(t, few, reserved(1, 0, 9))} {
+		log := read(t, after(t, v, 3000, journal.Rewrite{Limits: []journal.Limit{window, slow}, Revision: 1000}), journal.Question{})
+		require.Equal(t, log.Sum(0, maxTime), log.Held(slow, now+3000).Count)
+	}
+}
+
+// A settlement of nothing that came too late for a reset is no damage once a rewrite keeps it.
+func TestASettlementOfNothingFromBeforeAReset(t *testing.T) {
+	value, err := journal.AppendNew(nil, journal.Head{TTL: 100, Floor: now + 50, Since: 1, Reset: now + 50}, now+50)
+	require.NoError(t, err)
+	value = after(t, settle(t, value, reserved(1, 0, 9), now+10, 0), 3000, journal.Rewrite{Young: now + 3000})
+	require.Zero(t, read(t, value, journal.Question{}).Sum(0, maxTime))
+}
+
+// Whatever a reader asks, it finds the same in the log: of what a rewrite kept, too.
+func TestRestsDoNotDependOnTheQuestion(t *testing.T) {
+	value := appendEntry(t, appendEntry(t, empty(t, slow), reserved(1, 0, 1)), reserved(2, 0, 9))
+	value = appendEntry(t, settle(t, value, reserved(2, 0, 9), now+10, 5), reserved(3, 20, 50))
+	value = after(t, value, 1100, journal.Rewrite{})
+	for i, cost := range []int64{47, 43} { // the rests leave room for one of them
+		value = appendEntry(t, value, journal.Entry{Kind: journal.Hit, ID: journal.ID(7 + i), Time: now + 1200, Cost: cost, Count: 1})
+	}
+	plain := read(t, value, journal.Question{})
+	for _, id := range []journal.ID{1, 2, 3, 7, 8, journal.ID(2).Settlement()} {
+		log := read(t, value, journal.Question{Keys: []journal.ID{id}})
+		require.Equal(t, plain.Sum(0, maxTime), log.Sum(0, maxTime), "%x", id)
+		require.Equal(t, plain.Held(slow, now+1200), log.Held(slow, now+1200), "%x", id)
+		require.Equal(t, after(t, value, 1300, journal.Rewrite{}), after(t, value, 1300, journal.Rewrite{}, id), "%x", id)
+	}
+}
+
 func btoi(b bool) int64 {
 	if b {
 		return 1
