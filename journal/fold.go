@@ -73,8 +73,7 @@ func (b *bucket) takes(rs *records, n int) int64 {
 		return 0
 	case !r.settles():
 		return b.settled(rs, n, b.units(r.Count*r.Cost))
-	// Its hit takes it, or the level at the floor has it.
-	case rs.reservation(n) >= 0, n < rs.kept && b.index >= 0 && r.Time <= rs.head.Floor:
+	case rs.reservation(n) >= 0, n < rs.kept && b.index >= 0 && r.Time <= rs.head.Floor: // its hit takes it, or the level at the floor has it
 		return 0
 	}
 	return b.units(r.counts * r.Cost)

