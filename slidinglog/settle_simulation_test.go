@@ -331,7 +331,7 @@ func (w *settleSimulation) renew(q int, l *simLeaseTaken, pause func()) *simLeas
 		return nil
 	}
 	w.renewed++
-	if r.Ends < began+by.Milliseconds() || r.Ends > w.now+w.skew[q]+by.Milliseconds() {
+	if r.Ends < began+by.Milliseconds() || r.Ends > max(w.now+w.skew[q], l.Time)+by.Milliseconds() {
 		w.fail(simRefuse, "a lease that is renewed at %d by %s ends at %d", began, by, r.Ends)
 	}
 	next := &simLeaseTaken{Reserved: r, freed: math.MaxInt}
