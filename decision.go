@@ -21,6 +21,8 @@ type Hit struct {
 	Event    string
 	Features Features
 	Cost     int64 // 1 to 1,000,000; 0: 1
+	// Reserve is for how long the cost can be settled, whole seconds up to 24 h; 0: it cannot.
+	Reserve time.Duration
 }
 
 // Result is the outcome of one hit of a batch: a decision, or an error.
@@ -39,7 +41,13 @@ type Decision struct {
 	// RetryAfter is how long it is until all limits have room, if nothing else comes; 0: now; or
 	// Never. It is in whole seconds of sliding-window limits, in milliseconds of sliding-log ones.
 	RetryAfter time.Duration
-	Limits     []LimitState // of all rules that apply, in the order of the rules
+	// Wait is how long an allowed hit waits for its turn where a rule has a queue; 0: not at all. A
+	// middleware has waited by then.
+	Wait   time.Duration
+	Limits []LimitState // of all rules that apply, in the order of the rules
+	// Reservation names what was reserved, the leases that were taken, and the turn that the hit waits
+	// for, for Settle, Release and Renew, also of another process; empty: there is nothing.
+	Reservation string
 }
 
 // LimitState is the state of one limit after a decision.
@@ -47,10 +55,11 @@ type LimitState struct {
 	Name      string
 	Feature   string // of the counter, as in ip:192.0.2.1; empty: the event as a whole
 	Limit     int64
-	Window    time.Duration
+	Window    time.Duration // of a calendar: of the unit that the hit is in
 	Algorithm string        // as the rules name it; empty: a sliding window
-	Count     int64         // in the window, with the cost of an admitted hit
-	Remaining int64         // Limit less Count, not below 0
+	Count     int64         // in the window, or taken from a token bucket, with the cost of an admitted hit
+	Remaining int64         // Limit, or Burst, less Count, not below 0
+	Burst     int64         // of a token bucket, or one more than the queue of a leaky one; 0: it counts in a window
 	Reset     time.Duration // until this limit has room; 0: now; or Never
 	Allowed   bool          // whether this limit admits the hit
 	Exact     bool          // false: Count is an upper bound
@@ -73,7 +82,7 @@ func waitOf(w engine.Wait) time.Duration {
 
 func decisionOf(d limiter.Decision) Decision {
 	decision := Decision{
-		Allowed: d.Allowed, Unavailable: d.Unavailable, At: d.At, RetryAfter: waitOf(d.RetryAfter),
+		Allowed: d.Allowed, Unavailable: d.Unavailable, At: d.At, RetryAfter: waitOf(d.RetryAfter), Wait: waitOf(d.Wait),
 		Limits: make([]LimitState, len(d.Limits)),
 	}
 	for i := range d.Limits {
@@ -85,7 +94,7 @@ func decisionOf(d limiter.Decision) Decision {
 func stateOf(l *limiter.LimitState) LimitState {
 	state := LimitState{
 		Name: l.Name, Feature: l.Feature.String(), Limit: l.N, Window: l.Window, Algorithm: l.Algorithm,
-		Count: l.Count, Remaining: l.Remaining, Reset: waitOf(l.Reset), Allowed: l.Allowed,
+		Count: l.Count, Remaining: l.Remaining, Burst: l.Burst, Reset: waitOf(l.Reset), Allowed: l.Allowed,
 		Exact: l.Exact, Shadow: l.Shadow, Over: l.Over, Incomplete: l.Incomplete,
 	}
 	if l.Failed {

@@ -25,6 +25,10 @@ var (
 	// ErrOverload is the cause of an error about too many calls that wait for the store. It is
 	// also an ErrStore, and nothing was counted.
 	ErrOverload = engine.ErrOverload
+	// ErrSettled is the cause of an error about a reservation that was settled with another cost.
+	ErrSettled = engine.ErrSettled
+	// ErrEnded is the cause of an error about a reservation, or a lease, that has ended.
+	ErrEnded = engine.ErrEnded
 	// ErrClosed is the error of a Limiter that is closed.
 	ErrClosed = errors.New("counterd: the limiter is closed")
 )

@@ -2,6 +2,8 @@ package counterd
 
 import (
 	"context"
+	"errors"
+	"time"
 
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/limiter"
@@ -9,7 +11,8 @@ import (
 )
 
 // Hit counts an event and decides whether it is allowed: it is if all limits per its features
-// have room for a cost of 1. A denied hit is not counted, unless a rule has count: all. It is an
+// have room for a cost of 1. It does not wait for its turn where a rule has a queue: Decision.Wait says
+// how long that is. A denied hit is not counted, unless a rule has count: all. It is an
 // error if the rules have no such event, if no limit is per one of the features, or if the
 // features of every limit are missing. A store that fails is none: the on_error of the rules
 // decides.
@@ -46,7 +49,55 @@ func (p *process) decide(ctx context.Context, name string, features Features, co
 	if err != nil {
 		return Decision{}, err
 	}
-	return decisionOf(d), nil
+	decision := decisionOf(d)
+	decision.Reservation = p.service.ReservationOf(event.Name, &d)
+	return decision, nil
+}
+
+// Reserve is HitN with a cost that is an estimate, for at most so long, in whole seconds up to 24 h: Settle
+// replaces it by the true cost. Else the estimate counts.
+func (l *Limiter) Reserve(ctx context.Context, event string, features Features, cost int64, d time.Duration) (Decision, error) {
+	if d < time.Second || d%time.Second != 0 {
+		return Decision{}, errorf(ErrOutOfRange, "%s is not in whole seconds, at least 1s", d)
+	}
+	return l.decide(ctx, event, features, cost, func(ctx context.Context, event service.Event, features events.Features, cost int64) (limiter.Decision, error) {
+		return l.service.Reserve(ctx, event, features, cost, d)
+	})
+}
+
+// Settle replaces the cost that was reserved by the true one, 0 to 1,000,000, and releases the leases of the
+// reservation. It may be repeated, on any process: with another cost it is an ErrSettled, after its time an
+// ErrEnded. If it fails otherwise the estimate counts.
+func (l *Limiter) Settle(ctx context.Context, reservation string, cost int64) error {
+	if err := l.ready(ctx); err != nil {
+		return err
+	}
+	return l.service.Settle(ctx, reservation, cost)
+}
+
+// Release settles a reservation with the cost 0: what was reserved is given back, and the leases are free.
+func (l *Limiter) Release(ctx context.Context, reservation string) error {
+	return l.Settle(ctx, reservation, 0)
+}
+
+// Renew has the leases of the reservation end by so much after now, at most as long as a lease, and returns
+// the reservation that names them from then on. A lease that has ended is an ErrEnded.
+func (l *Limiter) Renew(ctx context.Context, reservation string, by time.Duration) (string, error) {
+	if err := l.ready(ctx); err != nil {
+		return "", err
+	}
+	return l.service.Renew(ctx, reservation, by)
+}
+
+// ready returns why the limiter takes no call with the context.
+func (p *process) ready(ctx context.Context) error {
+	switch {
+	case ctx == nil:
+		return errNoContext
+	case p.life.ctx.Err() != nil:
+		return ErrClosed
+	}
+	return nil
 }
 
 // Hits decides up to 1,000 hits at once, those on the same counter in their order, and returns
@@ -64,7 +115,7 @@ func (l *Limiter) Hits(ctx context.Context, hits []Hit) ([]Result, error) {
 	for i, hit := range hits {
 		event, err := findEvent(ctx, rules, hit.Event)
 		if err == nil {
-			err = checkKinds(event, hit.Features)
+			err = errors.Join(checkKinds(event, hit.Features), l.service.CheckReserve(hit.Reserve))
 		}
 		if err != nil {
 			results[i].Err = err
@@ -74,7 +125,7 @@ func (l *Limiter) Hits(ctx context.Context, hits []Hit) ([]Result, error) {
 			hit.Cost = 1
 		}
 		places = append(places, i)
-		wanted = append(wanted, limiter.Hit{Event: event, Features: events.Features(hit.Features), Cost: hit.Cost})
+		wanted = append(wanted, limiter.Hit{Event: event, Features: events.Features(hit.Features), Cost: hit.Cost, Reserved: hit.Reserve})
 	}
 	if l.life.ctx.Err() != nil {
 		return nil, ErrClosed
@@ -89,6 +140,7 @@ func (l *Limiter) Hits(ctx context.Context, hits []Hit) ([]Result, error) {
 			continue
 		}
 		results[places[i]].Decision = decisionOf(result.Decision)
+		results[places[i]].Decision.Reservation = l.service.ReservationOf(hits[places[i]].Event, &result.Decision)
 	}
 	return results, nil
 }

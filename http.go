@@ -91,6 +91,9 @@ func OnDenied(answer func(http.ResponseWriter, *http.Request, Decision)) Middlew
 // token. A denied request is answered 429, with Retry-After; one without a feature that a limit
 // needs 400; and 503 where the store does not answer and a rule has on_error: deny.
 //
+// Where a rule has a queue, an allowed request waits for its turn. If its context ends before, or 10,000
+// requests wait, it is answered 503, and its turn is given back.
+//
 // An event that the rules do not have, or limits per a kind that no place in a request is named
 // for, are logged at once; requests are answered with an error until SetRules or a reload fits
 // them, and are never served without the limit.

@@ -2,6 +2,7 @@ package counterd
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"net/http"
 	"sync/atomic"
@@ -98,7 +99,13 @@ func (p *process) open(rules Rules) (err error) {
 		return err
 	}
 	p.watch(metrics.Process{Limiter: decider, Counters: counters, Buckets: buckets})
-	p.service, err = service.New(service.Config{Rules: p.rules.Rules, Limiter: decider, Counters: counters, Tracer: p.spans.tracer})
+	seal, err := p.seal()
+	if err != nil {
+		return err
+	}
+	p.service, err = service.New(service.Config{
+		Rules: p.rules.Rules, Limiter: decider, Counters: counters, Tracer: p.spans.tracer, Seal: seal, Unsealed: s.Unsealed(),
+	})
 	if err != nil {
 		return err
 	}
@@ -116,8 +123,13 @@ func (p *process) newEngines(buckets *hierarchy.Counters) (*limiter.Limiter, *co
 	if err != nil {
 		return nil, nil, err
 	}
-	decider, err := p.newDecider(buckets, logs)
-	return decider, counting.New(config, buckets, logs), err
+	leases, err := slidinglog.NewLeases(buckets.Base())
+	if err != nil {
+		return nil, nil, err
+	}
+	// Reservations name an engine by its place.
+	decider, err := p.newDecider(buckets, logs, leases)
+	return decider, counting.New(config, buckets, logs, leases), err
 }
 
 // newDecider returns what decides hits on the engines. Failures of the store are logged at most
@@ -143,7 +155,25 @@ func (p *process) newDecider(engines ...engine.Engine) (*limiter.Limiter, error)
 
 // suits returns an error for rules that the limiter cannot keep.
 func (p *process) suits(rules *events.Rules) error {
+	if rules.HasLeases() && p.settings.Unsealed() {
+		return &settings.Fault{Setting: "tokens", Reason: "concurrency limits need {key-secret}, too: a client could alter the reservations of others"}
+	}
 	return rules.CheckLogs(p.settings.Grace)
+}
+
+// seal returns what seals reservations: that of the key secret, or of this process, if its counters are its
+// own; nil: there is none.
+func (p *process) seal() ([]byte, error) {
+	secret, err := backend.ReadKeySecret(p.settings)
+	switch {
+	case err != nil:
+		return nil, err
+	case secret == nil && !p.settings.Embedded():
+		return nil, nil
+	case secret == nil:
+		secret = []byte(rand.Text())
+	}
+	return service.SealOf(secret), nil
 }
 
 // both returns a hook that calls the one and then the other.

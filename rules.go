@@ -2,6 +2,7 @@ package counterd
 
 import (
 	"github.com/counterd/counterd/events"
+	"github.com/counterd/counterd/events/rulesfile"
 	"github.com/counterd/counterd/internal/follow"
 )
 
@@ -27,7 +28,7 @@ func ReadRules(path string) (Rules, error) {
 // Programs that share a sliding-log go by the newer of their rules. A text has no time: if another
 // release of a program has another text, set its time by [events.Rules.Modified] and use [RulesOf].
 func ParseRules(text []byte) (Rules, error) {
-	parsed, err := events.ParseRules(text)
+	parsed, err := rulesfile.Parse(text)
 	if err != nil {
 		return Rules{}, err
 	}

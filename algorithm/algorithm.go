@@ -5,31 +5,83 @@
 // beneath this one, a row here, and its name in docs/rules.md and docs/rules.schema.json.
 package algorithm
 
-import "github.com/counterd/counterd/algorithm/fixedwindow"
+import (
+	"time"
+
+	"github.com/counterd/counterd/algorithm/fixedwindow"
+)
 
 // Algorithm is one way in which a limit counts what its window holds.
 type Algorithm struct {
 	Name string // in the rules
+	// Tiles: windows follow one another, and each second is in one of them. Else one ends with each
+	// second, and only windows that tile may be of a calendar.
+	Tiles bool
 	// Around returns the seconds whose hits share a window with hits of the second, from first
-	// to last, the second among them, none of them the length or more away. Both directions agree:
-	// one second is around another where that is around the one. Length is that of the window, at least 1. A hit leaves the windows
-	// of others when the last second around it has passed. nil: it does not count by seconds, and
-	// needs an engine of its own.
-	Around func(second, length int64) (first, last int64)
+	// to last, the second among them, none of them as far away as the longest window is long. Both
+	// directions agree: one second is around another where that is around the one. Length is that
+	// of the window, at least 1; with a zone it names the unit of its calendar. A hit leaves the
+	// windows of others when the last second around it has passed. nil: it does not count by
+	// seconds, and needs an engine of its own.
+	Around func(second, length int64, zone *time.Location) (first, last int64)
 	// Fault returns why the algorithm has no windows of that length at that precision, both in
 	// seconds; empty: it has. nil: it has all.
-	Fault func(length, precision int64) string
+	Fault func(length, precision int64, zone *time.Location) string
+}
+
+// Windows are the windows of a limit.
+type Windows struct {
+	Algorithm Algorithm
+	Length    int64          // in seconds
+	Zone      *time.Location // of the calendar that they are a unit of; nil: of none
+}
+
+// Around returns the seconds that share a window with the second.
+func (w Windows) Around(second int64) (first, last int64) {
+	return w.Algorithm.Around(second, w.Length, w.Zone)
+}
+
+// Longest returns the most seconds of a window.
+func (w Windows) Longest() int64 { return fixedwindow.Longest(w.Length, w.Zone) }
+
+// Unit returns hour, day, week or month if that is the unit of a calendar; else nothing.
+func (w Windows) Unit() string {
+	if w.Zone == nil {
+		return ""
+	}
+	return fixedwindow.Unit(w.Length)
 }
 
 // table has the algorithms, the default first.
 var table = []Algorithm{
-	{"sliding-window", slidingWindow, nil},
-	{"fixed-window", fixedwindow.Around, fixedwindow.Fault},
-	{SlidingLog, nil, nil},
+	{"sliding-window", false, slidingWindow, nil},
+	{FixedWindow, true, fixedwindow.Around, fixedwindow.Fault},
+	{SlidingLog, false, nil, nil},
+	{TokenBucket, false, nil, nil},
+	{LeakyBucket, false, nil, nil},
+	{Concurrency, false, nil, nil},
 }
 
-// SlidingLog is the algorithm of sliding windows that one ordered log of all hits decides.
-const SlidingLog = "sliding-log"
+// FixedWindow is the algorithm of windows that follow one another, those of a calendar among them.
+const FixedWindow = "fixed-window"
+
+// Algorithms that one ordered log of all hits decides.
+const (
+	// SlidingLog is sliding windows.
+	SlidingLog = "sliding-log"
+	// TokenBucket admits a burst, and then as many as the rate.
+	TokenBucket = "token-bucket"
+	// LeakyBucket is a token bucket that admits hits ahead of their turn, and says how long to wait.
+	LeakyBucket = "leaky-bucket"
+	// Concurrency is of limits on how many leases there are at a time. They have a log of their own.
+	Concurrency = "concurrency"
+)
+
+// InLog reports whether a log keeps the limits of that algorithm.
+func InLog(name string) bool {
+	a, known := Of(name)
+	return known && a.Around == nil
+}
 
 // Default is the algorithm of limits that name none.
 var Default = table[0].Name
@@ -57,6 +109,6 @@ func Names() []string {
 }
 
 // slidingWindow: a window of the length ends with each second.
-func slidingWindow(second, length int64) (first, last int64) {
+func slidingWindow(second, length int64, _ *time.Location) (first, last int64) {
 	return second - length + 1, second + length - 1
 }

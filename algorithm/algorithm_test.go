@@ -19,13 +19,13 @@ func TestSecondsAround(t *testing.T) {
 		}
 		for _, length := range []int64{1, 2, 7, 10} {
 			for second := -3 * length; second < 3*length; second++ {
-				first, last := a.Around(second, length)
+				first, last := a.Around(second, length, nil)
 				require.LessOrEqual(t, first, second, name)
 				require.GreaterOrEqual(t, last, second, name)
 				require.Less(t, second-first, length, name)
 				require.Less(t, last-second, length, name)
 				for other := second - 2*length; other < second+2*length; other++ {
-					f, l := a.Around(other, length)
+					f, l := a.Around(other, length, nil)
 					require.Equal(t, first <= other && other <= last, f <= second && second <= l, "%s: %d and %d", name, second, other)
 				}
 			}

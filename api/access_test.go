@@ -99,6 +99,7 @@ type asks struct{ class, method, target, body string }
 var classed = map[string]asks{
 	"/v1/events/{event}/hit":       {"decide", "POST", "/v1/events/url_shorten/hit", who},
 	"/v1/batch":                    {"decide", "POST", "/v1/batch", `{"hits": [` + goodHit + `]}`},
+	"/v1/settle":                   {"decide", "POST", "/v1/settle", `{"reservation": "cAEBZQCeBIVi", "cost": 0}`},
 	"/v1/events/{event}/check":     {"decide", "GET", "/v1/events/url_shorten/check?feature=ip:203.0.113.9", ""},
 	"/v1/authorize/{event}":        {"decide", "PUT", "/v1/authorize/authorized", ""},
 	"/v1/events/{event}/count":     {"read", "GET", url24h + "203.0.113.9", ""},

@@ -22,6 +22,7 @@ import (
 	"github.com/counterd/counterd/api/wire"
 	"github.com/counterd/counterd/counting"
 	"github.com/counterd/counterd/events"
+	"github.com/counterd/counterd/events/rulesfile"
 	"github.com/counterd/counterd/hierarchy"
 	"github.com/counterd/counterd/limiter"
 	"github.com/counterd/counterd/memcache"
@@ -233,7 +234,7 @@ func TestEvents(t *testing.T) {
 }
 
 func TestEventsShowAllOfARule(t *testing.T) {
-	rules, err := events.ParseRules([]byte(`
+	rules, err := rulesfile.Parse([]byte(`
 events:
   login:
     limits:

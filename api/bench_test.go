@@ -22,6 +22,7 @@ import (
 	"github.com/counterd/counterd/api"
 	"github.com/counterd/counterd/counting"
 	"github.com/counterd/counterd/events"
+	"github.com/counterd/counterd/events/rulesfile"
 	"github.com/counterd/counterd/hierarchy"
 	"github.com/counterd/counterd/limiter"
 	"github.com/counterd/counterd/memcache"
@@ -44,7 +45,7 @@ type benched struct {
 
 func newBenched(tb testing.TB) benched {
 	tb.Helper()
-	rules, err := events.ParseRules([]byte(benchRules))
+	rules, err := rulesfile.Parse([]byte(benchRules))
 	require.NoError(tb, err)
 	store := memcache.NewEmbedded(memcache.EmbeddedConfig{Clock: clock})
 	decider, err := limiter.New(limiter.Config{}, hierarchy.NewCounters(hierarchy.Config{Store: store, Clock: clock}))

@@ -13,6 +13,7 @@ import (
 	"github.com/counterd/counterd/api/wire"
 	"github.com/counterd/counterd/counting"
 	"github.com/counterd/counterd/events"
+	"github.com/counterd/counterd/events/rulesfile"
 	"github.com/counterd/counterd/hierarchy"
 	"github.com/counterd/counterd/internal/testkit"
 	"github.com/counterd/counterd/memcache"
@@ -23,7 +24,7 @@ import (
 // A counter that is kept as a log has no buckets in its answers, and says if a log that was too large
 // has moved events.
 func TestAnswersWithoutBuckets(t *testing.T) {
-	rules, err := events.ParseRules([]byte("events: {e: {limits: [{per: ip, rate: [9/s, 9/d]}, {per: user, rate: 9/d}]}}"))
+	rules, err := rulesfile.Parse([]byte("events: {e: {limits: [{per: ip, rate: [9/s, 9/d]}, {per: user, rate: 9/d}]}}"))
 	require.NoError(t, err)
 	ip := &rules.Events["e"].Rules[0]
 	for i := range ip.Limits {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/counterd/counterd/engine"
 	"github.com/counterd/counterd/events"
+	"github.com/counterd/counterd/events/rulesfile"
 	"github.com/counterd/counterd/limiter"
 )
 
@@ -38,7 +39,7 @@ func anyDecision(random *rand.Rand, by []events.Feature) limiter.Decision {
 
 // Of the decision that was in a response before, nothing is left in the next.
 func TestAResponseIsAsGoodAsNew(t *testing.T) {
-	rules, err := events.ParseRules([]byte("events: {e: {limits: [{per: ip, rate: 1/d}, {per: user, rate: 1/d}, {per: [], rate: 1/d}, {per: [ip, user], rate: 1/d}]}}"))
+	rules, err := rulesfile.Parse([]byte("events: {e: {limits: [{per: ip, rate: 1/d}, {per: user, rate: 1/d}, {per: [], rate: 1/d}, {per: [ip, user], rate: 1/d}]}}"))
 	require.NoError(t, err)
 	event := rules.Events["e"]
 	var by []events.Feature

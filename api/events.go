@@ -66,7 +66,10 @@ func wireRule(rule *events.Rule) wire.Rule {
 func wireLimits(limits []events.Limit) []wire.Limit {
 	out := make([]wire.Limit, len(limits))
 	for i, limit := range limits {
-		out[i] = wire.Limit{Name: limit.Name, Limit: limit.N, Window: events.FormatDuration(limit.Window), Algorithm: limit.Algorithm}
+		out[i] = wire.Limit{Name: limit.Name, Limit: limit.N, Window: limit.WindowName(), Algorithm: limit.Algorithm, Burst: limit.Burst}
+		if limit.Calendar != nil {
+			out[i].Calendar = limit.Calendar.String()
+		}
 	}
 	return out
 }

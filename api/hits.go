@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/counterd/counterd/algorithm"
 	"github.com/counterd/counterd/api/wire"
 	"github.com/counterd/counterd/engine"
 	"github.com/counterd/counterd/events"
@@ -24,7 +25,11 @@ func (e *endpoints) hit(x *exchange, event service.Event) error {
 	if err := decodeBody(x.request, &in); err != nil {
 		return err
 	}
-	d, err := e.service.Hit(x.request.Context(), event, in.Features, costOf(in.Cost))
+	reserve, err := durationOf(in.Reserve, "/reserve")
+	if err != nil {
+		return err
+	}
+	d, err := e.service.Reserve(x.request.Context(), event, in.Features, costOf(in.Cost), reserve)
 	if err != nil {
 		return err
 	}
@@ -60,9 +65,17 @@ func (e *endpoints) batch(x *exchange) error {
 	if err := x.admission.Hold(int64(len(in) * resultBytes)); err != nil {
 		return err
 	}
-	rules, hits := e.service.Rules(), make([]limiter.Hit, len(in))
+	rules, hits, faults := e.service.Rules(), make([]limiter.Hit, len(in)), map[int]error{}
 	for i, hit := range in {
 		hits[i] = limiter.Hit{Event: rules.Events[hit.Event], Features: hit.Features, Cost: costOf(hit.Cost)}
+		var err error
+		if hits[i].Reserved, err = durationOf(hit.Reserve, "/reserve"); err == nil {
+			err = e.service.CheckReserve(hits[i].Reserved)
+		}
+		if err != nil {
+			hits[i].Event = nil // it is not to be counted
+			faults[i] = err
+		}
 	}
 	results, err := e.service.Hits(x.request.Context(), hits)
 	if err != nil {
@@ -73,9 +86,12 @@ func (e *endpoints) batch(x *exchange) error {
 			results[i].Err = errNoEvent
 		}
 	}
+	for i, fault := range faults {
+		results[i].Err = fault
+	}
 	response := newResponse()
 	defer response.free()
-	e.answer(x, http.StatusOK, wire.TypeJSON, response.resultsOf(hits, results))
+	e.answer(x, http.StatusOK, wire.TypeJSON, response.resultsOf(e.service, hits, results))
 	return nil
 }
 
@@ -95,6 +111,46 @@ func batchOf(r *http.Request) ([]wire.BatchHit, error) {
 		}}}
 	}
 	return in.Hits, nil
+}
+
+// settle settles a reservation, or renews its leases.
+func (e *endpoints) settle(x *exchange) error {
+	var in wire.Settle
+	if err := decodeBody(x.request, &in); err != nil {
+		return err
+	}
+	if (in.Cost == nil) == (in.Renew == nil) {
+		return &requestError{[]wire.Fault{{Detail: "one of cost and renew is wanted", Pointer: "/cost"}}}
+	}
+	if in.Cost != nil {
+		if err := e.service.Settle(x.request.Context(), in.Reservation, *in.Cost); err != nil {
+			return err
+		}
+		e.reply(x, wire.Settled{Settled: true, Cost: in.Cost})
+		return nil
+	}
+	by, err := durationOf(in.Renew, "/renew")
+	if err != nil {
+		return err
+	}
+	renewed, err := e.service.Renew(x.request.Context(), in.Reservation, by)
+	if err != nil {
+		return err
+	}
+	e.reply(x, wire.Settled{Reservation: renewed})
+	return nil
+}
+
+// durationOf reads a duration of the body; nil: none is given.
+func durationOf(given *string, pointer string) (time.Duration, error) {
+	if given == nil {
+		return 0, nil
+	}
+	d, err := events.ParseDuration(*given)
+	if err != nil {
+		return 0, &requestError{[]wire.Fault{{Detail: "a duration is wanted, as in 30s or 15m, of whole seconds", Pointer: pointer}}}
+	}
+	return d, nil
 }
 
 // costOf returns what a hit costs that gives that cost or none.
@@ -119,7 +175,9 @@ func (p *responder) answerDecision(w http.ResponseWriter, r *http.Request, event
 	case outcome == service.Denied && denyStatus != http.StatusOK:
 		p.answer(w, denyStatus, wire.TypeProblem, response.denialOf(event.Name, d, denyStatus))
 	default:
-		p.answer(w, http.StatusOK, wire.TypeJSON, response.decisionOf(event.Name, d))
+		decision := response.decisionOf(event.Name, d)
+		decision.Reservation = event.ReservationOf(&d)
+		p.answer(w, http.StatusOK, wire.TypeJSON, decision)
 	}
 }
 
@@ -189,11 +247,26 @@ func fits(w engine.Wait) string {
 
 // belowSecond returns a wait in milliseconds, rounded up, if that is less than a second; else 0.
 func belowSecond(w engine.Wait) int64 {
-	ms := int64((time.Duration(w) + time.Millisecond - 1) / time.Millisecond)
+	ms := milliseconds(w)
 	if w <= 0 || ms >= 1000 {
 		return 0
 	}
 	return ms
+}
+
+// milliseconds returns a wait in milliseconds, rounded up.
+func milliseconds(w engine.Wait) int64 {
+	return int64((time.Duration(w) + time.Millisecond - 1) / time.Millisecond)
+}
+
+// retryAfterMS returns the wait of a decision in milliseconds if that is less than a second, or a queue is
+// full; else 0.
+func retryAfterMS(d limiter.Decision) int64 {
+	queues := func(s limiter.LimitState) bool { return s.Algorithm == algorithm.LeakyBucket && service.Denies(&s) }
+	if d.RetryAfter != engine.Never && slices.ContainsFunc(d.Limits, queues) {
+		return milliseconds(d.RetryAfter)
+	}
+	return belowSecond(d.RetryAfter)
 }
 
 // decisionOf returns the decision as the contract has it, until the next call.
@@ -204,7 +277,7 @@ func (b *response) decisionOf(event string, d limiter.Decision) *wire.Decision {
 		Allowed:    d.Allowed,
 		Event:      event,
 		At:         wire.Moment{Time: d.At},
-		RetryAfter: b.secondsOf(d.RetryAfter), RetryAfterMS: belowSecond(d.RetryAfter),
+		RetryAfter: b.secondsOf(d.RetryAfter), RetryAfterMS: retryAfterMS(d), Wait: float64(milliseconds(d.Wait)) / 1000,
 		Limits: slices.Grow(out.Limits[:0], len(d.Limits))[:len(d.Limits)],
 	}
 	for i := range d.Limits {
@@ -213,7 +286,7 @@ func (b *response) decisionOf(event string, d limiter.Decision) *wire.Decision {
 		*limit = wire.LimitState{
 			Name:       s.Name,
 			Limit:      s.N,
-			Window:     b.windowOf(i, s.Window),
+			Window:     cmp.Or(s.WindowName, b.windowOf(i, s.Window)),
 			Algorithm:  s.Algorithm,
 			Count:      s.Count,
 			Remaining:  s.Remaining,
@@ -266,10 +339,10 @@ func (b *response) secondsOf(w engine.Wait) *int64 {
 }
 
 // resultsOf returns the results of several hits, each until the next.
-func (b *response) resultsOf(hits []limiter.Hit, results []limiter.Result) wire.ResultSeq {
+func (b *response) resultsOf(s *service.Service, hits []limiter.Hit, results []limiter.Result) wire.ResultSeq {
 	return func(yield func(wire.Result) bool) {
 		for i := range results {
-			if !yield(b.resultOf(i, hits[i].Event, &results[i])) {
+			if !yield(b.resultOf(s, i, hits[i].Event, &results[i])) {
 				return
 			}
 		}
@@ -277,11 +350,13 @@ func (b *response) resultsOf(hits []limiter.Hit, results []limiter.Result) wire.
 }
 
 // resultOf returns the result of the i-th hit, until the next call.
-func (b *response) resultOf(i int, event *events.Event, result *limiter.Result) wire.Result {
+func (b *response) resultOf(s *service.Service, i int, event *events.Event, result *limiter.Result) wire.Result {
 	if result.Err != nil {
 		return faultyResult(i, result.Err)
 	}
-	return wire.Result{Status: outcomeStatuses[service.OutcomeOf(&result.Decision)], Decision: b.decisionOf(event.Name, result.Decision)}
+	decision := b.decisionOf(event.Name, result.Decision)
+	decision.Reservation = s.ReservationOf(event.Name, &result.Decision)
+	return wire.Result{Status: outcomeStatuses[service.OutcomeOf(&result.Decision)], Decision: decision}
 }
 
 // faultyResult is the result of the i-th hit of a batch, which is at fault.
@@ -377,7 +452,7 @@ func setTightest(header http.Header, limits []limiter.LimitState) {
 	if !found {
 		return
 	}
-	header.Set("X-RateLimit-Limit", strconv.FormatInt(s.N, 10))
+	header.Set("X-RateLimit-Limit", strconv.FormatInt(s.Limit(), 10))
 	header.Set("X-RateLimit-Remaining", strconv.FormatInt(s.Remaining, 10))
 	if s.Reset != engine.Never {
 		header.Set("X-RateLimit-Reset", strconv.FormatInt(s.Reset.Seconds(), 10))

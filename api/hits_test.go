@@ -21,6 +21,7 @@ import (
 	"github.com/counterd/counterd/api/wire"
 	"github.com/counterd/counterd/counting"
 	"github.com/counterd/counterd/events"
+	"github.com/counterd/counterd/events/rulesfile"
 	"github.com/counterd/counterd/hierarchy"
 	"github.com/counterd/counterd/limiter"
 	"github.com/counterd/counterd/memcache"
@@ -68,7 +69,7 @@ func newLimits(t *testing.T, rules string) *limits {
 
 func (l *limits) reload(t *testing.T, rules string) {
 	t.Helper()
-	parsed, err := events.ParseRules([]byte(rules))
+	parsed, err := rulesfile.Parse([]byte(rules))
 	require.NoError(t, err)
 	l.rules.Store(parsed)
 }

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"net/http"
 	"slices"
+	"time"
 
 	"github.com/counterd/counterd/api/wire"
 	"github.com/counterd/counterd/engine"
@@ -33,6 +34,10 @@ type MiddlewareConfig struct {
 	// answered 400. nil: each costs 1.
 	Cost func(*http.Request) int64
 
+	// MaxWaiting bounds the requests that wait for their turn where a rule has a queue: one beyond it
+	// is answered 503. 0: engine.DefaultMaxPending.
+	MaxWaiting int
+
 	// OnDenied answers a request that a limit denied. The headers that tell how
 	// the limits stand, and when to come back, are set by then. nil: 429 with a
 	// problem document, as the contract has it.
@@ -44,8 +49,14 @@ type MiddlewareConfig struct {
 // ones: each request is a hit, and the next handler serves requests that are
 // admitted. It finds the decision by DecisionOf.
 //
+// Where a rule has a queue, an admitted request waits for its turn. If its context ends before, it gives its
+// turn back, with all that it counts.
+//
 // A request of a method that the event does not have is served and not counted; it has no
 // decision.
+//
+// The leases that a request takes are renewed while the next handler runs, and released when it
+// returns, or panics.
 //
 // The answers to others are problem documents: 429 to a denied one (see
 // MiddlewareConfig.OnDenied), 503 where the store cannot be asked and a rule wants
@@ -67,7 +78,7 @@ func NewMiddleware(config MiddlewareConfig) (func(http.Handler) http.Handler, er
 		config.EventOf = func(*http.Request) string { return config.Event }
 	}
 	config.From = maps.Clone(config.From)
-	m := &middleware{config, newResponder(config.Log)}
+	m := &middleware{config, newResponder(config.Log), turns{engine.NewPending(config.MaxWaiting)}}
 	return func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { m.serve(w, r, next) })
 	}, nil
@@ -86,6 +97,7 @@ func DecisionOf(ctx context.Context) (d limiter.Decision, found bool) {
 type middleware struct {
 	MiddlewareConfig
 	*responder
+	turns
 }
 
 func (m *middleware) serve(w http.ResponseWriter, r *http.Request, next http.Handler) {
@@ -116,6 +128,15 @@ func (m *middleware) answerHit(w http.ResponseWriter, r *http.Request, event ser
 	setRateLimitHeaders(w.Header(), event.Rules, d)
 	switch {
 	case d.Allowed:
+		if l := leaseOf(&d); l != nil {
+			l.keep(m, r)
+			defer l.release(m, w, r) // also if the handler panics
+		}
+		if err := m.await(r.Context(), time.Duration(d.Wait)); err != nil {
+			m.release(w, r, waitingOf(&d))
+			m.answerError(w, r, err)
+			return
+		}
 		next.ServeHTTP(w, r)
 	case m.OnDenied != nil && !d.Unavailable:
 		m.OnDenied(w, r, d)

@@ -8,6 +8,7 @@ import (
 	"github.com/counterd/counterd/api"
 	"github.com/counterd/counterd/counting"
 	"github.com/counterd/counterd/events"
+	"github.com/counterd/counterd/events/rulesfile"
 	"github.com/counterd/counterd/hierarchy"
 	"github.com/counterd/counterd/limiter"
 	"github.com/counterd/counterd/memcache"
@@ -16,7 +17,7 @@ import (
 
 // A route of one's own service, limited per address: 2 in a second, 5 in a minute.
 func ExampleNewMiddleware() {
-	rules, err := events.ParseRules([]byte(`
+	rules, err := rulesfile.Parse([]byte(`
 events:
   url_shorten:
     limits:
@@ -70,7 +71,7 @@ func serviceIn(rules *events.Rules) *service.Service {
 // minute, whichever user it is; one user has 3, from wherever; and the answer to a
 // denial is the service's own.
 func ExampleNewMiddleware_addressAndUser() {
-	rules, err := events.ParseRules([]byte(`
+	rules, err := rulesfile.Parse([]byte(`
 events:
   search:
     limits:
@@ -129,7 +130,7 @@ trusted_proxies: [10.0.0.0/8]
 // A config that cannot work is an error with all that is wrong with it, not a
 // limit that never applies.
 func ExampleNewMiddleware_incorrect() {
-	rules, err := events.ParseRules([]byte(`
+	rules, err := rulesfile.Parse([]byte(`
 events:
   login_failed:
     limits:

@@ -22,6 +22,7 @@ import (
 	"github.com/counterd/counterd/api"
 	"github.com/counterd/counterd/api/wire"
 	"github.com/counterd/counterd/events"
+	"github.com/counterd/counterd/events/rulesfile"
 	"github.com/counterd/counterd/hierarchy"
 	"github.com/counterd/counterd/limiter"
 	"github.com/counterd/counterd/memcache"
@@ -32,7 +33,7 @@ import (
 
 func parseRules(t *testing.T, yaml string) *events.Rules {
 	t.Helper()
-	rules, err := events.ParseRules([]byte(yaml))
+	rules, err := rulesfile.Parse([]byte(yaml))
 	require.NoError(t, err)
 	return rules
 }
@@ -627,7 +628,7 @@ events:
 }
 
 func BenchmarkMiddleware(b *testing.B) {
-	rules, err := events.ParseRules([]byte("{events: {e: {limits: [{per: ip, rate: 100000000/m}], from: {ip: forwarded}}}, trusted_proxies: 10.0.0.0/8}"))
+	rules, err := rulesfile.Parse([]byte("{events: {e: {limits: [{per: ip, rate: 100000000/m}], from: {ip: forwarded}}}, trusted_proxies: 10.0.0.0/8}"))
 	require.NoError(b, err)
 	decider, err := limiter.New(limiter.Config{Timeout: 20 * time.Second}, hierarchy.NewCounters(hierarchy.Config{Store: memcache.NewEmbedded(memcache.EmbeddedConfig{}), Clock: time.Now, Grace: 40 * time.Second}))
 	require.NoError(b, err)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/counterd/counterd/api"
 	"github.com/counterd/counterd/events"
+	"github.com/counterd/counterd/events/rulesfile"
 	"github.com/counterd/counterd/service"
 )
 
@@ -86,7 +87,7 @@ func TestForeignPagesAreRefused(t *testing.T) {
 // A proxy asks with the host and the headers of its client: one that the rules trust may, and
 // only to authorize.
 func TestTrustedProxiesSendAnyHost(t *testing.T) {
-	rules, err := events.ParseRules([]byte("events: {api: {limits: [{per: ip, rate: 5/m}], from: {ip: forwarded}}}\ntrusted_proxies: [192.0.2.1]"))
+	rules, err := rulesfile.Parse([]byte("events: {api: {limits: [{per: ip, rate: 5/m}], from: {ip: forwarded}}}\ntrusted_proxies: [192.0.2.1]"))
 	require.NoError(t, err)
 	g := newLocal(t)
 	g.config.Service = newService(service.Config{Rules: func() *events.Rules { return rules }})

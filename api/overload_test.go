@@ -21,6 +21,7 @@ import (
 	"github.com/counterd/counterd/api/wire"
 	"github.com/counterd/counterd/counting"
 	"github.com/counterd/counterd/events"
+	"github.com/counterd/counterd/events/rulesfile"
 	"github.com/counterd/counterd/hierarchy"
 	"github.com/counterd/counterd/limiter"
 	"github.com/counterd/counterd/memcache"
@@ -49,7 +50,7 @@ func (s heldStore) Do(ctx context.Context, ops ...*store.Op) {
 // is counted of it; hits are decided by their on_error.
 func TestOverloadIsAnswered(t *testing.T) {
 	store := heldStore{memcache.NewEmbedded(memcache.EmbeddedConfig{Clock: clock}), make(chan struct{}), make(chan struct{})}
-	rules, err := events.ParseRules([]byte(`events:
+	rules, err := rulesfile.Parse([]byte(`events:
   allow: {limits: [{per: ip, rate: 2/m}]}
   deny:  {limits: [{per: ip, rate: 2/m, on_error: deny}]}`))
 	require.NoError(t, err)

@@ -44,6 +44,7 @@ func (h *handler) clientRoutes() table {
 	// The router tries one route after the other: what is asked most comes first.
 	t.add(service.ClassDecide, posts, "/v1/events/{event}/hit", e.onEvent(e.hit))
 	t.add(service.ClassDecide, posts, "/v1/batch", e.batch)
+	t.add(service.ClassDecide, posts, "/v1/settle", e.settle)
 	t.add(service.ClassRules, gets, "/v1/events", bodiless(e.events))
 	t.add(service.ClassRules, gets, "/v1/events/{event}", bodiless(e.onEvent(e.event)))
 	t.add(service.ClassRead, gets, "/v1/events/{event}/count", bodiless(e.onEvent(e.count)))

@@ -25,6 +25,7 @@ import (
 	"github.com/counterd/counterd/api/wire"
 	"github.com/counterd/counterd/counting"
 	"github.com/counterd/counterd/events"
+	"github.com/counterd/counterd/events/rulesfile"
 	"github.com/counterd/counterd/hierarchy"
 	"github.com/counterd/counterd/limiter"
 	"github.com/counterd/counterd/memcache"
@@ -64,7 +65,7 @@ var routes = []struct{ method, target, header, body string }{
 }
 
 func newAnyHandler(f *testing.F) http.Handler {
-	rules, err := events.ParseRules([]byte(anyRules))
+	rules, err := rulesfile.Parse([]byte(anyRules))
 	require.NoError(f, err)
 	store := memcache.NewEmbedded(memcache.EmbeddedConfig{Clock: clock})
 	counters := hierarchy.NewCounters(hierarchy.Config{Store: store, Clock: clock, Grace: 40 * time.Second})

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/go-json-experiment/json"
@@ -20,8 +21,10 @@ import (
 	"github.com/counterd/counterd/api/wire"
 	"github.com/counterd/counterd/counting"
 	"github.com/counterd/counterd/events"
+	"github.com/counterd/counterd/events/rulesfile"
 	"github.com/counterd/counterd/hierarchy"
 	"github.com/counterd/counterd/internal/testkit"
+	"github.com/counterd/counterd/internal/testkit/bubble"
 	"github.com/counterd/counterd/internal/testkit/storestest"
 	"github.com/counterd/counterd/limiter"
 	"github.com/counterd/counterd/memcache"
@@ -35,7 +38,7 @@ const logGrace = 40 * time.Second
 // newLogServer returns a server of the event e with those limits, on both engines.
 func newLogServer(t *testing.T, kept store.Store, clock func() time.Time, limits string) http.Handler {
 	t.Helper()
-	rules, err := events.ParseRules([]byte("events: {e: {limits: " + limits + "}}"))
+	rules, err := rulesfile.Parse([]byte("events: {e: {limits: " + limits + "}}"))
 	require.NoError(t, err)
 	return newServerOf(t, kept, clock, func() *events.Rules { return rules })
 }
@@ -43,13 +46,19 @@ func newLogServer(t *testing.T, kept store.Store, clock func() time.Time, limits
 // newServerOf returns a server with rules that may change, on both engines.
 func newServerOf(t *testing.T, kept store.Store, clock func() time.Time, rules func() *events.Rules) http.Handler {
 	t.Helper()
+	return api.NewHandler(api.Config{Service: newServiceOf(t, kept, clock, rules)})
+}
+
+// newServiceOf returns a service by those rules, on both engines.
+func newServiceOf(t *testing.T, kept store.Store, clock func() time.Time, rules func() *events.Rules) *service.Service {
+	t.Helper()
 	counters := hierarchy.NewCounters(hierarchy.Config{Store: kept, Clock: clock, Grace: logGrace})
 	logs, err := slidinglog.New(counters.Base())
 	require.NoError(t, err)
 	config := limiter.Config{Timeout: logGrace / 2, Local: memcache.NewEmbedded(memcache.EmbeddedConfig{Clock: clock})}
 	decider, err := limiter.New(config, counters, logs)
 	require.NoError(t, err)
-	return api.NewHandler(api.Config{Service: newService(service.Config{Rules: rules, Counters: counting.New(counting.Config{}, counters, logs), Limiter: decider})})
+	return newService(service.Config{Rules: rules, Counters: counting.New(counting.Config{}, counters, logs), Limiter: decider})
 }
 
 // onLogServers runs a test with two servers on each store.
@@ -247,7 +256,7 @@ func TestAnIncrementOfAFullLog(t *testing.T) {
 	clock := testkit.NewClock(time.Time{})
 	server := newLogServer(t, storestest.Embedded(clock.Now), clock.Now, "[{per: ip, rate: 5/h, algorithm: sliding-log}]")
 	var w *httptest.ResponseRecorder
-	for range 3000 { // of this moment: none of them can be merged
+	for range 6000 { // of this moment: none of them can be merged
 		if w = request(t, server, "POST", "/v1/events/e/increment", `{"features": {"ip": "192.0.2.1"}}`); w.Code != 200 {
 			break
 		}
@@ -275,7 +284,7 @@ func TestTheAlgorithmOfALimitIsChanged(t *testing.T) {
 	var rules [2]atomic.Pointer[events.Rules]
 	servers := [2]http.Handler{newServerOf(t, kept, clock.Now, rules[0].Load), newServerOf(t, kept, clock.Now, rules[1].Load)}
 	reload := func(process int, file string) {
-		parsed, err := events.ParseRules([]byte(file))
+		parsed, err := rulesfile.Parse([]byte(file))
 		require.NoError(t, err, file)
 		if before := rules[process].Load(); before != nil {
 			parsed = events.Succeed(before, parsed, clock.Now().Unix())
@@ -310,4 +319,86 @@ func TestTheAlgorithmOfALimitIsChanged(t *testing.T) {
 		require.GreaterOrEqual(t, admitted[i].Sub(admitted[i-20]), 24*time.Hour)
 	}
 	require.GreaterOrEqual(t, len(admitted), 280, "in each day there was room for 20")
+}
+
+// The answer to a hit on a token bucket has its tokens, and the headers a quota and what remains.
+func TestATokenBucketOverHTTP(t *testing.T) {
+	clock := testkit.NewClock(time.Time{})
+	h := newLogServer(t, storestest.Embedded(clock.Now), clock.Now, "[{per: ip, rate: 3/s, burst: 6}]")
+	body := `{"features": {"ip": "192.0.2.1"}, "cost": 4}`
+	w := request(t, h, "POST", "/v1/events/e/hit", body)
+	require.Equal(t, 200, w.Code)
+	require.Contains(t, w.Body.String(), `"limit":3,"window":"1s","algorithm":"token-bucket","count":4,"remaining":2,"reset":0,"allowed":true`)
+	require.NotContains(t, w.Body.String(), `"wait"`)
+	require.Equal(t, `"ip-3-per-1s";q=3;w=1`, w.Header().Get("RateLimit-Policy"))
+	require.Equal(t, `"ip-3-per-1s";r=2`, w.Header().Get("RateLimit"))
+	clock.Set(clock.Now().Add(500 * time.Millisecond))
+	w = request(t, h, "POST", "/v1/events/e/hit", body)
+	require.Equal(t, 429, w.Code)
+	d := decisionOf(t, w)
+	require.EqualValues(t, 167, d.RetryAfterMS)
+	require.EqualValues(t, 3, d.Limits[0].Remaining)
+	w = request(t, h, "GET", "/v1/events/e/count?feature=ip:192.0.2.1&window=1s", "")
+	require.Equal(t, 400, w.Code)
+	require.Contains(t, w.Body.String(), "token buckets alone")
+	w = request(t, h, "GET", "/v1/events/e", "")
+	require.Contains(t, w.Body.String(), `"algorithm":"token-bucket","burst":6`)
+}
+
+// The answer to a hit on a leaky bucket has its wait, and that of a full queue milliseconds.
+func TestALeakyBucketOverHTTP(t *testing.T) {
+	clock := testkit.NewClock(time.Time{})
+	h := newLogServer(t, storestest.Embedded(clock.Now), clock.Now, "[{per: ip, rate: 1/2s, queue: 1}]")
+	require.NotContains(t, hitAs(t, h, "192.0.2.1").Body.String(), `"wait"`)
+	clock.Set(clock.Now().Add(250 * time.Millisecond))
+	w := hitAs(t, h, "192.0.2.1")
+	require.Equal(t, 200, w.Code)
+	require.Contains(t, w.Body.String(), `"wait":1.75,`)
+	w = hitAs(t, h, "192.0.2.1")
+	require.Equal(t, 429, w.Code)
+	require.EqualValues(t, 1750, decisionOf(t, w).RetryAfterMS)
+	require.Equal(t, "2", w.Header().Get("Retry-After"))
+}
+
+// A request beyond as many as may wait is answered at once, and does not count.
+func TestTooManyRequestsWait(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		rules, err := rulesfile.Parse([]byte("events: {e: {limits: [{per: [], rate: 1/m, queue: 5}, {per: [], rate: 9/d}]}}"))
+		require.NoError(t, err)
+		limits, err := api.NewMiddleware(api.MiddlewareConfig{
+			Service: newServiceOf(t, storestest.Embedded(time.Now), time.Now, func() *events.Rules { return rules }),
+			Event:   "e", MaxWaiting: 2,
+		})
+		require.NoError(t, err)
+		var mu sync.Mutex
+		var served []float64
+		handler := limits(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			d, _ := api.DecisionOf(r.Context())
+			mu.Lock()
+			defer mu.Unlock()
+			served = append(served, time.Duration(d.Wait).Minutes(), float64(d.Limits[1].Count))
+		}))
+		serve := func() *httptest.ResponseRecorder {
+			w := httptest.NewRecorder()
+			handler.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/", nil))
+			return w
+		}
+		var running sync.WaitGroup
+		for range 3 {
+			running.Go(func() { assert.Equal(t, http.StatusOK, serve().Code) })
+			synctest.Wait()
+		}
+		begin := time.Now()
+		for range 5 {
+			w := serve()
+			assert.Equal(t, http.StatusServiceUnavailable, w.Code)
+			assert.Contains(t, w.Body.String(), "Too many requests wait")
+			assert.Equal(t, "1", w.Header().Get("Retry-After"))
+		}
+		assert.Zero(t, time.Since(begin))
+		running.Wait()
+		running.Go(func() { assert.Equal(t, http.StatusOK, serve().Code) })
+		running.Wait()
+		assert.Equal(t, []float64{0, 1, 1, 2, 2, 3, 1, 4}, served)
+	})
 }

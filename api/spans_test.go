@@ -21,6 +21,7 @@ import (
 	"github.com/counterd/counterd/api"
 	"github.com/counterd/counterd/counting"
 	"github.com/counterd/counterd/events"
+	"github.com/counterd/counterd/events/rulesfile"
 	"github.com/counterd/counterd/hierarchy"
 	"github.com/counterd/counterd/limiter"
 	"github.com/counterd/counterd/memcache"
@@ -46,7 +47,7 @@ func newRecorded(tb testing.TB, store store.Store, options ...sdktrace.TracerPro
 	tb.Helper()
 	spans := tracetest.NewSpanRecorder()
 	tracer := sdktrace.NewTracerProvider(append(options, sdktrace.WithSpanProcessor(spans))...).Tracer("test")
-	rules, err := events.ParseRules([]byte("events: {e: {limits: [{per: ip, rate: 2/m}, {per: ip, name: maybe, rate: 1/m, shadow: true}, {per: user, rate: 1/m, deny: [nobody]}]}}"))
+	rules, err := rulesfile.Parse([]byte("events: {e: {limits: [{per: ip, rate: 2/m}, {per: ip, name: maybe, rate: 1/m, shadow: true}, {per: user, rate: 1/m, deny: [nobody]}]}}"))
 	require.NoError(tb, err)
 	return recorded{api.NewHandler(api.Config{
 		Service: newService(service.Config{
@@ -188,7 +189,7 @@ func TestSpansOfAMiddleware(t *testing.T) {
 // BenchmarkTracing is what a hit costs whose caller has it not sampled, and one that is,
 // beside one without a tracer. Spans go nowhere from here.
 func BenchmarkTracing(b *testing.B) {
-	rules, err := events.ParseRules([]byte(benchRules))
+	rules, err := rulesfile.Parse([]byte(benchRules))
 	require.NoError(b, err)
 	hits := func(tracer trace.Tracer, accessLog bool, flags string) func() {
 		store := memcache.NewEmbedded(memcache.EmbeddedConfig{Clock: clock})

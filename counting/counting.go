@@ -33,8 +33,9 @@ type Config struct {
 // Counters counts events on several engines. It is safe for concurrent use, and any number of
 // Counters, in any number of processes, may share one store.
 //
-// A counter is kept by each engine that keeps one of its limits, as of a limiter on the same engines.
-// Counts and histories are of the engine of its first limit, in the order of the rules. A counter
+// A counter is kept by each engine that keeps one of its limits, as of a limiter on the same engines,
+// which has them in the same order. Counts and histories are of the engine of its first limit, in the
+// order of the rules, that is no token bucket; leases are counted where there is nothing else. A counter
 // without limits is kept by the first engine.
 type Counters struct {
 	engines []Engine
@@ -62,8 +63,23 @@ func (c *Counters) QueueStats() engine.QueueStats { return c.pending.Stats() }
 // errNoEngine is the error of a counter with a limit whose algorithm no engine knows.
 var errNoEngine = fmt.Errorf("%w: no engine keeps the algorithm of a limit", events.ErrInvalid)
 
-// of returns the places of the engines that keep the counter, first that of its first limit.
+// of returns the places of the engines that count the counter, first that of its first limit with a window.
+// Leases are counted where there is nothing else.
 func (c *Counters) of(counter events.Counter) (places []int, err error) {
+	if places, err = c.keeping(counter); err != nil {
+		return nil, err
+	}
+	others := slices.DeleteFunc(slices.Clone(places), func(place int) bool { return c.engines[place].Tick() == 0 })
+	if len(others) > 0 {
+		return others, nil
+	}
+	return places, nil
+}
+
+// keeping returns the places of the engines that keep the counter, first that of its first limit with a
+// window.
+func (c *Counters) keeping(counter events.Counter) (places []int, err error) {
+	windows := 0 // engines of limits that count in windows: they remember events
 	for _, limit := range counter.Limits() {
 		place := slices.IndexFunc(c.engines, func(e Engine) bool { return e.Keeps(limit.Algorithm) })
 		if place < 0 {
@@ -71,6 +87,10 @@ func (c *Counters) of(counter events.Counter) (places []int, err error) {
 		}
 		if !slices.Contains(places, place) {
 			places = append(places, place)
+		}
+		if at := slices.Index(places, place); limit.Burst == 0 && at >= windows {
+			places[at], places[windows] = places[windows], place
+			windows++
 		}
 	}
 	if len(places) == 0 {
@@ -93,7 +113,7 @@ func (c *Counters) Increment(ctx context.Context, by int64, at time.Time, counte
 	if err := c.checkIncrement(by, at, now, counters); err != nil {
 		return time.Time{}, err
 	}
-	calls, n, err := c.split(counters)
+	calls, n, err := c.split(counters, c.of)
 	if err != nil {
 		return time.Time{}, err
 	}
@@ -113,12 +133,12 @@ type call struct {
 	counters []events.Counter
 }
 
-// split returns a call for each engine that keeps some of the counters, and how many counters they
+// split returns a call for each engine that has some of the counters, and how many counters they
 // have in all.
-func (c *Counters) split(counters []events.Counter) (calls []call, n int, err error) {
+func (c *Counters) split(counters []events.Counter, of func(events.Counter) ([]int, error)) (calls []call, n int, err error) {
 	all := make([]call, len(c.engines))
 	for _, counter := range counters {
-		places, err := c.of(counter)
+		places, err := of(counter)
 		if err != nil {
 			return nil, 0, err
 		}
@@ -195,7 +215,7 @@ func (c *Counters) History(ctx context.Context, counter events.Counter, level en
 // by older rules. Increments and hits that are under way may stay; a reset that begins after them
 // forgets them. An error wraps [engine.ErrStore]: repeat the call then.
 func (c *Counters) Reset(ctx context.Context, counter events.Counter) error {
-	calls, _, err := c.split([]events.Counter{counter})
+	calls, _, err := c.split([]events.Counter{counter}, c.keeping)
 	if err != nil {
 		return err
 	}

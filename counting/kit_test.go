@@ -1,6 +1,7 @@
 package counting_test
 
 import (
+	"context"
 	"testing"
 	"time"
 
@@ -72,10 +73,15 @@ func onEveryEngine(t *testing.T, clock func() time.Time, test func(t *testing.T,
 }
 
 // total is the count of a counter over its retention, and of the grace ahead.
-func total(tb testing.TB, p engine.Counting, counter events.Counter) int64 {
+func total(tb testing.TB, p counted, counter events.Counter) int64 {
 	tb.Helper()
 	count, err := p.Count(tb.Context(), counter, counter.Remembered(), time.Time{})
 	require.NoError(tb, err)
 	require.True(tb, count.Exact)
 	return count.Count
+}
+
+// counted counts a window.
+type counted interface {
+	Count(ctx context.Context, counter events.Counter, length time.Duration, at time.Time) (engine.Count, error)
 }

@@ -41,7 +41,27 @@ func (c *Counters) checkIncrement(by int64, at, now time.Time, counters []events
 	return nil
 }
 
+// checkEvents faults an argument of a counter of token buckets alone: they count events, and remember none.
+func checkEvents(counter events.Counter, argument engine.Argument) error {
+	buckets := 0
+	for rule, limit := range counter.Limits() {
+		switch {
+		case limit.Burst > 0:
+			buckets++
+		case !rule.Leases():
+			return nil
+		}
+	}
+	if buckets == 0 {
+		return nil
+	}
+	return engine.OutOfRange(argument, "the counter has token buckets alone, which remember no events: give it a limit with a window, which may be in shadow")
+}
+
 func (c *Counters) checkCount(counter events.Counter, length time.Duration, at, now time.Time) error {
+	if err := checkEvents(counter, engine.ArgWindow); err != nil {
+		return err
+	}
 	remembered := func() string { return events.FormatDuration(counter.Remembered()) }
 	if length < time.Second || length%time.Second != 0 {
 		return engine.OutOfRange(engine.ArgWindow, "it is in whole seconds, at least 1s")
@@ -64,6 +84,9 @@ func (c *Counters) checkCount(counter events.Counter, length time.Duration, at, 
 }
 
 func (c *Counters) checkHistory(counter events.Counter, level engine.Level, from, to, now time.Time) error {
+	if err := checkEvents(counter, engine.ArgLevel); err != nil {
+		return err
+	}
 	kept, first, last := c.kept(counter, now), from.Unix(), to.Unix()
 	switch {
 	case first < kept.first-engine.CeilSeconds(c.grace):

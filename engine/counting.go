@@ -31,9 +31,35 @@ type Counting interface {
 	// holds to, the empty ones included, at most MaxHistory. If the counter has no such level,
 	// the error is a *RangeError.
 	History(ctx context.Context, counter events.Counter, level Level, from, to time.Time) (History, error)
+	// Settle replaces what a hit reserved by its true cost, once, in whichever process: of several
+	// calls the first one decides, and one with another cost gets ErrSettled. After the end of the
+	// reservation it is ErrEnded. Else an error leaves what was reserved, or more: repeat the call.
+	Settle(ctx context.Context, r Reserved, cost int64) error
+	// Renew has a lease end by so much after now, and returns the new one, in whose place the old one
+	// is released. A lease that has ended, or was released, is ErrEnded.
+	Renew(ctx context.Context, r Reserved, by time.Duration) (Reserved, error)
 	// Reset deletes the counter. Concurrent increments and hits may stay. After an error a part
 	// of it may be left: repeat the call then.
 	Reset(ctx context.Context, counter events.Counter) error
+}
+
+// Reserved is what a hit has added to one counter to be settled: all that a process needs to know of it
+// that was not there.
+type Reserved struct {
+	// Counter is the counter's ID, or its alias: see store.Capabilities.
+	Counter   string
+	Retention time.Duration // of the counter, as its Precision
+	Precision events.Precision
+	Engine    int    // which of the engines of the process has it
+	ID        uint64 // of the entry among those of the counter
+	Time      int64  // at which it counts, in Unix milliseconds
+	Ends      int64  // after which it is not settled any more, in Unix milliseconds
+	Cost      int64
+	// Lease is for how long a lease may be renewed; 0: it is none. To settle a lease is to release it,
+	// whatever the cost.
+	Lease time.Duration
+	// Turn: it is settled, if at all, before the turn of the hit, at Ends. Then it stays as it is.
+	Turn bool
 }
 
 // Count is the sum of a window.

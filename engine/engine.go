@@ -6,8 +6,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/cespare/xxhash/v2"
-
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/store"
 )
@@ -20,7 +18,8 @@ type Engine interface {
 	Keeps(algorithm string) bool
 	// Tick returns what its waits are multiples of. If that is a second, a denial holds for the
 	// second of its stamp, from which the wait counts. If it is finer, a denial holds until its
-	// wait is over, which counts from the moment.
+	// wait is over, which counts from the moment. 0: no denial holds, since what it rests on may be
+	// released at any time.
 	Tick() time.Duration
 	// Begin returns a session on the counter with that ID.
 	Begin(counter events.Counter, id string, moment Moment) Session
@@ -46,6 +45,14 @@ type Hit struct {
 	Counts bool
 	// Stays says whether what the hit added stays. It is set before RollBack and Hint.
 	Stays bool
+	// Ends is until when a Settle is to find what the hit added, in Unix milliseconds; 0: it need not.
+	Ends int64
+	// Waits is for how long the hit waits for its turn at the most; 0: it does not. For so long a Settle is
+	// to find what it added, which counts as that of others does meanwhile.
+	Waits time.Duration
+	// Reserved is what a Settle finds, once the hits are decided. Without an ID there is nothing. Of a hit
+	// that only waits it has no Ends.
+	Reserved Reserved
 }
 
 // Session decides the hits of one batch on one counter, and is on one store. Its owner adds the
@@ -118,6 +125,7 @@ type Standing struct {
 	Count   int64   // what the window holds without the hit
 	Exact   bool    // that is exact; else it is no less
 	Final   bool    // if it is Full, no hit that it counts is rolled back: to retry is of no use
+	Wait    Wait    // if it Fits, how long the hit waits for its turn in a leaky bucket
 }
 
 // Span is what a limit counts.
@@ -196,9 +204,9 @@ type Changes struct {
 	counts [changePlaces]atomic.Uint32
 }
 
-// Of returns how often the counter with that ID was changed, or one that shares its place.
+// Of returns how often the counter with that ID or alias was changed, or one that shares its place.
 func (c *Changes) Of(id string) *atomic.Uint32 {
-	return &c.counts[xxhash.Sum64String(id)%changePlaces]
+	return &c.counts[store.HashOf(id)%changePlaces]
 }
 
 // DefaultMaxPending bounds what may wait for the store at once, where nothing else is set.

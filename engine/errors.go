@@ -19,6 +19,10 @@ var (
 	// it is damaged, or another client of the server wrote it. It wraps ErrStore; other counters are unharmed.
 	// The counter fails until the item expires, or a Reset deletes it.
 	ErrBadCounter = fmt.Errorf("%w: bad counter", ErrStore)
+	// ErrEnded is the error of a reservation or a lease that has ended.
+	ErrEnded = errors.New("engine: the reservation has ended")
+	// ErrSettled is the error of a reservation that was settled with another cost.
+	ErrSettled = errors.New("engine: the reservation was settled with another cost")
 	// ErrOutOfRange is what every RangeError wraps.
 	ErrOutOfRange = errors.New("engine: out of range")
 )
@@ -44,6 +48,10 @@ const (
 	ArgTo     Argument = "to"
 	ArgCost   Argument = "cost"
 	ArgHits   Argument = "hits"
+	ArgRenew  Argument = "renew"
+
+	ArgReserve     Argument = "reserve"
+	ArgReservation Argument = "reservation"
 
 	ArgCounters Argument = "counters"
 )

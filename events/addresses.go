@@ -3,7 +3,6 @@ package events
 import (
 	"net/netip"
 	"slices"
-	"strings"
 )
 
 // Networks is a set of IP addresses, given by networks. The zero Networks holds
@@ -50,8 +49,8 @@ func (n Networks) containsAll(network netip.Prefix) bool {
 	})
 }
 
-// has reports whether the network is itself one of those given.
-func (n Networks) has(network netip.Prefix) bool {
+// Has reports whether the network is itself one of those given, and in none of the others.
+func (n Networks) Has(network netip.Prefix) bool {
 	_, found := slices.BinarySearchFunc(n.sorted, network, netip.Prefix.Compare)
 	return found
 }
@@ -63,71 +62,4 @@ func (n Networks) around(network netip.Prefix) []netip.Prefix {
 		return p.Addr().Compare(addr)
 	})
 	return n.sorted[max(at-1, 0):min(at+1, len(n.sorted))]
-}
-
-// listedNetwork reads an address or a network of a rules file, or says what is
-// wrong.
-func listedNetwork(s string) (network netip.Prefix, reason string) {
-	network, err := parseNetwork(s)
-	switch {
-	case err != nil && looksLikeAddress(s) && strings.Contains(s, "%"):
-		return network, "the address has a zone: leave the % and what follows out"
-	case err != nil:
-		return network, "it is neither an address nor a network, as in 192.0.2.7 or 192.0.2.0/24"
-	case network != network.Masked():
-		return network, "the address is not the first of its network: write its first one, or the address without the / and what follows"
-	}
-	return network, ""
-}
-
-// looksLikeAddress reports whether s begins with an address, be it a network or
-// a botched one.
-func looksLikeAddress(s string) bool {
-	addr, _, _ := strings.Cut(s, "/")
-	_, err := netip.ParseAddr(addr)
-	return err == nil
-}
-
-// listing is a List in the making, of a rule per those kinds.
-type listing struct {
-	per      []string
-	networks []netip.Prefix
-	values   map[string]bool
-}
-
-// add puts what a rules file lists on the list, or says what is wrong. A network
-// inside one of the other list is fine, an exception: deny outranks allow. Addresses
-// and networks are of the kind ip, where the rule has it. Other values are of the
-// one other kind: of several they could be either, and a value that one of the
-// kinds lets a client choose would pass for the other.
-func (l *listing) add(s string, other List) (reason string) {
-	ip := slices.Contains(l.per, KindIP)
-	others := len(l.per)
-	if ip {
-		others--
-	}
-	switch {
-	case ip && (others == 0 || looksLikeAddress(s)):
-		return l.addNetwork(s, other)
-	case others > 1:
-		return "of several kinds in per it is not clear which this is a value of: make it a rule of its own"
-	case s == "" || len(s) > MaxValue:
-		return "a value is 1 to 1024 bytes"
-	case other.Values[s]:
-		return "it is in allow and in deny: leave one out"
-	}
-	l.values[s] = true
-	return ""
-}
-
-func (l *listing) addNetwork(s string, other List) (reason string) {
-	network, reason := listedNetwork(s)
-	switch {
-	case reason != "":
-		return reason
-	case other.Networks.has(network):
-		return "it is in allow and in deny: leave one out"
-	}
-	l.networks = append(l.networks, network)
-	return ""
 }

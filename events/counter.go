@@ -136,8 +136,11 @@ func (e *Event) counter(kinds []string, features Features, address netip.Prefix)
 	counter = Counter{Event: e.Name, Retention: e.Remembered()}
 	ipv6Prefix := DefaultIPv6Prefix
 	if rule := e.rule(kinds); rule != nil {
+		if rule.isBucket() {
+			counter.Retention = rule.refill()
+		}
 		counter.Precision = rule.Precision
-		ipv6Prefix = rule.ipv6Prefix()
+		ipv6Prefix = rule.CountedPrefix()
 	}
 	var space [idSpace]byte
 	bytes := appendString(space[:0], e.Name)
@@ -151,8 +154,8 @@ func (e *Event) counter(kinds []string, features Features, address netip.Prefix)
 	return counter, id, nil
 }
 
-// rule returns the first rule per those kinds that is kept in buckets, or the first of all: a log
-// has no part in the precision. Otherwise rules with the same kinds agree in all that shapes their
+// rule returns the first rule per those kinds that is kept in buckets, or the first with windows, or the
+// first of all: a log has no part in the precision, and a token bucket remembers no events. Otherwise rules with the same kinds agree in all that shapes their
 // counter.
 func (e *Event) rule(kinds []string) *Rule {
 	var first *Rule
@@ -160,13 +163,24 @@ func (e *Event) rule(kinds []string) *Rule {
 		rule := &e.Rules[i]
 		switch {
 		case !slices.Equal(rule.Per, kinds):
-		case !rule.inLog():
+		case !rule.InLog():
 			return rule
-		case first == nil:
+		case first == nil || first.isBucket() && !rule.isBucket():
 			first = rule
 		}
 	}
 	return first
+}
+
+// isBucket reports whether the rule's limits are token buckets.
+func (r *Rule) isBucket() bool { return len(r.Limits) > 0 && r.Limits[0].Burst > 0 }
+
+// refill returns for how long the rule's token buckets count what they admitted.
+func (r *Rule) refill() (longest time.Duration) {
+	for _, limit := range r.Limits {
+		longest = max(longest, limit.Span(r.Throttle.Ceiling(limit.Burst)))
+	}
+	return longest
 }
 
 func (e *Event) wantsFeature() error {

@@ -67,32 +67,3 @@ func FuzzCounterID(f *testing.F) {
 		require.Equal(t, features, Features(maps.Collect(Feature{rest}.All())))
 	})
 }
-
-// A counter of an event knows its limits: overrides, too.
-func TestLimitsOfACounter(t *testing.T) {
-	rules, err := ParseRules([]byte(`events: {e: {limits: [
-		{per: ip, rate: [1/s, 2/m]}, {per: user, rate: 3/m, overrides: {root: 4/m}}, {per: ip, rate: 5/h, shadow: true}, {per: [user, ip], rate: 6/m}]}}`))
-	require.NoError(t, err)
-	event := rules.Events["e"]
-	limitsOf := func(c Counter) (list []int64) {
-		for rule, limit := range c.Limits() {
-			require.Equal(t, c.Feature.Kinds(), rule.Per)
-			list = append(list, limit.N)
-		}
-		return list
-	}
-	counters, err := event.Counters(Features{"ip": "192.0.2.1", "user": "root", "other": "x"})
-	require.NoError(t, err)
-	for _, c := range counters {
-		require.Equal(t, map[string][]int64{
-			"ip:192.0.2.1": {1, 2, 5}, "user:root": {4}, "ip:192.0.2.1+user:root": {6}, "other:x": nil,
-		}[c.Feature.String()], limitsOf(c), c.Feature)
-	}
-	ada, err := event.Counter(Features{"user": "ada"})
-	require.NoError(t, err)
-	require.Equal(t, []int64{3}, limitsOf(ada))
-	require.Empty(t, limitsOf(Counter{Event: "e"}))
-	for range ada.Limits() {
-		break
-	}
-}

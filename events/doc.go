@@ -1,7 +1,7 @@
 // Package events is the vocabulary of counterd: events, features, the
 // counters that they name, and the rules that say how each event is counted.
-// It parses and validates; it neither counts nor decides, and imports nothing
-// else of this module.
+// It validates features and writes and reads rates; it neither counts nor decides.
+// Package rulesfile reads rules from a file.
 //
 // An event says what was done (url_shorten). A feature says by which actor: a value of
 // a kind (ip:192.168.0.1), or values of several kinds together. One event with

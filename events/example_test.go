@@ -4,10 +4,11 @@ import (
 	"fmt"
 
 	"github.com/counterd/counterd/events"
+	"github.com/counterd/counterd/events/rulesfile"
 )
 
 func Example() {
-	rules, err := events.ParseRules([]byte(`
+	rules, err := rulesfile.Parse([]byte(`
 events:
   url_shorten:
     limits:
@@ -32,24 +33,6 @@ events:
 	// ip:192.0.2.1 ip-5-per-1m 5/m
 	// ip:192.0.2.1 ip-100-per-24h 100/d
 	// ip:192.0.2.1+user:42 ip+user-50-per-24h 50/d
-}
-
-// All faults of a file are reported at once, each with its place.
-func ExampleParseRules_faults() {
-	_, err := events.ParseRules([]byte(`events:
-  login_failed:
-    limits:
-      - per: email
-        rat: 3/day
-      - per: ip
-        rate: 20/d
-        precision: week
-`))
-	fmt.Println(err)
-	// Output:
-	// line 5, column 9: events.login_failed.limits[0].rat: unknown key: did you mean rate?
-	// line 5, column 14: events.login_failed.limits[0].rat: a day is written d, as in 3/d
-	// line 8, column 20: events.login_failed.limits[1].precision: it is second, minute or hour
 }
 
 func ExampleEvent_Counters() {

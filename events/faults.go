@@ -1,9 +1,7 @@
 package events
 
 import (
-	"cmp"
 	"fmt"
-	"slices"
 	"strings"
 )
 
@@ -48,13 +46,6 @@ func (f Faults) Error() string {
 }
 
 func (f Faults) Unwrap() error { return ErrInvalid }
-
-// sort puts the faults in the order of their places.
-func (f Faults) sort() {
-	slices.SortStableFunc(f, func(a, b Fault) int {
-		return cmp.Or(a.Line-b.Line, a.Column-b.Column)
-	})
-}
 
 // Nearest returns the word that s is likely to be a misspelling of, up to two letters away; empty:
 // there is none.

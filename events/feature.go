@@ -167,7 +167,7 @@ func addressFault(value string) string {
 // textFault says what is wrong with a kind and its value as texts, or nothing.
 func textFault(kind, value string) string {
 	switch {
-	case !validKind(kind):
+	case !ValidKind(kind):
 		return "a kind is 1 to 32 of a-z, 0-9, _ and -, and begins with a letter"
 	case value == "":
 		return "the value is empty"
@@ -182,13 +182,13 @@ func textFault(kind, value string) string {
 // printableKind returns the kind if it can stand in an error. What does not look
 // like a kind may be a value that lost its way, and stays out.
 func printableKind(kind string) string {
-	if validKind(kind) {
+	if ValidKind(kind) {
 		return kind
 	}
 	return ""
 }
 
-func validKind(kind string) bool {
+func ValidKind(kind string) bool {
 	return len(kind) <= MaxKind && validWord(kind, false)
 }
 
@@ -214,7 +214,7 @@ func validWord(s string, dots bool) bool {
 // canonicalIP returns the canonical form of an address or a network that a rules file
 // lists, an IPv6 one as the network by which it is counted. What it returns it also takes.
 func canonicalIP(value string, ipv6Prefix int) (canonical, reason string) {
-	network, err := parseNetwork(value)
+	network, err := ParseNetwork(value)
 	if err != nil {
 		return "", addressFault(value)
 	}
@@ -254,7 +254,7 @@ func appendNetwork(b []byte, network netip.Prefix) []byte {
 // parseAddress reads the address of a feature. Answers show an IPv6 address as the
 // network by which it is counted, and that is taken, too.
 func parseAddress(value string) (netip.Prefix, error) {
-	address, err := parseNetwork(value)
+	address, err := ParseNetwork(value)
 	if err != nil || !strings.Contains(value, "/") {
 		return address, err
 	}
@@ -264,9 +264,9 @@ func parseAddress(value string) (netip.Prefix, error) {
 	return address, nil
 }
 
-// parseNetwork reads an address, or a network in CIDR notation. An IPv4 address mapped
+// ParseNetwork reads an address, or a network in CIDR notation. An IPv4 address mapped
 // into IPv6 is that IPv4 address. A zone is a fault: it has a meaning on one host only.
-func parseNetwork(value string) (netip.Prefix, error) {
+func ParseNetwork(value string) (netip.Prefix, error) {
 	if strings.Contains(value, "/") {
 		network, err := netip.ParsePrefix(value)
 		if err == nil && network.Addr().Is4In6() {

@@ -206,7 +206,7 @@ func FuzzCanonicalIP(f *testing.F) {
 		if err != nil {
 			return
 		}
-		network, err := parseNetwork(canonical)
+		network, err := ParseNetwork(canonical)
 		require.NoError(t, err)
 		require.True(t, network.Contains(addr.Unmap().WithZone("")))
 	})

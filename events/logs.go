@@ -25,24 +25,31 @@ type LogFootprint struct {
 func (e *Event) LogFootprintOf(kinds []string, grace time.Duration) LogFootprint {
 	log := sharedLog{of: e}
 	for i := range e.Rules {
-		if slices.Equal(e.Rules[i].Per, kinds) {
+		if slices.Equal(e.Rules[i].Per, kinds) && !e.Rules[i].Leases() {
 			log.rules = append(log.rules, i)
 		}
 	}
-	hits, _, bytes := journal.Spread(log.limits(""), e.Remembered().Milliseconds(), 2*grace.Milliseconds())
+	hits, _, bytes := journal.Spread(log.limits(""), log.kept("").Milliseconds(), 2*grace.Milliseconds())
 	return LogFootprint{log.size("", grace) <= journal.MaxSize, hits, bytes}
 }
 
-// logFault says that a log of a rule may be too large.
-type logFault struct {
-	rule  int // of the event
-	value string
+// LogFault says that a log of a rule may be too large.
+type LogFault struct {
+	Rule  int    // of the event
+	Value string // of the override at fault; empty: the rule itself is
 	bytes int
 	hits  int64
 	kept  time.Duration
 }
 
-func (f logFault) Error() string {
+func (f LogFault) Error() string {
+	if f.kept == 0 {
+		what, instead := "the leases take", "fewer, about 300, or longer ones"
+		if f.hits > 0 {
+			what, instead = "a log of the hits of the last seconds takes", "a smaller rate and burst, or algorithm: sliding-window"
+		}
+		return fmt.Sprintf("%s up to %d KiB, and a log has at most %d: take %s", what, (f.bytes+1023)>>10, journal.MaxSize>>10, instead)
+	}
 	return fmt.Sprintf("a log of the %d hits in %s, the retention, takes up to %d KiB, and a log has at most %d: take algorithm: sliding-window, a smaller limit or a shorter retention", f.hits, FormatDuration(f.kept), (f.bytes+1023)>>10, journal.MaxSize>>10)
 }
 
@@ -56,7 +63,7 @@ type sharedLog struct {
 func logsOf(e *Event) []sharedLog {
 	logs := make(map[string]sharedLog)
 	for i := range e.Rules {
-		if rule := &e.Rules[i]; rule.inLog() {
+		if rule := &e.Rules[i]; rule.InLog() {
 			log := logs[rule.counterName()]
 			log.of, log.rules = e, append(log.rules, i)
 			logs[rule.counterName()] = log
@@ -71,9 +78,9 @@ func logsOf(e *Event) []sharedLog {
 
 // faults returns the rules that let the log grow too large: the first, or the first value of each
 // that overrides it.
-func (l sharedLog) faults(grace time.Duration) (faults []logFault) {
+func (l sharedLog) faults(grace time.Duration) (faults []LogFault) {
 	if bytes := l.size("", grace); bytes > journal.MaxSize {
-		return []logFault{l.fault(l.rules[0], "", bytes, grace)}
+		return []LogFault{l.fault(l.rules[0], "", bytes, grace)}
 	}
 	for _, i := range l.rules {
 		for _, value := range slices.Sorted(maps.Keys(l.of.Rules[i].Overrides)) {
@@ -87,16 +94,36 @@ func (l sharedLog) faults(grace time.Duration) (faults []logFault) {
 }
 
 // fault returns what says that the log of a value, by that rule, takes up to so many bytes.
-func (l sharedLog) fault(rule int, value string, bytes int, grace time.Duration) logFault {
-	kept := l.of.Remembered()
+func (l sharedLog) fault(rule int, value string, bytes int, grace time.Duration) LogFault {
+	if l.leases() {
+		return LogFault{Rule: rule, Value: value, bytes: bytes}
+	}
+	kept := l.kept(value)
 	hits, _, _ := journal.Spread(l.limits(value), kept.Milliseconds(), 2*grace.Milliseconds())
-	return logFault{rule, value, bytes, hits, kept}
+	return LogFault{rule, value, bytes, hits, kept}
 }
 
 // size returns how many bytes the log of a value takes at the most.
-func (l sharedLog) size(value string, grace time.Duration) int {
-	return journal.Size(l.limits(value), l.of.Remembered().Milliseconds(), 2*grace.Milliseconds())
+func (l sharedLog) size(value string, grace time.Duration) (bytes int) {
+	if l.leases() {
+		for _, limit := range l.limits(value) {
+			bytes = max(bytes, journal.LeasesSize(limit, 2*grace.Milliseconds()))
+		}
+		return bytes
+	}
+	return journal.Size(l.limits(value), l.kept(value).Milliseconds(), 2*grace.Milliseconds())
 }
+
+// kept returns for how long the log of a value keeps events: one of token buckets alone keeps none.
+func (l sharedLog) kept(value string) time.Duration {
+	if slices.ContainsFunc(l.limits(value), func(limit journal.Limit) bool { return limit.Rate == 0 }) {
+		return l.of.Remembered()
+	}
+	return 0
+}
+
+// leases reports whether the log is of leases.
+func (l sharedLog) leases() bool { return l.of.Rules[l.rules[0]].Leases() }
 
 // limits returns the limits that bound the log of a value: those in shadow bound only one that no
 // other limit bounds.
@@ -113,7 +140,7 @@ func (l sharedLog) limits(value string) []journal.Limit {
 			list = &shadow
 		}
 		for _, limit := range limits {
-			*list = append(*list, journal.Limit{Window: limit.Window.Milliseconds(), Ceiling: rule.Throttle.Ceiling(limit.N)})
+			*list = append(*list, limit.Journal(rule.Throttle.Ceiling(limit.Most())))
 		}
 	}
 	if len(enforced) == 0 {
@@ -124,17 +151,27 @@ func (l sharedLog) limits(value string) []journal.Limit {
 
 // HasLog reports whether limits per those kinds are kept in a log.
 func (e *Event) HasLog(kinds []string) bool {
-	return slices.ContainsFunc(e.Rules, func(rule Rule) bool { return rule.inLog() && slices.Equal(rule.Per, kinds) })
+	return slices.ContainsFunc(e.Rules, func(rule Rule) bool {
+		return rule.InLog() && !rule.Leases() && slices.Equal(rule.Per, kinds)
+	})
 }
 
 // UseLogs reports whether limits are kept in logs.
 func (r *Rules) UseLogs() bool {
 	for _, event := range r.Events {
-		if slices.ContainsFunc(event.Rules, func(rule Rule) bool { return rule.inLog() }) {
+		if slices.ContainsFunc(event.Rules, func(rule Rule) bool { return rule.InLog() }) {
 			return true
 		}
 	}
 	return false
+}
+
+// LogFaults returns the limits of the event whose logs may be too large with that grace.
+func LogFaults(e *Event, grace time.Duration) (faults []LogFault) {
+	for _, log := range logsOf(e) {
+		faults = append(faults, log.faults(grace)...)
+	}
+	return faults
 }
 
 // CheckLogs returns an error that lists the limits whose logs may be too large with that grace.
@@ -142,28 +179,9 @@ func (r *Rules) UseLogs() bool {
 func (r *Rules) CheckLogs(grace time.Duration) error {
 	var faults []error
 	for _, event := range r.All() {
-		for _, log := range logsOf(event) {
-			for _, fault := range log.faults(grace) {
-				faults = append(faults, fmt.Errorf("%w: %s, per %s: %w", ErrInvalid, event.Name, strings.Join(event.Rules[fault.rule].Per, "+"), fault))
-			}
+		for _, fault := range LogFaults(event, grace) {
+			faults = append(faults, fmt.Errorf("%w: %s, per %s: %w", ErrInvalid, event.Name, strings.Join(event.Rules[fault.Rule].Per, "+"), fault))
 		}
 	}
 	return errors.Join(faults...)
-}
-
-// checkLogs faults rules whose logs may be too large.
-func (r comparison) checkLogs(event *Event, rules []*ruleFields) {
-	if slices.ContainsFunc(rules, func(rule *ruleFields) bool { return !rule.knownPer || !r.sound(rule.at) }) {
-		return
-	}
-	for _, log := range logsOf(event) {
-		for _, fault := range log.faults(DefaultGrace) {
-			rule := rules[fault.rule]
-			at := rule.fields["rate"]
-			if fault.value != "" {
-				at = rule.fields["overrides"]
-			}
-			r.fault(at, "%s", fault)
-		}
-	}
 }

@@ -1,4 +1,4 @@
-package events
+package events_test
 
 import (
 	"testing"
@@ -6,11 +6,14 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/counterd/counterd/events"
+	"github.com/counterd/counterd/events/rulesfile"
 )
 
-func parsedLimits(t *testing.T, limits string) *Rules {
+func parsedLimits(t *testing.T, limits string) *events.Rules {
 	t.Helper()
-	rules, err := ParseRules([]byte("events: {e: {limits: " + limits + "}}"))
+	rules, err := rulesfile.Parse([]byte("events: {e: {limits: " + limits + "}}"))
 	require.NoError(t, err)
 	return rules
 }
@@ -21,11 +24,11 @@ func TestALogBesideBuckets(t *testing.T) {
 		"[{per: ip, rate: 5/m, algorithm: sliding-log}, {per: ip, rate: 9/h, precision: minute}]",
 		"[{per: ip, rate: 9/h, precision: minute}, {per: ip, rate: [2/s, 5/m], algorithm: sliding-log, throttle: soft 5%, overrides: {192.0.2.1: 6/m}}]",
 	} {
-		counter, err := parsedLimits(t, limits).Events["e"].Counter(Features{"ip": "192.0.2.1"})
+		counter, err := parsedLimits(t, limits).Events["e"].Counter(events.Features{"ip": "192.0.2.1"})
 		require.NoError(t, err)
-		assert.Equal(t, Minute, counter.Precision)
+		assert.Equal(t, events.Minute, counter.Precision)
 	}
-	_, err := ParseRules([]byte("events: {e: {limits: [{per: ip, rate: 5/m, algorithm: sliding-log}, {per: ip, rate: 9/h, precision: minute}, {per: ip, rate: 8/h}]}}"))
+	_, err := rulesfile.Parse([]byte("events: {e: {limits: [{per: ip, rate: 5/m, algorithm: sliding-log}, {per: ip, rate: 9/h, precision: minute}, {per: ip, rate: 8/h}]}}"))
 	require.ErrorContains(t, err, "limits[2].precision: it differs from the limit in line 1")
 }
 
@@ -34,21 +37,21 @@ func TestLogsThatMayBeTooLarge(t *testing.T) {
 	for limits, grace := range map[string]time.Duration{
 		"[{per: ip, rate: 1000/d, algorithm: sliding-log}]":                                                                        30 * time.Second,
 		"[{per: ip, rate: 1000/d, algorithm: sliding-log, shadow: true}]":                                                          30 * time.Second,
-		"[{per: ip, rate: 100/s, algorithm: sliding-log}]":                                                                         DefaultGrace,
+		"[{per: ip, rate: 100/s, algorithm: sliding-log}]":                                                                         events.DefaultGrace,
 		"[{per: ip, rate: 3000/d, algorithm: sliding-log}, {per: ip, rate: 60/m, algorithm: sliding-log}]":                         5 * time.Second,
 		"[{per: ip, rate: 900/d, algorithm: sliding-log}, {per: ip, rate: 9000/d, name: x, algorithm: sliding-log, shadow: true}]": 30 * time.Second,
 	} {
 		assert.NoError(t, parsedLimits(t, limits).CheckLogs(grace), limits)
 	}
-	err := parsedLimits(t, "[{per: [ip, user], rate: 100/s, algorithm: sliding-log}]").CheckLogs(2 * DefaultGrace)
-	require.ErrorIs(t, err, ErrInvalid)
+	err := parsedLimits(t, "[{per: [ip, user], rate: 100/s, algorithm: sliding-log}]").CheckLogs(2 * events.DefaultGrace)
+	require.ErrorIs(t, err, events.ErrInvalid)
 	require.ErrorContains(t, err, "e, per ip+user: a log of the 100 hits in 1s, the retention, takes up to ")
 	for _, limits := range []string{
 		"[{per: ip, rate: 9000/d, algorithm: sliding-log}, {per: ip, rate: 9/d, algorithm: sliding-log, shadow: true}]",
 		"[{per: ip, rate: 9000/d, algorithm: sliding-log}, {per: ip, rate: 9/d}]",
 		"[{per: ip, rate: 9000/d, algorithm: sliding-log, shadow: true}]",
 	} {
-		_, err := ParseRules([]byte("events: {e: {limits: " + limits + "}}"))
+		_, err := rulesfile.Parse([]byte("events: {e: {limits: " + limits + "}}"))
 		require.ErrorContains(t, err, "sliding-window", limits)
 	}
 }
@@ -58,17 +61,17 @@ func TestALogIsAnotherCounterThanBuckets(t *testing.T) {
 	buckets := parsedLimits(t, "[{per: ip, rate: [2/s, 5/h]}]")
 	both := parsedLimits(t, "[{per: ip, rate: [2/s, 5/h]}, {per: ip, rate: [2/s, 5/h], name: log, algorithm: sliding-log, shadow: true}]")
 	log := parsedLimits(t, "[{per: ip, rate: [2/s, 5/h], algorithm: sliding-log}]")
-	since := func(rules *Rules, rule int) (list []int64) {
+	since := func(rules *events.Rules, rule int) (list []int64) {
 		for _, limit := range rules.Events["e"].Rules[rule].Limits {
 			list = append(list, limit.Since)
 		}
 		return list
 	}
-	assert.Equal(t, []int64{now, now}, since(Succeed(buckets, log, now), 0))
-	assert.Equal(t, []int64{now, now}, since(Succeed(log, buckets, now), 0))
-	shadowed := Succeed(buckets, both, now)
+	assert.Equal(t, []int64{now, now}, since(events.Succeed(buckets, log, now), 0))
+	assert.Equal(t, []int64{now, now}, since(events.Succeed(log, buckets, now), 0))
+	shadowed := events.Succeed(buckets, both, now)
 	assert.Equal(t, []int64{0, 0}, since(shadowed, 0))
 	assert.Equal(t, []int64{now, now}, since(shadowed, 1))
-	assert.Equal(t, []int64{0, now}, since(Succeed(shadowed, log, now+1800), 0), "of the second's window nothing is missing by now")
-	assert.Equal(t, []int64{0, 0}, since(Succeed(shadowed, log, now+3600), 0))
+	assert.Equal(t, []int64{0, now}, since(events.Succeed(shadowed, log, now+1800), 0), "of the second's window nothing is missing by now")
+	assert.Equal(t, []int64{0, 0}, since(events.Succeed(shadowed, log, now+3600), 0))
 }

@@ -1,56 +1,13 @@
 package events
 
 import (
-	"net/http"
 	"slices"
 	"strings"
 )
 
-// usualMethods are those of RFC 9110 and RFC 5789.
-var usualMethods = []string{
-	http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete,
-	http.MethodOptions, http.MethodTrace, http.MethodConnect,
-}
-
 // HasMethod reports whether requests of that HTTP method are hits. Servers that are
 // lenient take post for POST, so it does, too. What is no method could be any.
 func (e *Event) HasMethod(method string) bool {
-	return len(e.Methods) == 0 || !validToken(method) ||
+	return len(e.Methods) == 0 || !ValidToken(method) ||
 		slices.ContainsFunc(e.Methods, func(one string) bool { return strings.EqualFold(one, method) })
-}
-
-// methods reads the methods of the requests that are hits.
-func (r fileReader) methods(at place) []string {
-	items := r.items(at)
-	if len(items) == 0 && r.sound(at) {
-		r.fault(at, "no method is named: leave methods out, and all are counted")
-	}
-	var methods []string
-	seen := make(map[string]bool)
-	for _, item := range items {
-		method, ok := r.text(item)
-		likely := Nearest(strings.ToUpper(method), usualMethods)
-		switch {
-		case !ok:
-			continue
-		case item.node.ShortTag() != "!!str" || !validMethod(method):
-			if likely == "" {
-				likely = http.MethodPost
-			}
-			r.fault(item, "it is an HTTP method in upper case, as %s is", likely)
-		case seen[method]:
-			r.fault(item, "the method is there twice: leave one out")
-		case likely != "" && !slices.Contains(usualMethods, method):
-			r.warn(item, "this is none of the usual methods: %s may be meant", likely)
-		}
-		seen[method] = true
-		methods = append(methods, method)
-	}
-	return methods
-}
-
-// validMethod reports whether the method is a token of RFC 9110 in upper case that
-// begins with a letter.
-func validMethod(method string) bool {
-	return validToken(method) && 'A' <= method[0] && method[0] <= 'Z' && method == strings.ToUpper(method)
 }

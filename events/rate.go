@@ -11,7 +11,7 @@ import (
 const MaxN int64 = 1_000_000_000_000
 
 // ParseRate reads a limit written as a rate, N/window: 5/m, 100/d, 40/8s. The
-// window is s, m, h or d for one of them, or what ParseDuration takes, up to
+// window is s, m, h, d, week or month (30 days) for one of them, or what ParseDuration takes, up to
 // MaxWindow; N is 0 to MaxN. The limit has no name. Errors wrap ErrInvalid.
 func ParseRate(s string) (Limit, error) {
 	count, window, found := strings.Cut(s, "/")
@@ -24,7 +24,11 @@ func ParseRate(s string) (Limit, error) {
 	}
 	length, err := parseWindow(window)
 	if u := unitOf(window); err != nil && u != nil && !strings.ContainsAny(window, "0123456789") {
-		return Limit{}, fmt.Errorf("%w rate: a %s is written %s, as in %d/%s", ErrInvalid, u.name, u.written, n, u.written)
+		written := u.written
+		if len(written) > 1 {
+			written = u.name
+		}
+		return Limit{}, fmt.Errorf("%w rate: a %s is written %s, as in %d/%s", ErrInvalid, u.name, written, n, written)
 	}
 	if err != nil {
 		return Limit{}, fmt.Errorf("%w rate: %s", ErrInvalid, reason(err))
@@ -36,11 +40,11 @@ func isDigits(s string) bool {
 	return s != "" && strings.Trim(s, "0123456789") == ""
 }
 
-// unitWindows are the windows that are written as one letter.
+// unitWindows are the windows that are written as a unit.
 var unitWindows = [...]struct {
 	name   string
 	length time.Duration
-}{{"s", time.Second}, {"m", time.Minute}, {"h", time.Hour}, {"d", 24 * time.Hour}}
+}{{"s", time.Second}, {"m", time.Minute}, {"h", time.Hour}, {"d", 24 * time.Hour}, {"week", 7 * 24 * time.Hour}, {"month", 30 * 24 * time.Hour}}
 
 func parseWindow(s string) (time.Duration, error) {
 	for _, unit := range unitWindows {
@@ -48,17 +52,12 @@ func parseWindow(s string) (time.Duration, error) {
 			return unit.length, nil
 		}
 	}
-	return parseLife(s, "a window")
-}
-
-// parseLife reads a duration of at most MaxWindow; what names it in an error.
-func parseLife(s, what string) (time.Duration, error) {
 	d, err := ParseDuration(s)
 	switch {
 	case err != nil:
-		return 0, fmt.Errorf("%w duration: %s: %s", ErrInvalid, what, reason(err))
+		return 0, &DurationError{"a window: " + reason(err)}
 	case d > MaxWindow:
-		return 0, fmt.Errorf("%w duration: %s is at most 30d", ErrInvalid, what)
+		return 0, &DurationError{"a window is at most 30d"}
 	}
 	return d, nil
 }
@@ -70,10 +69,10 @@ func reason(err error) string {
 }
 
 // FormatRate writes the limit as ParseRate reads it, in the shortest form: 5/m,
-// 100/d, 100/15m. The name is left out.
+// 100/d, 100/15m. The name is left out, and so is the calendar.
 func FormatRate(l Limit) string {
 	for _, unit := range unitWindows {
-		if l.Window == unit.length {
+		if l.Window == unit.length && (len(unit.name) == 1 || l.Calendar != nil) {
 			return strconv.FormatInt(l.N, 10) + "/" + unit.name
 		}
 	}

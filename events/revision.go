@@ -24,6 +24,10 @@ func (r *Rules) Modified(at time.Time) {
 	r.setRevision(time<<hashBits | r.Revision&(1<<hashBits-1))
 }
 
+// HashText gives rules that were read from that text a revision, of its hash. It is for rules that are
+// in no use yet.
+func (r *Rules) HashText(text []byte) { r.setRevision(xxhash.Sum64(text) >> (64 - hashBits)) }
+
 // Hashed returns the rules with a revision, which rules that a program made lack.
 func (r *Rules) Hashed() *Rules {
 	if r.Revision != 0 {
@@ -50,6 +54,19 @@ func writeKept(w io.Writer, e *Event) {
 		allow, deny := rule.Allow.Strings(), rule.Deny.Strings()
 		rule.Allow, rule.Deny = List{}, List{}
 		fmt.Fprintf(w, "%+v %q %q\n", rule, allow, deny)
+		writeCalendars(w, "", rule.Limits)
+		for _, value := range slices.Sorted(maps.Keys(rule.Overrides)) {
+			writeCalendars(w, value, rule.Overrides[value])
+		}
+	}
+}
+
+// writeCalendars writes which limits have a calendar: one of UTC and none look alike.
+func writeCalendars(w io.Writer, value string, limits []Limit) {
+	for _, limit := range limits {
+		if limit.Calendar != nil {
+			fmt.Fprintf(w, "%q %q: %s\n", value, limit.Name, limit.Calendar)
+		}
 	}
 }
 

@@ -117,38 +117,6 @@ func TestNames(t *testing.T) {
 	assert.Equal(t, []string{"second", "minute", "hour"}, []string{Second.String(), Minute.String(), Hour.String()})
 }
 
-func TestDenyIsAnExceptionWithinAllow(t *testing.T) {
-	rules, err := ParseRules([]byte("events: {e: {limits: [{per: ip, rate: 5/m, allow: [10.0.0.0/8, '2001:db8::1'], deny: [10.1.0.0/16, 10.0.0.7]}]}}"))
-	require.NoError(t, err)
-	rule := &rules.Events["e"].Rules[0]
-	for addr, want := range map[string]Listing{
-		"10.0.0.1": Allowed, "10.0.0.7": Denied, "10.1.2.3": Denied, "11.0.0.1": Unlisted, "2001:db8::1": Allowed, "2001:db8::2": Unlisted,
-	} {
-		assert.Equal(t, want, rule.Listed(Features{"ip": addr}), addr)
-	}
-	assert.Equal(t, []string{"10.0.0.0/8", "2001:db8::1"}, rule.Allow.Strings())
-	assert.Equal(t, []string{"10.0.0.7", "10.1.0.0/16"}, rule.Deny.Strings())
-	assert.Equal(t, []string{"a", "b"}, List{Values: map[string]bool{"b": true, "a": true}}.Strings())
-}
-
-func TestParseThrottle(t *testing.T) {
-	for s, want := range map[string]Throttle{
-		"hard": {}, "elastic": {Kind: Elastic}, "soft 10%": {Soft, 10}, "soft 1%": {Soft, 1}, "soft 1000%": {Soft, 1000},
-	} {
-		throttle, reason := parseThrottle(s)
-		require.Empty(t, reason, s)
-		assert.Equal(t, want, throttle)
-		assert.Equal(t, s, throttle.String())
-	}
-	throttle, reason := parseThrottle("soft 10")
-	assert.Empty(t, reason)
-	assert.Equal(t, "soft 10%", throttle.String(), "the sign may be left out")
-	for _, s := range []string{"", "soft", "soft10%", "soft 10 %", "soft %", "soft 0%", "soft 1001%", "soft +1%", "soft 2.5%", "soft 1%%", "hard 1%", "elastic 1%", "Soft 1%"} {
-		_, reason := parseThrottle(s)
-		assert.NotEmpty(t, reason, "%q", s)
-	}
-}
-
 func TestCeilingIsFloorOfNAndItsPercentage(t *testing.T) {
 	for _, c := range []struct {
 		n, percent, want int64

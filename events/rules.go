@@ -1,6 +1,7 @@
 package events
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -10,14 +11,17 @@ import (
 	"time"
 
 	"github.com/counterd/counterd/algorithm"
+	"github.com/counterd/counterd/journal"
 )
 
 const (
 	// DefaultRetention is how long the counters of an event without limits are
 	// remembered.
 	DefaultRetention = 24 * time.Hour
-	// MaxWindow is the longest window of a limit, and the longest retention.
+	// MaxWindow is the longest window of a limit that is no unit of a calendar.
 	MaxWindow = 30 * 24 * time.Hour
+	// MaxRetention is the longest retention, enough for a month of any calendar.
+	MaxRetention = 32 * 24 * time.Hour
 )
 
 // ErrUnknownEvent is returned for an event that no rule names.
@@ -83,15 +87,20 @@ type Event struct {
 	kept      map[string]kept   // by their names: how counters were kept so far; see Succeed
 }
 
-// Remembered returns how long the event's counters are remembered: its
-// retention, or the longest window of its limits where that is longer. The
+// Remembered returns how long the event's counters are remembered, but for those of token buckets
+// alone: its retention, or the longest window of its limits where that is longer. The
 // windows of overrides are not looked at: rules from a file have a retention
 // that covers them, and others must set one.
 func (e *Event) Remembered() time.Duration {
 	longest := e.Retention
 	for _, rule := range e.Rules {
+		if rule.Leases() { // what leases there were is not kept
+			continue
+		}
 		for _, limit := range rule.Limits {
-			longest = max(longest, limit.Window)
+			if limit.Burst == 0 {
+				longest = max(longest, limit.LongestWindow())
+			}
 		}
 	}
 	if longest == 0 {
@@ -129,11 +138,87 @@ type Limit struct {
 	Name   string        // printable ASCII without quotes and backslashes, at most MaxLimitName bytes
 	N      int64         // 0 to MaxN; 0 denies always
 	Window time.Duration // whole seconds, 1s to MaxWindow
+	// Burst makes the limit a token bucket: it admits as many at once, and N in a Window return. Of a
+	// leaky bucket it is one more than its queue. 0: the limit counts in windows.
+	Burst int64
 	// Algorithm is how it counts, by its name in package algorithm; empty: the default.
 	Algorithm string
+	// Calendar is the time zone of the calendar that the windows are units of, a fixed-window then:
+	// Window is the usual length of the unit, 1h, 24h, 7d or, of a month, 30d. nil: of none.
+	Calendar *time.Location
 	// Since is the Unix second from which on the counter is kept for the limit, for
 	// one that a reload has added; 0: it always was.
 	Since int64
+}
+
+// Windows returns the windows of the limit, whose algorithm must be known.
+func (l Limit) Windows() algorithm.Windows {
+	a, _ := algorithm.Of(l.Algorithm)
+	return algorithm.Windows{Algorithm: a, Length: int64(l.Window / time.Second), Zone: l.Calendar}
+}
+
+// LongestWindow returns the length of the longest window of the limit.
+func (l Limit) LongestWindow() time.Duration {
+	if l.Calendar == nil {
+		return l.Window
+	}
+	return time.Duration(l.Windows().Longest()) * time.Second
+}
+
+// WindowAt returns the length of the window of hits of that Unix second.
+func (l Limit) WindowAt(second int64) time.Duration {
+	if l.Calendar == nil {
+		return l.Window
+	}
+	first, last := l.Windows().Around(second)
+	return time.Duration(last+1-first) * time.Second
+}
+
+// WindowName returns the window as answers have it: the unit of a calendar, or a duration.
+func (l Limit) WindowName() string { return cmp.Or(l.Unit(), FormatDuration(l.Window)) }
+
+// Unit returns hour, day, week or month if the windows are those of a calendar; else nothing.
+func (l Limit) Unit() string {
+	if l.Calendar == nil {
+		return ""
+	}
+	return l.Windows().Unit()
+}
+
+// Most returns how many the limit admits at once: N, or its burst.
+func (l Limit) Most() int64 {
+	if l.Burst > 0 {
+		return l.Burst
+	}
+	return l.N
+}
+
+// Span returns how long the limit counts what was admitted, in whole seconds: its longest window, or the
+// time in which an empty token bucket of that ceiling is full again.
+func (l Limit) Span(ceiling int64) time.Duration {
+	if l.Burst == 0 {
+		return l.LongestWindow()
+	}
+	refill := time.Duration(l.Journal(ceiling).Span()) * time.Millisecond
+	return (refill + time.Second - 1).Truncate(time.Second)
+}
+
+// LongestWait returns for how long a hit waits at the most for its turn in a leaky bucket that admits so many
+// at once.
+func (l Limit) LongestWait(ceiling int64) time.Duration {
+	if l.Algorithm != algorithm.LeakyBucket {
+		return 0
+	}
+	return time.Duration(l.Journal(ceiling).Wait(0, ceiling-1)) * time.Millisecond
+}
+
+// Journal returns the limit as a log keeps it that admits so many at once.
+func (l Limit) Journal(ceiling int64) journal.Limit {
+	limit := journal.Limit{Window: l.Window.Milliseconds(), Ceiling: ceiling}
+	if l.Burst > 0 {
+		limit.Rate = l.N
+	}
+	return limit
 }
 
 // MaxLimitName is the most bytes that a limit's name may have.
@@ -227,9 +312,24 @@ func (r *Rule) LimitsOf(feature Feature) []Limit {
 	return r.Limits
 }
 
-// inLog reports whether the rule's limits are kept in a log, not in buckets.
-func (r *Rule) inLog() bool {
-	return len(r.Limits) > 0 && r.Limits[0].Algorithm == algorithm.SlidingLog
+// InLog reports whether the rule's limits are kept in a log, not in buckets.
+func (r *Rule) InLog() bool {
+	return len(r.Limits) > 0 && algorithm.InLog(r.Limits[0].Algorithm)
+}
+
+// Leases reports whether the rule limits leases: its windows are as long as one.
+func (r *Rule) Leases() bool {
+	return len(r.Limits) > 0 && r.Limits[0].Algorithm == algorithm.Concurrency
+}
+
+// HasLeases reports whether a rule of an event limits leases.
+func (r *Rules) HasLeases() bool {
+	for _, event := range r.Events {
+		if slices.ContainsFunc(event.Rules, func(rule Rule) bool { return rule.Leases() }) {
+			return true
+		}
+	}
+	return false
 }
 
 // List is a list of features: networks for the kind ip, values for others. The
@@ -238,6 +338,9 @@ type List struct {
 	Networks Networks
 	Values   map[string]bool
 }
+
+// Empty reports whether nothing is on the list.
+func (l List) Empty() bool { return len(l.Networks.sorted)+len(l.Values) == 0 }
 
 // Strings returns the networks and then the values, each in order.
 func (l List) Strings() []string {
@@ -262,7 +365,7 @@ func (l List) holds(kinds []string, features Features) bool {
 		if len(l.Networks.sorted) == 0 {
 			return false
 		}
-		network, err := parseNetwork(features[kind])
+		network, err := ParseNetwork(features[kind])
 		return err == nil && l.Networks.containsAll(network)
 	})
 }
@@ -289,8 +392,22 @@ func (r *Rule) Listed(features Features) Listing {
 	return Unlisted
 }
 
-// ipv6Prefix returns the bits by which IPv6 addresses are counted.
-func (r *Rule) ipv6Prefix() int {
+// CanonicalValue returns the value by which a feature of the rule's one kind is counted: the key of
+// an override. The error is a *FeatureError.
+func (r *Rule) CanonicalValue(value string) (string, error) {
+	kind := r.Per[0]
+	reason := textFault(kind, value)
+	if reason == "" && kind == KindIP {
+		value, reason = canonicalIP(value, r.CountedPrefix())
+	}
+	if reason != "" {
+		return "", &FeatureError{Kind: kind, Index: -1, Reason: reason}
+	}
+	return value, nil
+}
+
+// CountedPrefix returns the bits by which IPv6 addresses are counted.
+func (r *Rule) CountedPrefix() int {
 	if r.IPv6Prefix == 0 {
 		return DefaultIPv6Prefix
 	}

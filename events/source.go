@@ -1,7 +1,6 @@
 package events
 
 import (
-	"net/textproto"
 	"strings"
 )
 
@@ -50,30 +49,8 @@ func (e *Event) Source(kind string) Source {
 	return Source{}
 }
 
-// parseSource undoes Source.String for a kind, or says what is wrong. Addresses
-// belong to the kind ip alone, under which IPv6 is counted by network.
-func parseSource(kind, s string) (source Source, reason string) {
-	word, name, header := strings.Cut(s, " ")
-	name = strings.TrimSpace(name)
-	switch {
-	case header && word == "header" && validToken(name):
-		return Source{FromHeader, textproto.CanonicalMIMEHeaderKey(name)}, ""
-	case s == "none":
-		return Source{}, ""
-	case kind == KindIP && s == "peer":
-		return Source{Place: FromPeer}, ""
-	case kind == KindIP && s == "forwarded":
-		return Source{Place: FromForwarded}, ""
-	case kind != KindIP && s == "bearer":
-		return Source{Place: FromBearer}, ""
-	case kind == KindIP:
-		return Source{}, "an ip is found at peer, forwarded, header NAME or none"
-	}
-	return Source{}, "a value of this kind is found at bearer, header NAME or none"
-}
-
-// validToken reports whether name is a token of RFC 9110, section 5.6.2.
-func validToken(name string) bool {
+// ValidToken reports whether name is a token of RFC 9110, section 5.6.2.
+func ValidToken(name string) bool {
 	for _, c := range name {
 		letter := 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9'
 		if !letter && !strings.ContainsRune("!#$%&'*+-.^_`|~", c) {

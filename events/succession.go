@@ -21,7 +21,7 @@ import (
 //
 // What was incomplete before stays so until its window has passed, and not longer:
 // the rules know how their counters were kept by all that they succeeded. Rules
-// that succeed none, as those of ParseRules, take their counters for always kept
+// that succeed none, as those of a file that was just read, take their counters for always kept
 // where no Since says otherwise.
 //
 // A precision coarser than a second rounds windows outward, and Since with them: to
@@ -53,10 +53,10 @@ func (e *Event) succeed(was *Event, now int64) *Event {
 			k = before[counter].becomes(rule.keeping(remembered), now)
 			next.kept[counter] = k
 		}
-		rule.Limits = k.since(rule.Limits, rule.Precision, now)
+		rule.Limits = k.since(rule, rule.Limits, now)
 		rule.Overrides = maps.Clone(rule.Overrides)
 		for value, limits := range rule.Overrides {
-			rule.Overrides[value] = k.since(limits, rule.Precision, now)
+			rule.Overrides[value] = k.since(rule, limits, now)
 		}
 	}
 	return &next
@@ -65,7 +65,10 @@ func (e *Event) succeed(was *Event, now int64) *Event {
 // counterName names the rule's counters among those of its event.
 func (r *Rule) counterName() string {
 	per := strings.Join(r.Per, "+")
-	if r.inLog() {
+	switch {
+	case r.Leases():
+		return per + " in leases"
+	case r.InLog():
 		return per + " in a log"
 	}
 	return per
@@ -83,7 +86,7 @@ type keeping struct {
 func (r *Rule) keeping(remembered time.Duration) keeping {
 	k := keeping{retention: remembered, precision: r.Precision, count: r.Count}
 	if slices.Contains(r.Per, KindIP) {
-		k.ipv6Prefix = r.ipv6Prefix()
+		k.ipv6Prefix = r.CountedPrefix()
 	}
 	return k
 }
@@ -129,7 +132,7 @@ func (e *Event) keptPer() map[string]kept {
 		for limits := range rule.limits() {
 			for _, limit := range limits {
 				if limit.Since != 0 {
-					k.lapses = append(k.lapses, lapse{limit.Since, limit.Window - time.Second, k.precision})
+					k.lapses = append(k.lapses, lapse{limit.Since, limit.Span(rule.Throttle.Ceiling(limit.Most())) - time.Second, k.precision})
 				}
 			}
 		}
@@ -161,7 +164,7 @@ func (k kept) becomes(next keeping, now int64) kept {
 	changed := kept{keeping: next, from: k.from}
 	ended := lapse{now, k.retention, k.precision}
 	for _, l := range k.lapses {
-		past := l.until+int64(MaxWindow/time.Second) <= now
+		past := l.until+int64(MaxRetention/time.Second) <= now
 		// Whatever limit l hurts, the lapse that ends now hurts too, and longer.
 		outdone := k.keeping != next && l.retention >= ended.retention && l.precision <= ended.precision
 		if !past && !outdone {
@@ -174,21 +177,22 @@ func (k kept) becomes(next keeping, now int64) kept {
 	return changed
 }
 
-// since returns the limits, of a rule of that precision, with their Since.
-func (k kept) since(limits []Limit, precision Precision, now int64) []Limit {
+// since returns limits of the rule with their Since.
+func (k kept) since(rule *Rule, limits []Limit, now int64) []Limit {
 	limits = slices.Clone(limits)
 	for i := range limits {
 		limit := &limits[i]
+		span, precision := limit.Span(rule.Throttle.Ceiling(limit.Most())), rule.Precision
 		limit.Since = k.from
 		for _, l := range k.lapses {
-			if l.hurts(limit.Window, precision) {
+			if l.hurts(span, precision) {
 				limit.Since = max(limit.Since, l.until)
 			}
 		}
 		if limit.Since != 0 {
 			limit.Since = lastOf(limit.Since, precision)
 		}
-		if limit.Since+int64(limit.Window/time.Second) <= now {
+		if limit.Since+int64(span/time.Second) <= now {
 			limit.Since = 0
 		}
 	}

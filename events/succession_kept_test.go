@@ -1,11 +1,10 @@
 package events
 
 import (
-	"fmt"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
 )
 
 // Of the past no more is kept than what still hurts a limit.
@@ -14,9 +13,9 @@ func TestThePastThatIsKeptIsBounded(t *testing.T) {
 	most := 0
 	for i := range int64(3000) {
 		retention := 1 + (i*7919)%300
-		precision := []string{"second", "minute", "hour"}[i%3]
-		next, err := ParseRules(fmt.Appendf(nil, "events: {e: {retention: %dh, limits: [{per: ip, rate: 5/h, precision: %s}]}}", retention, precision))
-		require.NoError(t, err)
+		next := &Rules{Events: map[string]*Event{"e": {Name: "e", Retention: time.Duration(retention) * time.Hour, Rules: []Rule{
+			{Per: []string{"ip"}, Limits: []Limit{{N: 5, Window: time.Hour}}, Precision: []Precision{Second, Minute, Hour}[i%3]},
+		}}}}
 		if rules != nil {
 			next = Succeed(rules, next, 1_700_000_000+i*600)
 		}

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/counterd/counterd/events"
+	"github.com/counterd/counterd/events/rulesfile"
 	"github.com/counterd/counterd/hierarchy"
 	"github.com/counterd/counterd/memcache"
 )
@@ -31,7 +32,7 @@ func succeedAll(t *testing.T, files ...reloaded) *events.Rules {
 		if strings.HasPrefix(f.file, "[") {
 			text = "events: {e: {limits: " + f.file + "}}"
 		}
-		next, err := events.ParseRules([]byte(text))
+		next, err := rulesfile.Parse([]byte(text))
 		require.NoError(t, err, text)
 		if rules != nil {
 			next = events.Succeed(rules, next, f.now)
@@ -159,7 +160,7 @@ func TestSucceedTakesOverFromRulesMadeByHand(t *testing.T) {
 
 func TestSucceedChangesNeither(t *testing.T) {
 	parse := func(text string) *events.Rules {
-		rules, err := events.ParseRules([]byte(text))
+		rules, err := rulesfile.Parse([]byte(text))
 		require.NoError(t, err)
 		return rules
 	}
@@ -206,7 +207,7 @@ func randomFile(rng *rand.Rand) string {
 // randomRules returns rules that are valid.
 func randomRules(rng *rand.Rand) *events.Rules {
 	for {
-		if rules, err := events.ParseRules([]byte(randomFile(rng))); err == nil {
+		if rules, err := rulesfile.Parse([]byte(randomFile(rng))); err == nil {
 			return rules
 		}
 	}
@@ -408,7 +409,7 @@ func completes(rules *events.Rules, now int64) bool {
 
 func ExampleSucceed() {
 	parse := func(text string) *events.Rules {
-		rules, err := events.ParseRules([]byte(text))
+		rules, err := rulesfile.Parse([]byte(text))
 		if err != nil {
 			panic(err)
 		}

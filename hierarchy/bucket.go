@@ -134,7 +134,7 @@ type Cover []BucketRange
 //
 // A day ends at most 60 seconds, 59 minutes and 23 hours: 142 buckets.
 func CoverOf(w Window, finest, coarsest Level) Cover {
-	return appendCover(make(Cover, 0, 2*Levels-1), w, finest, coarsest)
+	return appendCover(make(Cover, 0, maxTiles), w, finest, coarsest)
 }
 
 // appendCover appends the cover of the window.
@@ -197,51 +197,66 @@ func (c Cover) Buckets() iter.Seq[Bucket] {
 	}
 }
 
-// span is what a limit looks at: the buckets of its rank level that touch its
-// window and the time ahead, and how the oldest of them lies to the window.
+// span is what a limit looks at: the buckets that touch its window, the time ahead included, and how
+// the oldest of them lies to the window. If the window slides, they are of its rank level. Windows
+// that tile the time are tiled by the cover of the whole window, as far as the time ahead.
 //
-// The rank level depends on the window alone, never on the moment: what the add
-// to it returns puts all hits on the counter in one order.
+// In which of these buckets an event counts depends on the window and on the second of the event
+// alone, never on the moment: what the adds to them return puts the hits in one order.
 type span struct {
-	rank  Level
-	row   BucketRange // of the rank level, from the oldest that touches the window to the last ahead
-	head  int64       // number of the bucket that the hit adds to
-	edge  Window      // the part of the oldest bucket that is in the window
-	whole bool        // that is all of it
+	rank  Level // of the bucket that the hit adds to
+	head  int64 // its number
+	tiles [maxTiles]BucketRange
+	rows  int    // how many of the tiles are in use; if the window slides, one of the rank level
+	top   Level  // the coarsest that tiles the window
+	edge  Window // the part of the oldest bucket that is in the window
+	whole bool   // that is all of it
 }
 
-// spanOf returns the span of a window of that length for hits of the second now, on a counter
-// whose finest level is given. It reaches ahead of now, for hits that clocks which are
-// ahead have stamped.
-func spanOf(a algorithm.Algorithm, now int64, length time.Duration, finest Level, ahead int64) span {
-	s := span{rank: max(finest, rankOf(a, length, finest))}
-	first, last := a.Around(now, int64(length/time.Second))
-	w := Window{BucketAt(finest, first).First(), min(last, now+ahead)}
-	s.row = runWithin(s.rank, w)
-	s.head = BucketAt(s.rank, now).Number
-	oldest := Bucket{s.rank, s.row.First}
-	s.edge = Window{w.First, oldest.Last()}
-	s.whole = oldest.First() == w.First
+// maxTiles is the most runs of a cover.
+const maxTiles = 2*Levels - 1
+
+// spanOf returns the span of the window for hits of the second now, on a counter whose finest level
+// is given. It reaches ahead of now, for hits that clocks which are ahead have stamped.
+func spanOf(w algorithm.Windows, now int64, finest Level, ahead int64) span {
+	first, last := w.Around(now)
+	s := span{top: max(finest, RankLevel(time.Duration(w.Length)*time.Second))}
+	s.edge.First, ahead = BucketAt(finest, first).First(), min(last, now+ahead)
+	if w.Algorithm.Tiles {
+		s.tile(Window{first, last}, now, finest, ahead)
+		return s
+	}
+	s.rank, s.head, s.rows = s.top, BucketAt(s.top, now).Number, 1
+	s.tiles[0] = runWithin(s.rank, Window{s.edge.First, ahead})
+	oldest := Bucket{s.rank, s.tiles[0].First}
+	s.edge.Last, s.whole = oldest.Last(), oldest.First() == s.edge.First
 	return s
 }
 
-// rankOf returns the rank level of a window of that length. Windows that tile the time begin and
-// end with its buckets: what a hit adds to would else lie in two windows, and its part in one of
-// them would have no order.
-func rankOf(a algorithm.Algorithm, length time.Duration, finest Level) Level {
-	rank, seconds := RankLevel(length), int64(length/time.Second)
-	if first, last := a.Around(0, seconds); last-first+1 == seconds {
-		for rank > finest && seconds%rank.Seconds() != 0 {
-			rank--
+// tile takes of the window's cover the buckets that begin no later than the second ahead.
+func (s *span) tile(w Window, now int64, finest Level, ahead int64) {
+	s.whole = true
+	for _, run := range appendCover(s.tiles[:0], w, finest, s.top) {
+		ends := BucketAt(run.Level, ahead).Number
+		if run.First > ends {
+			break
+		}
+		run.Last = min(run.Last, ends)
+		s.tiles[s.rows] = run
+		s.rows++
+		if head := BucketAt(run.Level, now).Number; run.First <= head && head <= run.Last {
+			s.rank, s.head = run.Level, head
 		}
 	}
-	return rank
 }
+
+// row returns the buckets of the span.
+func (s *span) row() Cover { return s.tiles[:s.rows] }
 
 // others yields the buckets of the row but the head: what a hit has to read.
 func (s *span) others(yield func(Bucket) bool) {
-	for n := s.row.First; n <= s.row.Last; n++ {
-		if n != s.head && !yield(Bucket{s.rank, n}) {
+	for b := range s.row().Buckets() {
+		if b != (Bucket{s.rank, s.head}) && !yield(b) {
 			return
 		}
 	}
@@ -253,18 +268,19 @@ func (s *span) split(cover Cover, finest Level) Cover {
 }
 
 // cover appends the buckets that tile the window and the time ahead exactly, of
-// no coarser level than the rank.
+// no coarser level than the top.
 func (s *span) cover(cover Cover, finest Level) Cover {
 	if s.whole {
-		return append(cover, s.row)
+		return append(cover, s.row()...)
 	}
-	return append(s.split(cover, finest), BucketRange{s.rank, s.row.First + 1, s.row.Last})
+	row := s.tiles[0]
+	return append(s.split(cover, finest), BucketRange{s.rank, row.First + 1, row.Last})
 }
 
 // closed appends the buckets that tile the part of the window that buckets hold which end
 // before that second.
 func (s *span) closed(cover Cover, finest Level, before int64) Cover {
-	return appendCover(cover, Window{s.edge.First, BucketAt(finest, before).First() - 1}, finest, s.rank)
+	return appendCover(cover, Window{s.edge.First, BucketAt(finest, before).First() - 1}, finest, s.top)
 }
 
 // levels returns the levels that are written for a counter: from its precision

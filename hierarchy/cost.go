@@ -44,7 +44,7 @@ func SpreadBytes(counter events.Counter, hits int64, grace time.Duration) (bytes
 }
 
 // FarReads is what a hit reads, of each level, that is far from its limits: on the average
-// over all moments of a day, beside the buckets that it adds to.
+// over all moments of a day, with calendars of 32 days, beside the buckets that it adds to.
 type FarReads struct {
 	// Closed are buckets that no hit changes any more: a process remembers for a second
 	// what they hold, and reads none of them again meanwhile.
@@ -52,35 +52,63 @@ type FarReads struct {
 	Open   [Levels]float64 // ended just now, or ahead
 }
 
-// FarReadsOf returns the reads of a hit on the counter with limits of those windows.
-func FarReadsOf(counter events.Counter, windows []time.Duration, grace time.Duration) FarReads {
+// FarReadsOf returns the reads of a hit on the counter with those limits.
+func FarReadsOf(counter events.Counter, limits []events.Limit, grace time.Duration) FarReads {
 	finest, _ := levels(counter)
 	var far FarReads
-	const day = 86400
+	const day, from = 86400, 20_454 * 86400 // 2026, with the offsets that zones have now
+	step := int64(1)
 	sliding, _ := algorithm.Of(algorithm.Default)
-	for now := int64(day); now < 2*day; now++ {
-		// All that limits of one rank read is what the widest of them reads.
-		var widest [Levels]BucketRange
-		for _, window := range windows {
-			s := spanOf(sliding, now, window, finest, engine.CeilSeconds(grace))
-			if row := &widest[s.rank]; *row == (BucketRange{}) {
-				*row = s.row
-			} else {
-				row.First, row.Last = min(row.First, s.row.First), max(row.Last, s.row.Last)
-			}
+	windows := make([]algorithm.Windows, len(limits))
+	for i, limit := range limits {
+		windows[i] = limit.Windows()
+		if windows[i].Algorithm.Around == nil {
+			windows[i].Algorithm = sliding // as it would be in buckets
 		}
-		for level, row := range widest {
-			if row == (BucketRange{}) {
-				continue
-			}
-			l := Level(level)
-			// The head's own bucket has not ended.
-			ended := max(BucketAt(l, now-openSeconds(grace)).Number-row.First, 0)
-			far.Closed[l] += float64(ended) / day
-			far.Open[l] += float64(int64(row.Len())-1-ended) / day
+		if limit.Calendar != nil {
+			step = 32
 		}
 	}
+	for now := int64(from); now < from+day*step; now += step {
+		// All that sliding limits of one rank read is what the widest of them reads.
+		var widest [Levels]BucketRange
+		for _, w := range windows {
+			s := spanOf(w, now, finest, engine.CeilSeconds(grace))
+			if w.Algorithm.Tiles {
+				for _, run := range s.row() {
+					far.add(run, now, grace)
+				}
+				continue
+			}
+			if row := &widest[s.rank]; *row == (BucketRange{}) {
+				*row = s.tiles[0]
+			} else {
+				row.First, row.Last = min(row.First, s.tiles[0].First), max(row.Last, s.tiles[0].Last)
+			}
+		}
+		for _, row := range widest {
+			if row != (BucketRange{}) {
+				far.add(row, now, grace)
+			}
+		}
+	}
+	for l := range far.Open {
+		far.Closed[l] /= day
+		far.Open[l] /= day
+	}
 	return far
+}
+
+// add adds the reads of the buckets by a hit of the second now.
+func (f *FarReads) add(row BucketRange, now int64, grace time.Duration) {
+	reads := int64(row.Len())
+	if head := BucketAt(row.Level, now).Number; row.First <= head && head <= row.Last {
+		reads--
+	}
+	// The head's own bucket has not ended.
+	ended := max(min(BucketAt(row.Level, now-openSeconds(grace)).Number, row.Last+1)-row.First, 0)
+	f.Closed[row.Level] += float64(ended)
+	f.Open[row.Level] += float64(reads - ended)
 }
 
 // mostReads returns the length of the longest cover of a window of that many

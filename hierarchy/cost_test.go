@@ -50,12 +50,10 @@ func TestFarReadsAreThoseOfALimiter(t *testing.T) {
 	}[:testkit.Times(5)] {
 		t.Run(fmt.Sprint(c.rates), func(t *testing.T) {
 			rule := events.Rule{Per: []string{"ip"}, Precision: c.precision}
-			var windows []time.Duration
 			for _, rate := range c.rates {
 				limit, err := events.ParseRate(rate)
 				require.NoError(t, err)
 				rule.Limits = append(rule.Limits, limit)
-				windows = append(windows, limit.Window)
 			}
 			event := &events.Event{Name: "e", Rules: []events.Rule{rule}}
 			store := &readsStore{}
@@ -69,7 +67,7 @@ func TestFarReadsAreThoseOfALimiter(t *testing.T) {
 				require.True(t, d.Allowed)
 				now = now.Add(time.Second)
 			}
-			far := FarReadsOf(events.Counter{Retention: event.Remembered(), Precision: c.precision}, windows, DefaultGrace)
+			far := FarReadsOf(events.Counter{Retention: event.Remembered(), Precision: c.precision}, rule.Limits, DefaultGrace)
 			for level, reads := range store.reads {
 				assert.InDelta(t, float64(reads)/seconds, far.Closed[level]+far.Open[level], 1e-6, Level(level))
 			}
@@ -80,7 +78,7 @@ func TestFarReadsAreThoseOfALimiter(t *testing.T) {
 // Of the buckets that a hit reads, those are open that ended less than twice the grace ago,
 // or are ahead.
 func TestOpenReads(t *testing.T) {
-	far := FarReadsOf(events.Counter{Retention: time.Minute}, []time.Duration{time.Minute}, 2*time.Second)
+	far := FarReadsOf(events.Counter{Retention: time.Minute}, []events.Limit{{Window: time.Minute}}, 2*time.Second)
 	// The minute before is read but in the last second of one, and is open in four; the
 	// next one in the last two seconds.
 	assert.InDelta(t, (4+2)/60., far.Open[Minute], 1e-6)

@@ -20,7 +20,7 @@ const (
 	DefaultGrace = events.DefaultGrace
 
 	// tripReads is the most buckets read in one trip, few enough that a trip takes little
-	// longer than that of a count. The longest cover, of 30 days, has 171; only History and
+	// longer than that of a count. The longest cover, of 32 days, has some 175; only History and
 	// Reset need to split.
 	tripReads = 250
 )
@@ -54,7 +54,7 @@ type Counters struct {
 	// What the simulation breaks to see that it finds it broken.
 	ahead  int64 // seconds for which the clocks of other processes may be ahead
 	open   int64 // seconds for which a bucket that has ended may still change
-	spanOf func(a algorithm.Algorithm, now int64, length time.Duration, finest Level, ahead int64) span
+	spanOf func(w algorithm.Windows, now int64, finest Level, ahead int64) span
 }
 
 // NewCounters returns Counters on the store of the config.
@@ -113,14 +113,19 @@ func (c *Counters) add(ctx context.Context, by, second int64, counters []events.
 // addOne adds to the buckets of one counter that hold the second, the finest level first: a
 // reader that sees an event in a bucket sees it in the finer ones too.
 func (c *Counters) addOne(ctx context.Context, by, second int64, counter events.Counter) error {
-	r := newReader(counter.ID())
+	_, err := c.addTo(ctx, by, second, counter, counter.ID())
+	return err
+}
+
+// addTo adds to the counter with that ID. It returns what acknowledged that.
+func (c *Counters) addTo(ctx context.Context, by, second int64, counter events.Counter, id string) (store.Receipt, error) {
+	r := newReader(id)
 	defer r.free()
-	for bucket := range BucketsOf(counter, second) {
-		r.add(bucket, bucket.Expires(counter.Remembered(), c.grace))
-	}
+	r.adds = c.addsOf(r.adds, counter, second)
 	now := c.now()
 	c.use(r.id, counter, now)
 	err := r.trip(ctx, c.store, by, now)
+	receipt := r.op.Receipt
 	if err != nil && !r.op.Receipt.None() {
 		// The acknowledged adds are rolled back, so that a failed increment does not stay
 		// by half. If the rollback fails too, it stays.
@@ -139,7 +144,15 @@ func (c *Counters) addOne(ctx context.Context, by, second int64, counter events.
 	if finest, _ := levels(counter); BucketAt(finest, second).Last() < c.now().Unix()-c.open {
 		c.cache.forget(r.id, now)
 	}
-	return err
+	return receipt, err
+}
+
+// addsOf appends the adds to the buckets of the counter that hold the second, the finest first.
+func (c *Counters) addsOf(adds []store.Write, counter events.Counter, second int64) []store.Write {
+	for bucket := range BucketsOf(counter, second) {
+		adds = append(adds, store.Write{Kind: store.Add, Item: bucket.ID(), Expires: bucket.Expires(counter.Remembered(), c.grace)})
+	}
+	return adds
 }
 
 // Count sums the buckets that tile the window exactly. It begins at most the retention and the grace
@@ -180,7 +193,7 @@ func (c *Counters) History(ctx context.Context, counter events.Counter, level Le
 		return engine.History{}, engine.OutOfRange(engine.ArgLevel, "the counter has the levels %s to %s", finest, coarsest)
 	}
 	buckets := bucketsWithin(level, Window{from.Unix(), to.Unix()})
-	values, err := c.read(ctx, counter, buckets)
+	values, err := c.read(ctx, counter.ID(), buckets)
 	if err != nil {
 		return engine.History{}, err
 	}
@@ -194,9 +207,8 @@ func (c *Counters) History(ctx context.Context, counter events.Counter, level Le
 func unix(second int64) time.Time { return time.Unix(second, 0).UTC() }
 
 // read returns the values of the buckets, in as many trips as their number needs.
-func (c *Counters) read(ctx context.Context, counter events.Counter, buckets []Bucket) ([]int64, error) {
+func (c *Counters) read(ctx context.Context, id string, buckets []Bucket) ([]int64, error) {
 	values := make([]int64, 0, len(buckets))
-	id := counter.ID()
 	for chunk := range slices.Chunk(buckets, tripReads) {
 		op := store.Op{Counter: id, Reads: make([]store.Read, len(chunk))}
 		for i, bucket := range chunk {

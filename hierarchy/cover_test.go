@@ -2,6 +2,7 @@ package hierarchy
 
 import (
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 
@@ -206,4 +207,41 @@ func FuzzCover(f *testing.F) {
 
 func counterKept(retention time.Duration, precision events.Precision) events.Counter {
 	return events.Counter{Event: "e", Retention: retention, Precision: precision}
+}
+
+// Windows that follow one another are tiled exactly as far as the look ahead, by few buckets, and each
+// second counts in one bucket of them, from whatever moment of the window it is looked at.
+func TestTilesOfFixedWindows(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 2))
+	for _, zone := range []string{"", "UTC", "Europe/Berlin", "Asia/Kathmandu", "Australia/Lord_Howe"} {
+		for _, length := range []int64{90, 3599, 3600, 86400, 7 * 86400, 30 * 86400} {
+			limit := events.Limit{Window: time.Duration(length) * time.Second, Algorithm: "fixed-window"}
+			if zone != "" && length >= 3600 {
+				loaded, err := time.LoadLocation(zone)
+				require.NoError(t, err)
+				limit.Calendar = loaded
+			}
+			w, most := limit.Windows(), 0
+			for range testkit.Times(2000) {
+				now := 20_454*86400 + rng.Int64N(366*86400)
+				first, last := w.Around(now)
+				s := spanOf(w, now, Second, 2)
+				most = max(most, s.row().Len())
+				next := first
+				for bucket := range s.row().Buckets() {
+					require.Equal(t, next, bucket.First(), "%s, %d", zone, length)
+					next = bucket.Last() + 1
+				}
+				require.Greater(t, next, min(last, now+2))
+				require.LessOrEqual(t, next, last+1)
+				head := Bucket{s.rank, s.head}
+				require.True(t, head.First() <= now && now <= head.Last())
+				require.Contains(t, slices.Collect(s.row().Buckets()), head)
+
+				other := spanOf(w, now+rng.Int64N(last-now+1), Second, 2)
+				require.Contains(t, slices.Collect(other.row().Buckets()), head, "a later hit finds it in the same bucket")
+			}
+			require.Less(t, most, 180, "%s, %d", zone, length)
+		}
+	}
 }

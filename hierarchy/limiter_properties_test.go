@@ -14,7 +14,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/counterd/counterd/algorithm"
 	"github.com/counterd/counterd/engine"
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/internal/testkit"
@@ -120,7 +119,6 @@ func requireLikeLog(t *testing.T, log exactLog, h limiter.Hit, d limiter.Decisio
 	t.Helper()
 	applied, err := h.Event.Apply(nil, h.Features)
 	require.NoError(t, err)
-	sliding, _ := algorithm.Of(algorithm.Default)
 	ahead := engine.CeilSeconds(DefaultGrace)
 	i, covers, want := 0, 0, true
 	for _, a := range applied {
@@ -142,7 +140,7 @@ func requireLikeLog(t *testing.T, log exactLog, h limiter.Hit, d limiter.Decisio
 				require.NotNil(t, store, "a check is exact")
 				require.GreaterOrEqual(t, state.Count, count, "%+v", state)
 			}
-			span := spanOf(sliding, d.At.Unix(), limit.Window, finest, ahead)
+			span := spanOf(limit.Windows(), d.At.Unix(), finest, ahead)
 			covers += span.cover(nil, finest).Len()
 		}
 	}

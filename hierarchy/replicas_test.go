@@ -30,6 +30,13 @@ func TestNoWindowHoldsMoreWithReplicas(t *testing.T) {
 	require.Less(t, total.missed, total.seeds/10, "they prove nothing")
 }
 
+// Nor does a window of a calendar.
+func TestNoCalendarWindowHoldsMoreWithReplicas(t *testing.T) {
+	broken := withReplicas
+	broken.algorithm, broken.zone = "fixed-window", "Asia/Kathmandu"
+	simulateAll(t, testkit.Seeds(2000), broken)
+}
+
 // What each part of replication is for: without it the simulation finds windows that hold
 // more than they may.
 func TestSimulationFindsSabotageOfReplicas(t *testing.T) {

@@ -161,7 +161,7 @@ func (r *reset) nonEmpty(ctx context.Context, buckets []Bucket) ([]Bucket, error
 func (r *reset) appendNonEmpty(ctx context.Context, full []Bucket, buckets []Bucket) ([]Bucket, error) {
 	var values []int64
 	err := tryAgain(ctx, func() (err error) {
-		values, err = r.of.read(ctx, r.counter, buckets)
+		values, err = r.of.read(ctx, r.counter.ID(), buckets)
 		return err
 	})
 	switch {

@@ -24,6 +24,8 @@ func TestSimulationFindsSabotage(t *testing.T) {
 		}},
 		"a rank level by the moment":        {counters: func(c *Counters) { c.spanOf = spanByTheMoment(c.now) }},
 		"a rank level that straddles turns": {algorithm: "fixed-window", counters: func(c *Counters) { c.spanOf = spanThatStraddles }},
+		"a cover by the moment":             {algorithm: "fixed-window", counters: func(c *Counters) { c.spanOf = spanTiledByTheMoment(c.now) }},
+		"a calendar that straddles turns":   {algorithm: "fixed-window", zone: "Asia/Kathmandu", counters: func(c *Counters) { c.spanOf = spanThatStraddles }},
 		"a bound from a coarser level": {store: func(s *simulation, inner store.Store) store.Store {
 			return &coarserBound{inner, s}
 		}},
@@ -89,36 +91,50 @@ func (s *coarseFirst) Do(ctx context.Context, ops ...*store.Op) {
 }
 
 // spanByTheMoment takes a rank level one finer at every other moment.
-func spanByTheMoment(clock func() time.Time) func(algorithm.Algorithm, int64, time.Duration, Level, int64) span {
-	return func(a algorithm.Algorithm, now int64, length time.Duration, finest Level, ahead int64) span {
-		s := spanOf(a, now, length, finest, ahead)
+func spanByTheMoment(clock func() time.Time) func(algorithm.Windows, int64, Level, int64) span {
+	return func(w algorithm.Windows, now int64, finest Level, ahead int64) span {
+		s := spanOf(w, now, finest, ahead)
 		// A few hundred reads are enough.
-		if clock().UnixMicro()%2 == 0 || s.rank == finest || s.row.Len() > 3 {
+		if clock().UnixMicro()%2 == 0 || s.rank == finest || s.row().Len() > 3 {
 			return s
 		}
-		seconds := int64(length / time.Second)
-		w := Window{BucketAt(finest, now-seconds+1).First(), now + min(ahead, seconds-1)}
-		s.rank--
-		s.row = runWithin(s.rank, w)
-		s.head = BucketAt(s.rank, now).Number
-		oldest := Bucket{s.rank, s.row.First}
-		s.edge = Window{w.First, oldest.Last()}
-		s.whole = oldest.First() == w.First
+		first, last := w.Around(now)
+		s.inRow(s.rank-1, Window{BucketAt(finest, first).First(), min(last, now+ahead)}, now)
 		return s
 	}
 }
 
+// inRow has the span tile the window with buckets of one level.
+func (s *span) inRow(rank Level, w Window, now int64) {
+	s.rank, s.rows = rank, 1
+	s.tiles[0] = runWithin(rank, w)
+	s.head = BucketAt(rank, now).Number
+	oldest := Bucket{rank, s.tiles[0].First}
+	s.edge = Window{w.First, oldest.Last()}
+	s.whole = oldest.First() == w.First
+}
+
 // spanThatStraddles has the rank level that sliding windows have.
-func spanThatStraddles(a algorithm.Algorithm, now int64, length time.Duration, finest Level, ahead int64) span {
-	s := spanOf(a, now, length, finest, ahead)
-	first, last := a.Around(now, int64(length/time.Second))
-	s.rank = max(finest, RankLevel(length))
-	s.row = runWithin(s.rank, Window{first, min(last, now+ahead)})
-	s.head = BucketAt(s.rank, now).Number
-	oldest := Bucket{s.rank, s.row.First}
-	s.edge = Window{first, oldest.Last()}
-	s.whole = oldest.First() == first
+func spanThatStraddles(w algorithm.Windows, now int64, finest Level, ahead int64) span {
+	s := spanOf(w, now, finest, ahead)
+	first, last := w.Around(now)
+	s.inRow(s.top, Window{first, min(last, now+ahead)}, now)
 	return s
+}
+
+// spanTiledByTheMoment tiles windows with finer buckets at every other moment.
+func spanTiledByTheMoment(clock func() time.Time) func(algorithm.Windows, int64, Level, int64) span {
+	return func(w algorithm.Windows, now int64, finest Level, ahead int64) span {
+		s := spanOf(w, now, finest, ahead)
+		first, last := w.Around(now)
+		if clock().UnixMicro()%2 == 0 || s.top == finest || (last-first)/(s.top-1).Seconds() > 400 {
+			return s
+		}
+		s.top--
+		s.rows = 0
+		s.tile(Window{first, last}, now, finest, min(last, now+ahead))
+		return s
+	}
 }
 
 // coarserBound admits where what the add at the coarsest level returns, which

@@ -2,7 +2,6 @@ package hierarchy
 
 import (
 	"slices"
-	"time"
 
 	"github.com/counterd/counterd/engine"
 )
@@ -32,12 +31,11 @@ func (w *windows) beginSearch(limit int, ahead, cost int64) (number int, ok bool
 	if need <= 0 {
 		return 0, false
 	}
-	tiles := Cover{l.span.row}
-	if l.lo == l.hi {
-		tiles = w.cover(limit)
-	} else {
+	tiles := w.cover(limit)
+	if l.lo != l.hi {
 		// Without the bucket at the edge it is too much already, and that bucket
 		// leaves first.
+		tiles = Cover{l.span.tiles[0]}
 		tiles[0].First++
 	}
 	q := search{of: w, limit: limit, need: need, tiles: slices.Collect(tiles.Buckets())}
@@ -88,8 +86,7 @@ func (q *search) advance() {
 
 // leaves returns the second in which events of that second have left the window.
 func (q *search) leaves(second int64) int64 {
-	l := &q.of.all[q.limit]
-	_, last := l.algorithm.Around(second, int64(l.length/time.Second))
+	_, last := q.of.all[q.limit].of.Around(second)
 	return last + 1
 }
 

@@ -2,6 +2,7 @@ package hierarchy
 
 import (
 	"context"
+	"math/rand/v2"
 	"sync"
 	"time"
 
@@ -79,9 +80,8 @@ func (s *session) End() {
 
 // Limit adds a limit.
 func (s *session) Limit(limit engine.Limit) {
-	a, _ := algorithm.Of(limit.Algorithm)
-	span := s.counters.spanOf(a, s.stamp, limit.Window, s.finest, s.counters.ahead)
-	s.all = append(s.all, limitWindow{algorithm: a, length: limit.Window, ceiling: limit.Ceiling, span: span})
+	of := limit.Windows()
+	s.all = append(s.all, limitWindow{of: of, ceiling: limit.Ceiling, span: s.counters.spanOf(of, s.stamp, s.finest, s.counters.ahead)})
 }
 
 // Look wants the buckets that the exact sums of the limits need.
@@ -93,7 +93,10 @@ func (s *session) Look() { s.step = looking }
 func (s *session) Add(hits []engine.Hit, most int64) {
 	s.step, s.hits, s.most, s.added = adding, hits, most, 0
 	for i := range hits {
-		s.added += hits[i].Cost
+		h := &hits[i]
+		if s.added += h.Cost; h.Ends != 0 || h.Waits != 0 {
+			h.Reserved = engine.Reserved{Counter: s.id, ID: rand.Uint64(), Time: s.stamp * 1000, Ends: h.Ends, Cost: h.Cost}
+		}
 	}
 }
 
@@ -246,11 +249,10 @@ type windows struct {
 
 // limitWindow is one limit of a counter, and what its window holds.
 type limitWindow struct {
-	algorithm algorithm.Algorithm
-	length    time.Duration
-	ceiling   int64
-	span      span
-	lo, hi    int64 // what others hold of the window: at least, and at most
+	of      algorithm.Windows
+	ceiling int64
+	span    span
+	lo, hi  int64 // what others hold of the window: at least, and at most
 }
 
 func (w *windows) end() {
@@ -312,12 +314,12 @@ func (w *windows) bound() {
 	for i := range w.all {
 		l := &w.all[i]
 		l.hi = 0
-		for n := l.span.row.First; n <= l.span.row.Last; n++ {
-			l.hi += w.value(Bucket{l.span.rank, n})
+		for bucket := range l.span.row().Buckets() {
+			l.hi += w.value(bucket)
 		}
 		l.lo = l.hi
 		if !l.span.whole {
-			l.lo -= w.value(Bucket{l.span.rank, l.span.row.First})
+			l.lo -= w.value(Bucket{l.span.rank, l.span.tiles[0].First})
 		}
 	}
 }

@@ -19,7 +19,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/counterd/counterd/algorithm"
+	"github.com/counterd/counterd/algorithm/fixedwindow"
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/internal/testkit"
 	"github.com/counterd/counterd/internal/testkit/bubble"
@@ -205,6 +205,7 @@ func (s *simStore) delete(ctx context.Context, op *store.Op) error {
 type sabotage struct {
 	counters  func(*Counters)
 	algorithm string // of all limits; empty: they slide
+	zone      string // of the calendar of limits per hour, day, week and month; empty: of none
 	store     func(*simulation, store.Store) store.Store
 	copies    func(*simReplicas) // there are copies; it may break them
 }
@@ -217,11 +218,12 @@ type simulation struct {
 	grace     time.Duration
 	offset    atomic.Int64 // nanoseconds of the simulated time to that of the bubble
 	event     *events.Event
-	reloaded  *events.Event // the same with other rules, which some hits have; or the same
-	algorithm string        // of all limits; empty: they slide
-	window    int64         // seconds of the window around which time moves
-	phases    []int64       // when hits come, Unix seconds
-	narrow    bool          // they all come at the end of one bucket as long as the window
+	reloaded  *events.Event  // the same with other rules, which some hits have; or the same
+	algorithm string         // of all limits; empty: they slide
+	zone      *time.Location // of the calendar of limits per hour, day, week and month; nil: of none
+	window    int64          // seconds of the window around which time moves
+	phases    []int64        // when hits come, Unix seconds
+	narrow    bool           // they all come at the end of one bucket as long as the window
 	processes []*simProcess
 	operation []*operation
 	running   atomic.Int64
@@ -255,7 +257,10 @@ func newSimulation(seed uint64, broken sabotage) *simulation {
 	rng := s.rng
 	s.grace = testkit.Pick(rng, 400*time.Millisecond, time.Second, 2*time.Second, 2*time.Second, 3*time.Second)
 	s.window = testkit.Pick[int64](rng, 1, 2, 8, 60, 60, 61, 90, 900, 1800, 3600, 3600, 86400, 86400)
-	if s.narrow = s.chance(0.3); s.narrow {
+	if broken.zone != "" {
+		s.zone, _ = time.LoadLocation(broken.zone)
+		s.window = testkit.Pick[int64](rng, fixedwindow.Hour, fixedwindow.Day, fixedwindow.Day, fixedwindow.Week, fixedwindow.Month)
+	} else if s.narrow = s.chance(0.3); s.narrow {
 		s.window = testkit.Pick[int64](rng, 60, 60, 3600, 86400)
 	}
 	s.change = 0.05
@@ -335,7 +340,7 @@ func (s *simulation) drawRules() {
 			n = int64(2 + rng.IntN(2))
 		}
 		for _, window := range slices.Compact(windows) {
-			limit := events.Limit{N: n, Window: time.Duration(window) * time.Second, Algorithm: s.algorithm}
+			limit := s.limit(n, time.Duration(window)*time.Second)
 			limit.Name = events.FormatRate(limit)
 			rule.Limits = append(rule.Limits, limit)
 			n += int64(rng.IntN(3))
@@ -366,6 +371,20 @@ func (s *simulation) drawRules() {
 	}
 }
 
+// limit returns a limit of a calendar if there is one and it has the window as a unit. Beside it
+// others slide.
+func (s *simulation) limit(n int64, window time.Duration) events.Limit {
+	limit := events.Limit{N: n, Window: window, Algorithm: s.algorithm}
+	switch {
+	case s.zone == nil:
+	case fixedwindow.Unit(int64(window/time.Second)) != "":
+		limit.Calendar = s.zone
+	default:
+		limit.Algorithm = ""
+	}
+	return limit
+}
+
 // drawReload draws what a reload has made of the rules: limits that were not there, of
 // windows that need other levels, limits that are gone, hits that are counted otherwise.
 func (s *simulation) drawReload() {
@@ -381,7 +400,7 @@ func (s *simulation) drawReload() {
 			rule.Limits = rule.Limits[:1]
 		case 1:
 			window := testkit.Pick(s.rng, time.Minute, time.Hour, 24*time.Hour, 48*time.Hour)
-			limit := events.Limit{N: int64(1 + s.rng.IntN(4)), Window: window, Algorithm: s.algorithm}
+			limit := s.limit(int64(1+s.rng.IntN(4)), window)
 			limit.Name = events.FormatRate(limit)
 			if !slices.ContainsFunc(rule.Limits, func(other events.Limit) bool { return other.Window == window }) {
 				rule.Limits = append(rule.Limits, limit)
@@ -403,6 +422,10 @@ func (s *simulation) drawPhases() {
 	}
 	unit := testkit.Pick[int64](rng, 1, 60, 3600, 86400)
 	edge := (20_000*86400+rng.Int64N(10*86400))/unit*unit + unit
+	if s.zone != nil { // a turn of the window, up to weeks later
+		_, last := fixedwindow.Around(edge+rng.Int64N(30*86400), s.window, s.zone)
+		edge = last + 1
+	}
 	for _, i := range []int64{-1, 0, 1} {
 		if i == 0 || s.chance(0.6) {
 			s.phases = append(s.phases, edge+i*s.window+rng.Int64N(4)-2)
@@ -641,6 +664,7 @@ type limitKey struct {
 	counter   string
 	algorithm string
 	window    time.Duration
+	zone      *time.Location
 	ceiling   int64
 }
 
@@ -669,7 +693,7 @@ func (s *simulation) judge() (faults []string, admitted, denied int) {
 			continue
 		}
 		s.forget(key.counter, entries, func(entries []admission, slack int64) {
-			if sum, last := fullest(entries, key.algorithm, int64(key.window/time.Second)); sum > key.ceiling+slack {
+			if sum, last := fullest(entries, events.Limit{Algorithm: key.algorithm, Window: key.window, Calendar: key.zone}); sum > key.ceiling+slack {
 				faults = append(faults, fmt.Sprintf("%d in the %s that end at %d, %d are allowed", sum, key.window, last, key.ceiling))
 			}
 		})
@@ -689,7 +713,7 @@ func (s *simulation) log(op *operation, h limiter.Hit, d limiter.Decision, log m
 			if rule.Shadow || rule.Throttle.Kind == events.Elastic || state.Failed {
 				continue
 			}
-			key := limitKey{counter.ID(), limit.Algorithm, limit.Window, rule.Throttle.Ceiling(limit.N)}
+			key := limitKey{counter.ID(), limit.Algorithm, limit.Window, limit.Calendar, rule.Throttle.Ceiling(limit.N)}
 			log[key] = append(log[key], admission{op, d.At.Unix(), h.Cost})
 		}
 	}
@@ -739,11 +763,10 @@ func (s *simulation) forget(counter string, entries []admission, check func([]ad
 }
 
 // fullest returns the most that any window holds, and the last second of that.
-func fullest(entries []admission, name string, window int64) (most, last int64) {
-	a, _ := algorithm.Of(name)
+func fullest(entries []admission, limit events.Limit) (most, last int64) {
 	for _, end := range entries {
 		sum := int64(0)
-		first, _ := a.Around(end.stamp, window)
+		first, _ := limit.Windows().Around(end.stamp)
 		for _, entry := range entries {
 			if entry.stamp <= end.stamp && entry.stamp >= first {
 				sum += entry.cost
@@ -834,6 +857,13 @@ func TestNoWindowHoldsMore(t *testing.T) {
 // Nor does a fixed window.
 func TestNoFixedWindowHoldsMore(t *testing.T) {
 	simulateAll(t, testkit.Seeds(8000), sabotage{algorithm: "fixed-window"})
+}
+
+// Nor does a window of a calendar, around its turns and the changes of its zone.
+func TestNoCalendarWindowHoldsMore(t *testing.T) {
+	for _, zone := range []string{"Europe/Berlin", "Australia/Lord_Howe", "Asia/Kathmandu"} {
+		simulateAll(t, testkit.Seeds(2700), sabotage{algorithm: "fixed-window", zone: zone})
+	}
 }
 
 // What the scheduler does follows from the seed.

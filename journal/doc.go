@@ -19,6 +19,22 @@
 // the last in the log was decided with all others counted, whether they are pending or not. The
 // proof needs the order, and that each hit has an identity of its own.
 //
+// # Token buckets
+//
+// A limit with a rate is a token bucket: it holds as many tokens as its ceiling, its burst, and a hit takes
+// as many as it costs. What it lacks is its level: what was taken, less what the rate returned since, to
+// the millisecond and without rounding. It is the theoretical arrival time of GCRA, as a distance. Entries
+// take tokens in the order of the log, each at its time, or at the latest time before it. A void is as if its
+// entry had never been. Increments take tokens that the bucket does not have.
+//
+// So of the admitted hits of any interval, the last in the log found that all others had raised the level, at
+// times within the interval: together they took no more than the burst and what the rate returned in it.
+// That holds for any order of the entries, so a rewrite and a union may change it.
+//
+// A rewrite keeps the level at its floor, and of entries up to the floor nothing else. A bucket keeps its
+// level while its rate stays, whatever its burst. One that newer rules add begins with the events in the log.
+// Of replicas the highest level counts.
+//
 // # Rewrites
 //
 // [Log.AppendRewrite] returns a shorter value with the same verdicts, to be swapped in by
@@ -29,8 +45,21 @@
 // is appended to a log later and names an earlier time than its floor is stale: it may have been
 // counted, and counts nothing.
 //
-// A late increment names two times: it counts at one of them, and has its identity by the other,
+// A late entry names two times: it counts at one of them, and has its identity by the other,
 // when it was appended.
+//
+// # Leases and reservations
+//
+// An entry with an end keeps its identity until then, so that a void finds it: it releases a lease, or
+// returns what was reserved. Of any floor such an entry is a record or in the sums, on each replica
+// alike. An increment with an identity of its own ([ID.Settlement]) has what was truly used. What is void
+// keeps its identity while it is young once more, since a replica that has the entry without its void brings
+// it back, until its end. Where no other replica can, the void says so: a rewrite drops both at once.
+//
+// A token bucket lacks what truly was used, at the time of its hit. Once the floor has passed a hit that is
+// still to be settled, the log has its rests beside the levels: what of the hit each bucket lacks at the floor.
+// Tokens that return are those of other hits first, then of the first of these. So without one of them the
+// bucket would lack no more than without its rest, and a settlement gives back no more than that.
 //
 // # Replicas
 //
@@ -65,24 +94,35 @@
 //
 // # Format
 //
-// A value is a header, sums, a reset, and entries. Numbers are unsigned varints where no size is given, and
+// A value is a header, sums, and entries. Numbers are unsigned varints where no size is given, and
 // big-endian where one is. Times are milliseconds since 1970.
 //
-//	header   0xEC, version 1, 4 bytes: offset of the entries
-//	         base, floor, since, coarse (times), revision, TTL (seconds), until (a time), bytes of
-//	         entries that the rewrite kept
-//	         number of limits, and of each its window in milliseconds and its ceiling
+//	header   0xEC, version 1, the number of bytes that follow up to the end of the CRC
+//	         parts: number of limits<<5, and whether there is 1 coarse, 2 reset, 4 bytes that the
+//	         rewrite kept, 8 sums by second, 16 sums by millisecond
+//	         base (seconds), and signed varints: base - floor, and in seconds base - since, until - base
+//	         TTL (seconds), 8 bytes: revision
+//	         coarse and reset (times), bytes of entries that the rewrite kept
+//	         of each limit its length<<3 and 1 in seconds, not milliseconds, 2 a token bucket, 4 in
+//	         shadow; its ceiling; of a token bucket its rate, its level at the floor, and 0, or 1 and
+//	         how many seconds before base the time is after which that knows all events
+//	kept     1 byte as of other entries; signed varints: its time less that of the one before; the place of its
+//	         process among those before it, or their number and 4 bytes: that process; a signed varint: its
+//	         sequence less that of the one before of the process; of a long entry its cost, its count<<3 and
+//	         1 late, 2 with an end, 4 with rests, as signed varints these times less its own, and of rests
+//	         their number and each
 //	sums     number of sums by second, and of each sum<<1|0 with cost 1, or sum<<1|1 and its
 //	         cost, where sum is the distance from the one before it in seconds
 //	         number of sums by millisecond, and these in the same way in milliseconds
-//	reset    a time, if there is one
 //	         4 bytes: CRC-32C of all that precedes it
-//	entries  1 byte: kind<<5 | pending<<4 | cost, with cost 0 for a long entry
+//	entries  1 byte: kind<<5 | pending<<4 | cost, with cost 0 for a long entry; of a void
+//	         released<<4
 //	         5 bytes: the lowest 40 bits of the time, which is within 17 years of base
 //	         7 bytes: the identity
-//	         in a long entry 4 bytes: the cost, 2 bytes: late<<15 | the count of hits, or of the
-//	         hits that a void leaves
+//	         in a long entry 4 bytes: the cost, 2 bytes: late<<15 | ends<<14 | the count of
+//	         hits, or of the hits that a void leaves
 //	         in a late entry 5 bytes: the time when it was appended, like the other
+//	         in an entry with an end 5 bytes: that time
 //	         2 bytes: the lower half of the CRC-32C of the entry
 //
 // The first sum by second begins at the second 0, the first by millisecond at the last sum by

@@ -15,7 +15,7 @@ const (
 	// it is installed: appends of many processes may together exceed MaxSize by far.
 	readable = 1 << 20
 
-	fixedSize = 6       // before the first varint
+	checkSize = 4       // of the header's CRC
 	maxSum    = 1 << 40 // the largest cost in one sum
 )
 
@@ -41,13 +41,27 @@ type Head struct {
 	// reset, as far as that matters yet.
 	Reset int64
 
-	base int64 // a time that times of entries are near to
-	kept int64 // bytes of entries that the rewrite kept
+	base int64  // a time that times of entries are near to
+	kept []byte // the entries that the rewrite kept, encoded
 }
 
 // Outdated reports whether the limits are of older rules than revision, so that the log is to be
 // rewritten under the new ones.
 func (h Head) Outdated(revision uint64) bool { return h.Revision < revision }
+
+// isStale reports whether an entry that is not of a rewrite comes too late: what it adds may have been
+// counted before. A hit that the log decides is decided by what it holds of its window.
+func (h *Head) isStale(e *Entry) bool {
+	switch {
+	case e.appended() <= h.Reset:
+		return true
+	case e.Kind >= settled:
+		return false
+	case e.Kind == Hit && !e.Pending:
+		return e.appended() <= h.Floor
+	}
+	return e.held() <= h.Floor
+}
 
 // AppendNew appends the value of an empty log to dst; now is the time in milliseconds. The floor is
 // the time by which an item that expired until now may have held hits: the length of
@@ -57,8 +71,11 @@ func AppendNew(dst []byte, head Head, now int64) ([]byte, error) {
 	if err != nil {
 		return dst, err
 	}
-	head.Limits, head.base, head.kept = limits, now, 0
+	head.Limits, head.base, head.kept = limits, now-now%second, nil
 	head.Floor = max(head.Floor, head.Reset, 0)
+	for i := range limits {
+		limits[i].since = limits[i].unknown(head.Since, head.Floor)
+	}
 	for _, n := range []int64{now, head.Floor, head.Since, head.Coarse, head.Reset, head.TTL, head.Until} {
 		if n < 0 || n > maxTime {
 			return dst, fmt.Errorf("%w: %d of %+v", ErrOutOfRange, n, head)
@@ -67,30 +84,117 @@ func AppendNew(dst []byte, head Head, now int64) ([]byte, error) {
 	return appendHead(dst, head, &timeline{}, 0), nil
 }
 
+// Parts that a header may have. Above these bits is the number of limits.
+const (
+	hasCoarse = 1 << iota
+	hasReset
+	hasKept
+	hasSeconds
+	hasMillis
+	partBits = iota
+)
+
+// Marks of a limit in a header. Above these bits is the length of its window.
+const (
+	inSeconds = 1 << iota
+	isBucket
+	isShadow
+	markBits = iota
+)
+
 // appendHead appends the header and the sums: those up to cut by second.
 func appendHead(dst []byte, h Head, sums *timeline, cut int64) []byte {
 	begin := len(dst)
-	dst = append(dst, magic, version, 0, 0, 0, 0)
-	for _, n := range []int64{h.base, h.Floor, h.Since, h.Coarse} {
-		dst = binary.AppendUvarint(dst, uint64(n))
-	}
-	dst = binary.AppendUvarint(dst, h.Revision)
-	dst = binary.AppendUvarint(dst, uint64(h.TTL))
-	dst = binary.AppendUvarint(dst, uint64(h.Until))
-	dst = binary.AppendUvarint(dst, uint64(h.kept))
-	dst = binary.AppendUvarint(dst, uint64(len(h.Limits)))
-	for _, l := range h.Limits {
-		dst = binary.AppendUvarint(dst, uint64(l.Window))
-		dst = binary.AppendUvarint(dst, uint64(l.Ceiling))
-	}
+	dst = append(dst, magic, version)
 	middle := sums.search(cut)
-	dst, last := appendSums(dst, sums, 0, middle, second, 0)
-	dst, _ = appendSums(dst, sums, middle, len(sums.times), 1, last)
+	parts, base := len(h.Limits)<<partBits, h.base/second
+	for part, has := range [partBits]bool{h.Coarse > 0, h.Reset > 0, len(h.kept) > 0, sums.upTo(middle) > 0, sums.total() > sums.upTo(middle)} {
+		if has {
+			parts |= 1 << part
+		}
+	}
+	dst = binary.AppendUvarint(dst, uint64(parts))
+	dst = binary.AppendUvarint(dst, uint64(base))
+	dst = binary.AppendVarint(dst, h.base-h.Floor)
+	dst = binary.AppendVarint(dst, base-h.Since/second)
+	dst = binary.AppendVarint(dst, h.Until/second-base)
+	dst = binary.AppendUvarint(dst, uint64(h.TTL))
+	dst = binary.BigEndian.AppendUint64(dst, h.Revision)
+	if h.Coarse > 0 {
+		dst = binary.AppendUvarint(dst, uint64(h.Coarse))
+	}
 	if h.Reset > 0 {
 		dst = binary.AppendUvarint(dst, uint64(h.Reset))
 	}
-	binary.BigEndian.PutUint32(dst[begin+2:], uint32(len(dst)-begin+4))
+	if len(h.kept) > 0 {
+		dst = binary.AppendUvarint(dst, uint64(len(h.kept)))
+		dst = append(dst, h.kept...)
+	}
+	for _, l := range h.Limits {
+		dst = l.append(dst, base)
+	}
+	last := int64(0)
+	if parts&hasSeconds != 0 {
+		dst, last = appendSums(dst, sums, 0, middle, second, 0)
+	}
+	if parts&hasMillis != 0 {
+		dst, _ = appendSums(dst, sums, middle, len(sums.times), 1, last)
+	}
+	var space [binary.MaxVarintLen64]byte
+	size := binary.AppendUvarint(space[:0], uint64(len(dst)-begin-2+checkSize))
+	dst = slices.Insert(dst, begin+2, size...)
 	return binary.BigEndian.AppendUint32(dst, checksum(dst[begin:]))
+}
+
+// append appends the limit of a header whose base is that second.
+func (l Limit) append(dst []byte, base int64) []byte {
+	window, marks := l.Window, uint64(0)
+	if window%second == 0 {
+		window, marks = window/second, inSeconds
+	}
+	if l.isBucket() {
+		marks |= isBucket
+	}
+	if l.Shadow {
+		marks |= isShadow
+	}
+	dst = binary.AppendUvarint(dst, uint64(window)<<markBits|marks)
+	if dst = binary.AppendUvarint(dst, uint64(l.Ceiling)); !l.isBucket() {
+		return dst
+	}
+	dst = binary.AppendUvarint(dst, uint64(l.Rate))
+	dst = binary.AppendUvarint(dst, uint64(l.level))
+	if l.since == 0 {
+		return append(dst, 0)
+	}
+	return binary.AppendUvarint(dst, uint64(max(base-l.since/second, 0)+1))
+}
+
+// limit reads a limit of a header.
+func (c *cursor) limit(base int64) (l Limit) {
+	window := c.below(maxTime << markBits)
+	l.Window, l.Shadow, l.Ceiling = window>>markBits, window&isShadow != 0, c.below(maxCeiling)
+	if window&inSeconds != 0 {
+		l.Window = min(l.Window, maxTime) * second
+	}
+	if window&isBucket != 0 {
+		l.Rate = c.below(maxRate)
+		c.bad = c.bad || l.Rate == 0
+		l.level = c.below(maxDebt * l.Rate)
+		if before := c.below(base + 1); before > 0 {
+			l.since = known(base - before + 1)
+		}
+	}
+	c.bad = c.bad || !l.valid() || l.Shadow && !l.isBucket()
+	return l
+}
+
+// known returns the time after which all events are known if some of a second are not; 0: all are.
+func known(unknown int64) int64 {
+	if unknown <= 0 {
+		return 0
+	}
+	return unknown*second + second - 1
 }
 
 // appendSums appends the sums from the i-th to before the end-th in units of time, and returns
@@ -149,49 +253,103 @@ func (c *cursor) below(bound int64) int64 {
 	return int64(n)
 }
 
+// above returns the next number, a time that is above 0.
+func (c *cursor) above() int64 {
+	n := c.below(maxTime)
+	c.bad = c.bad || n == 0
+	return n
+}
+
+// near returns a time from its distance to another one.
+func (c *cursor) near(time, sign int64) int64 {
+	n, size := binary.Varint(c.data[c.at:])
+	if c.at += max(size, 0); size <= 0 || max(n, -n) > maxTime || time+sign*n < 0 || time+sign*n > maxTime {
+		return int64(c.fail())
+	}
+	return time + sign*n
+}
+
+// fixed returns the next number of that many bytes.
+func (c *cursor) fixed(size int) (n uint64) {
+	if len(c.data)-c.at < size {
+		return c.fail()
+	}
+	for _, b := range c.data[c.at : c.at+size] {
+		n = n<<8 | uint64(b)
+	}
+	c.at += size
+	return n
+}
+
+// openHead returns what reads the header of a value, behind its size, and the entries.
+func openHead(value []byte) (c cursor, entries []byte, err error) {
+	if len(value) < 2 || value[0] != magic {
+		return c, nil, ErrCorrupt
+	}
+	if value[1] != version {
+		return c, nil, fmt.Errorf("%w (version %d)", ErrVersion, value[1])
+	}
+	size, digits := binary.Uvarint(value[2:])
+	end := 2 + max(digits, 0) + int(min(size, uint64(len(value))))
+	if digits <= 0 || size < checkSize || end > len(value) {
+		return c, nil, ErrCorrupt
+	}
+	if sum := binary.BigEndian.Uint32(value[end-checkSize:]); checksum(value[:end-checkSize]) != sum {
+		return c, nil, ErrCorrupt
+	}
+	return cursor{data: value[2+digits : end-checkSize]}, value[end:], nil
+}
+
+// fields reads the fields ahead of the limits. It returns which parts there are.
+func (c *cursor) fields() (h Head, parts int64) {
+	parts = c.below(maxLimits<<partBits | 1<<partBits - 1)
+	base := c.below(maxTime / second)
+	h.base = base * second
+	h.Floor = c.near(h.base, -1)
+	h.Since = known(c.near(base, -1))
+	h.Until, h.TTL, h.Revision = c.near(base, 1)*second, c.below(maxTime), c.fixed(8)
+	if parts&hasCoarse != 0 {
+		h.Coarse = c.above()
+	}
+	if parts&hasReset != 0 {
+		h.Reset = c.above()
+	}
+	if parts&hasKept != 0 {
+		size := int(c.below(int64(len(c.data) - c.at)))
+		h.kept = c.data[c.at : c.at+min(size, len(c.data)-c.at)]
+		c.at += len(h.kept)
+		c.bad = c.bad || size == 0
+	}
+	return h, parts
+}
+
 // readHead decodes the header, and the sums into the empty timeline, and returns the entries. The
 // limits take the memory of those of the header.
 func readHead(value []byte, head *Head, sums *timeline) ([]byte, error) {
-	if len(value) < 2 || value[0] != magic {
-		return nil, ErrCorrupt
+	c, entries, err := openHead(value)
+	if err != nil {
+		return nil, err
 	}
-	if value[1] != version {
-		return nil, fmt.Errorf("%w (version %d)", ErrVersion, value[1])
-	}
-	if len(value) < fixedSize {
-		return nil, ErrCorrupt
-	}
-	end := int(binary.BigEndian.Uint32(value[2:]))
-	if end < fixedSize+4 || end > len(value) {
-		return nil, ErrCorrupt
-	}
-	if checksum(value[:end-4]) != binary.BigEndian.Uint32(value[end-4:]) {
-		return nil, ErrCorrupt
-	}
-	c := cursor{data: value[fixedSize : end-4]}
-	h := Head{base: c.below(maxTime), Floor: c.below(maxTime), Since: c.below(maxTime), Coarse: c.below(maxTime)}
-	h.Revision, h.TTL, h.Until, h.kept = c.next(), c.below(maxTime), c.below(maxTime), c.below(readable)
+	h, parts := c.fields()
 	h.Limits = head.Limits[:0]
-	for n := c.below(maxLimits); n > 0; n-- {
-		limit := Limit{Window: c.below(maxTime), Ceiling: c.below(maxCeiling)}
-		c.bad = c.bad || !limit.valid()
-		h.Limits = append(h.Limits, limit)
+	for n := parts >> partBits; n > 0 && !c.bad; n-- {
+		h.Limits = append(h.Limits, c.limit(h.base/second))
 	}
 	*head = h
-	c.readSums(sums, second, 0)
 	last := int64(0)
-	if n := len(sums.times); n > 0 {
-		last = sums.times[n-1]
+	if parts&hasSeconds != 0 {
+		c.readSums(sums, second, 0)
+		if n := len(sums.times); n > 0 {
+			last = sums.times[n-1]
+		}
 	}
-	c.readSums(sums, 1, last)
-	if !c.bad && c.at < len(c.data) {
-		head.Reset = c.below(maxTime)
-		c.bad = c.bad || head.Reset == 0 || head.Reset > head.Floor
+	if parts&hasMillis != 0 {
+		c.readSums(sums, 1, last)
 	}
-	if c.bad || c.at < len(c.data) {
+	if c.bad || c.at < len(c.data) || h.Reset > h.Floor {
 		return nil, ErrCorrupt
 	}
-	return value[end:], nil
+	return entries, nil
 }
 
 // readSums adds sums in units of time.

@@ -1,31 +1,21 @@
 package journal
 
 import (
-	"math/bits"
 	"slices"
 )
 
 // judge decides the entries of a log, one after the other. It knows neither bytes nor rewrites.
 type judge struct {
-	head     *Head
 	question Question
 
-	records   []record // the entries with an identity, in their order
+	records
 	counted   timeline // all that counts
 	undecided timeline // what of it pending hits may still give back
+	buckets   buckets
 
-	table   []int32 // by identity: 1 + index of a record, or -1 - index of a key not met yet
-	shift   int
 	places  []int // for each limit, where the last hit's window began
 	answers []answer
 	ahead   []Content // for each key and limit of the question
-}
-
-// record is an entry, and how many of its hits count.
-type record struct {
-	Entry
-	counts int64
-	key    int // of the question, or -1
 }
 
 type answer struct {
@@ -34,26 +24,23 @@ type answer struct {
 }
 
 func (j *judge) clear() {
-	j.head, j.question = nil, Question{}
-	j.records, j.answers, j.ahead = j.records[:0], j.answers[:0], j.ahead[:0]
+	j.records = records{list: j.list[:0], table: j.table}
+	j.question, j.answers, j.ahead = Question{}, j.answers[:0], j.ahead[:0]
 	j.counted.clear()
 	j.undecided.clear()
+	j.buckets.clear()
 }
 
 // begin makes room for so many entries, and for the answers. The sums are known.
 func (j *judge) begin(head *Head, q Question, entries int) {
-	j.head, j.question = head, q
-	j.records = slices.Grow(j.records, entries+1)
-	exponent := bits.Len(uint(4 * (entries + len(q.Keys) + 1)))
-	j.shift = 64 - exponent
-	j.table = slices.Grow(j.table[:0], 1<<exponent)[:1<<exponent]
-	clear(j.table)
+	j.question = q
+	j.buckets.begin(head, q.Limits, &j.counted)
+	j.records.begin(head, q.Keys, entries)
 	j.places = slices.Grow(j.places[:0], len(head.Limits))[:len(head.Limits)]
 	for i, limit := range head.Limits {
 		j.places[i] = j.counted.search(limit.edge(head.base))
 	}
-	for i, key := range q.Keys {
-		*j.find(key) = int32(-1 - i)
+	for range q.Keys {
 		j.answers = append(j.answers, answer{record: -1})
 		for range q.Limits {
 			j.ahead = append(j.ahead, Content{})
@@ -61,35 +48,10 @@ func (j *judge) begin(head *Head, q Question, entries int) {
 	}
 }
 
-// next returns the entry that is to be folded next.
-func (j *judge) next() *Entry {
-	j.records = append(j.records, record{})
-	return &j.records[len(j.records)-1].Entry
-}
-
-// find returns where in the table the identity is or belongs.
-func (j *judge) find(id ID) *int32 {
-	mask := len(j.table) - 1
-	for i := int(uint64(id) * 0x9E3779B97F4A7C15 >> j.shift); ; i++ {
-		place := &j.table[i&mask]
-		if n := int(*place); n == 0 || n > 0 && j.records[n-1].ID == id || n < 0 && j.question.Keys[-1-n] == id {
-			return place
-		}
-	}
-}
-
-// place returns which of the records has the identity, or -1.
-func (j *judge) place(id ID) int {
-	if j.head == nil {
-		return -1
-	}
-	return max(int(*j.find(id)), 0) - 1
-}
-
 // fold applies the last record to all that precede it, and drops it if its identity is known.
 func (j *judge) fold() {
-	n := len(j.records) - 1
-	last := &j.records[n]
+	n := len(j.list) - 1
+	last := &j.list[n]
 	place := j.find(last.ID)
 	if *place <= 0 {
 		last.key = -1 - int(*place)
@@ -99,30 +61,31 @@ func (j *judge) fold() {
 		}
 		return
 	}
-	known := &j.records[*place-1]
+	first := *place - 1
+	known := &j.list[first]
 	switch void := known.Entry; {
 	case last.Kind == Void:
-		j.records = j.records[:n]
-		j.void(known, last.Entry)
+		j.list = j.list[:n]
+		j.void(int(first), last.Entry)
 	case void.Kind == Void: // it precedes its entry, which is judged where it is
 		last.key, *place = known.key, int32(n+1)
 		*known = record{key: -1}
 		j.count(n)
-		j.void(last, void)
+		j.void(n, void)
 	default:
-		j.records = j.records[:n]
+		j.list = j.list[:n]
 	}
 }
 
 // count judges the n-th entry, and counts what is admitted of it. A pending hit counts in full: its
 // writer voids what it does not admit. What comes too late may have been counted before.
 func (j *judge) count(n int) {
-	r := &j.records[n]
-	stale := r.Kind < settled && r.appended() <= j.head.Floor
+	r := &j.list[n]
+	stale := j.head.isStale(&r.Entry)
 	switch {
 	case stale:
 	case r.Kind == Hit && !r.Pending:
-		r.counts = j.admits(r)
+		r.counts = j.admits(n)
 	case r.Kind != denied:
 		r.counts = r.Count
 	}
@@ -133,37 +96,53 @@ func (j *judge) count(n int) {
 		}
 	}
 	j.add(r, r.counts)
+	j.refill(n)
 }
 
 // end answers what the question asks of pending hits, now that all voids are known: behind what
 // counts ahead of them.
 func (j *judge) end() {
-	first := len(j.records)
+	first := len(j.list)
 	for _, a := range j.answers {
-		if a.record >= 0 && j.records[a.record].isPending() {
+		if a.record >= 0 && j.list[a.record].isPending() {
 			first = min(first, a.record)
 		}
 	}
-	for n := len(j.records) - 1; n >= first; n-- {
-		r := &j.records[n]
+	for n := len(j.list) - 1; n >= first; n-- {
+		r := &j.list[n]
 		j.add(r, -r.counts)
+	}
+	for n := first; n < len(j.list); n++ {
+		r := &j.list[n]
 		if r.isPending() && r.key >= 0 && j.answers[r.key].record == n {
 			j.answer(n)
 		}
+		j.add(r, r.counts)
 	}
-	for n := first; n < len(j.records); n++ {
-		j.add(&j.records[n], j.records[n].counts)
-	}
+	j.buckets.fill(&j.records, len(j.list), j.isUndecided)
 }
 
 // void leaves of an entry what the void leaves. Voids of one entry are one.
-func (j *judge) void(r *record, e Entry) {
+func (j *judge) void(n int, e Entry) {
+	r := &j.list[n]
 	if r.Kind == Void {
-		r.Count, r.Time = min(r.Count, e.Count), max(r.Time, e.Time)
-	} else if e.Count < r.counts {
+		r.Count, r.Time, r.Released = min(r.Count, e.Count), max(r.Time, e.Time), r.Released || e.Released
+		return
+	}
+	r.released, r.voided = r.released || e.Released, max(r.voided, e.Time)
+	if e.Count < r.counts {
 		j.add(r, e.Count-r.counts)
 		r.counts = e.Count
+		j.refill(n)
 	}
+}
+
+// refill has the buckets filled once more from the n-th entry on, or from what it settles, or what settles it.
+func (j *judge) refill(n int) {
+	if i := max(j.reservation(n), j.settlementOf(n)); i >= 0 {
+		j.buckets.rewind(&j.records, i)
+	}
+	j.buckets.rewind(&j.records, n)
 }
 
 // add adds hits of an entry to what counts.
@@ -172,15 +151,28 @@ func (j *judge) add(r *record, hits int64) {
 		return
 	}
 	j.counted.add(r.Time, hits*r.Cost)
-	if r.isPending() && j.question.Pending > 0 && r.Time > j.question.Pending {
+	if j.isUndecided(r) {
 		j.undecided.add(r.Time, hits*r.Cost)
 	}
 }
 
-// admits returns how many of the hits the limits of the log admit.
-func (j *judge) admits(r *record) int64 {
+// isUndecided reports whether a denial that rests on the hit is transient.
+func (j *judge) isUndecided(r *record) bool {
+	return r.isPending() && j.question.Pending > 0 && r.Time > j.question.Pending
+}
+
+// admits returns how many of the hits the limits of the log admit, behind all that precede it.
+func (j *judge) admits(n int) int64 {
+	r := &j.list[n]
+	j.buckets.fill(&j.records, n, j.isUndecided)
 	count := r.Count
 	for i, limit := range j.head.Limits {
+		if limit.isBucket() {
+			if !limit.Shadow {
+				count = limit.fits(j.held(limit, r.Time).Count, r.Cost, count)
+			}
+			continue
+		}
 		j.places[i] = j.counted.after(limit.edge(r.Time), j.places[i])
 		count = limit.fits(j.counted.total()-j.counted.upTo(j.places[i]), r.Cost, count)
 	}
@@ -191,7 +183,8 @@ func (j *judge) admits(r *record) int64 {
 // decided hits that are not pending, by its own limits; the reader's count if they are of other
 // rules. A pending hit is the reader's to decide, by both.
 func (j *judge) answer(n int) {
-	r, q := &j.records[n], &j.question
+	r, q := &j.list[n], &j.question
+	j.buckets.fill(&j.records, n, j.isUndecided)
 	a := answer{record: n, own: r.Count}
 	rules := [2][]Limit{j.head.Limits, nil}
 	if q.Revision != j.head.Revision || r.Kind == former {
@@ -226,16 +219,46 @@ func (j *judge) fitting(r *record, rules [][]Limit) int64 {
 
 // held returns what counts in the window of the limit that ends at now, and what is later.
 func (j *judge) held(limit Limit, now int64) Content {
+	if limit.isBucket() {
+		held := j.level(limit)
+		level := held.all.at(limit, now)
+		count := limit.tokens(level)
+		return Content{count, count - limit.tokens(held.decided.at(limit, now)), level}
+	}
 	edge := limit.edge(now)
-	return Content{j.counted.later(edge), j.undecided.later(edge)}
+	return Content{Count: j.counted.later(edge), Undecided: j.undecided.later(edge)}
 }
 
-// split takes what entries count that were appended after the floor out of the sums, or adds it
+// level returns what the bucket of the limit lacks: one that neither the log nor its reader has is
+// filled by what counts.
+func (j *judge) level(limit Limit) (level filling) {
+	if b := j.buckets.of(limit); b != nil {
+		return b.level
+	}
+	level.all.addAll(limit, &j.counted)
+	return filling{level.all, level.all}
+}
+
+// split takes what entries count that keep their identity after the floor out of the sums, or adds it
 // again.
 func (j *judge) split(floor, sign int64) {
-	for i := range j.records {
-		if r := &j.records[i]; r.counts > 0 && r.appended() > floor {
+	for i := range j.list {
+		if r := &j.list[i]; r.counts > 0 && r.held() > floor {
 			j.counted.add(r.Time, sign*r.counts*r.Cost)
+		}
+	}
+}
+
+// forget has only entries count that were appended after a reset.
+func (j *judge) forget(reset int64) {
+	j.counted.clear()
+	j.buckets.empty(reset)
+	for i := range j.list {
+		switch r := &j.list[i]; {
+		case r.appended() <= reset:
+			r.counts = 0
+		case r.counts > 0:
+			j.counted.add(r.Time, r.counts*r.Cost)
 		}
 	}
 }

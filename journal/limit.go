@@ -8,13 +8,21 @@ const (
 	hour   = 60 * minute
 )
 
-// Limit is at most Ceiling in a window.
+// Limit is at most Ceiling in a window; or a token bucket, if it has a Rate.
 type Limit struct {
-	// Window is in milliseconds: whole seconds from a minute on.
-	Window  int64
+	// Window is in milliseconds: whole seconds from a minute on. In that time Rate tokens return to
+	// a token bucket.
+	Window int64
+	// Ceiling is how many tokens a token bucket holds: its burst.
 	Ceiling int64
-	// Shadow limits take no part in verdicts, and no part of the log.
+	// Rate is of a token bucket; 0: the limit is a window.
+	Rate int64
+	// Shadow limits take no part in verdicts. Windows in shadow are no part of the log.
 	Shadow bool
+
+	// Of a token bucket in a header: its level at the floor, and the time after which that knows all
+	// events; 0: it knows all that matter.
+	level, since int64
 }
 
 // slides returns by what the window moves.
@@ -33,8 +41,8 @@ func (l Limit) edge(now int64) int64 {
 	return now - l.Window
 }
 
-// leaves returns the first moment at which a time is no longer in the window.
-func (l Limit) leaves(time int64) int64 {
+// Leaves returns the first moment at which a time is no longer in the window.
+func (l Limit) Leaves(time int64) int64 {
 	return time - time%l.slides() + l.Window
 }
 
@@ -53,16 +61,23 @@ const (
 )
 
 func (l Limit) valid() bool {
-	return l.Window > 0 && l.Window <= maxTime && l.Window%l.slides() == 0 && l.Ceiling >= 0 && l.Ceiling <= maxCeiling
+	if l.Window <= 0 || l.Window > maxTime || l.Ceiling < 0 || l.Ceiling > maxCeiling {
+		return false
+	}
+	if l.isBucket() {
+		return l.Rate > 0 && l.Rate <= maxRate && l.Ceiling <= l.Rate*maxRefill/l.Window
+	}
+	return l.Window%l.slides() == 0
 }
 
-// enforced appends the limits that take part in verdicts to dst.
+// enforced appends the limits that take part in verdicts to dst, and token buckets in shadow: the
+// log keeps their levels.
 func enforced(dst, limits []Limit) ([]Limit, error) {
 	for _, l := range limits {
 		if !l.valid() {
 			return dst, fmt.Errorf("%w: limit of %d in %d ms", ErrOutOfRange, l.Ceiling, l.Window)
 		}
-		if !l.Shadow {
+		if l.level, l.since = 0, 0; !l.Shadow || l.isBucket() {
 			dst = append(dst, l)
 		}
 	}
@@ -72,10 +87,10 @@ func enforced(dst, limits []Limit) ([]Limit, error) {
 	return dst, nil
 }
 
-// longest returns the longest window of at most bound milliseconds, or 0.
+// longest returns the longest window of at most bound milliseconds, or 0. Token buckets have none.
 func longest(limits []Limit, bound int64) (window int64) {
 	for _, l := range limits {
-		if l.Window <= bound {
+		if l.Window <= bound && !l.isBucket() {
 			window = max(window, l.Window)
 		}
 	}

@@ -2,6 +2,7 @@ package journal
 
 import (
 	"iter"
+	"math"
 	"sort"
 )
 
@@ -31,10 +32,11 @@ type Verdict struct {
 	Admitted int64
 }
 
-// Content is what a window holds.
+// Content is what a window holds, or what a token bucket lacks.
 type Content struct {
 	Count     int64
 	Undecided int64 // of it, what hits may give back that were pending: see Question.Pending
+	Level     int64 // of a token bucket: see Limit.Wait
 }
 
 // Log is a decoded value. The zero value is an empty log, and Read reuses its memory.
@@ -43,9 +45,9 @@ type Log struct {
 	head     Head
 	size     int // of the value
 	offset   int // of its entries
-	kept     int // how many of the records a rewrite kept
 	judge    judge
 	rewriter rewriter
+	keeper   keeper
 }
 
 // Read decodes a value, and judges its entries. After an error the log is empty.
@@ -67,17 +69,23 @@ func (l *Log) read(value []byte, q Question) error {
 		return err
 	}
 	l.size, l.offset = len(value), len(value)-len(entries)
-	l.judge.begin(&l.head, q, len(entries)/shortSize)
-	for kept := len(entries) - int(l.head.kept); len(entries) > 0; {
+	l.judge.begin(&l.head, q, len(entries)/shortSize+len(l.head.kept)/leastKept)
+	l.keeper.begin(l.head.base)
+	l.judge.kept = math.MaxInt
+	for c := (cursor{data: l.head.kept}); c.at < len(c.data); {
+		if l.keeper.next(&c, l.judge.next()); c.bad || !l.judge.takeRests(l.keeper.rests, l.judge.buckets.own) {
+			return ErrCorrupt
+		}
+		l.judge.fold()
+	}
+	l.head.kept, l.judge.kept = nil, len(l.judge.list)
+	for len(entries) > 0 {
 		size := decode(l.judge.next(), entries, l.head.base)
 		if size == 0 {
 			return ErrCorrupt
 		}
 		l.judge.fold()
 		entries = entries[size:]
-		if len(entries) >= kept {
-			l.kept = len(l.judge.records)
-		}
 	}
 	l.judge.end()
 	return nil
@@ -86,7 +94,7 @@ func (l *Log) read(value []byte, q Question) error {
 // Clear empties the log.
 func (l *Log) Clear() {
 	l.head = Head{Limits: l.head.Limits[:0]}
-	l.size, l.offset, l.kept = 0, 0, 0
+	l.size, l.offset = 0, 0
 	l.judge.clear()
 }
 
@@ -96,9 +104,12 @@ func (l *Log) Verdict(i int) Verdict {
 	if a.record < 0 {
 		return Verdict{}
 	}
-	counted := l.judge.records[a.record].counts
+	counted := l.judge.list[a.record].counts
 	return Verdict{Found: true, Counted: counted, Admitted: min(counted, a.own)}
 }
+
+// Entry returns the entry with the i-th key, as the log has it, if its verdict has found it.
+func (l *Log) Entry(i int) Entry { return l.judge.list[l.judge.answers[i].record].Entry }
 
 // Ahead returns what the window of the question's j-th limit held ahead of the i-th key.
 func (l *Log) Ahead(i, j int) Content { return l.judge.ahead[i*len(l.judge.question.Limits)+j] }
@@ -109,8 +120,8 @@ func (l *Log) Head() Head { return l.head }
 // Latest returns the latest time by which an entry of the log was appended, or its floor.
 func (l *Log) Latest() int64 {
 	latest := l.head.Floor
-	for i := range l.judge.records {
-		latest = max(latest, l.judge.records[i].appended())
+	for i := range l.judge.list {
+		latest = max(latest, l.judge.list[i].appended())
 	}
 	return latest
 }
@@ -118,20 +129,23 @@ func (l *Log) Latest() int64 {
 // Due reports whether a rewrite is due: an entry more would let the log grow further than it may
 // since the last one.
 func (l *Log) Due() bool {
-	appended := l.size - l.offset - int(l.head.kept)
-	return l.size+shortSize > grown(l.size-appended)
+	return l.size+shortSize > grown(l.offset, l.head.Limits)
 }
 
-// DueBy reports whether the entries that were appended up to the floor take more than a log may grow: a
-// rewrite with that floor makes sums of them.
+// DueBy reports whether the entries that keep their identity up to the floor take more than a log may
+// grow: a rewrite with that floor makes sums of them.
 func (l *Log) DueBy(floor int64) bool {
 	size := l.size
-	for i := range l.judge.records {
-		if l.judge.records[i].appended() <= floor {
+	for i := range l.judge.list {
+		switch r := &l.judge.list[i]; {
+		case r.held() > floor && !r.isReleased():
+		case i < l.judge.kept:
+			size -= keptSize
+		default:
 			size -= shortSize
 		}
 	}
-	return l.size > grown(size)
+	return l.size > grown(size, l.head.Limits)
 }
 
 const (
@@ -140,12 +154,18 @@ const (
 	// fixedGrowth is how far a log may grow, besides a quarter of it.
 	fixedGrowth = 256
 	// fewEvents is about what a log with a few events takes after a rewrite.
-	fewEvents = 96
+	fewEvents = 76
+	// leastGrown is the same as smallGrown for token buckets: their chunk has 152 bytes.
+	leastGrown = 61
 )
 
 // grown returns how large a log may grow that takes so many bytes after a rewrite. One with a few
-// events may not become several times as large: it grows by no more than three times the others.
-func grown(size int) int {
+// events may not become several times as large: it grows by no more than three times the others. One
+// of token buckets alone forgets its entries, so it stays near to what the youngest take.
+func grown(size int, limits []Limit) int {
+	if len(limits) > 0 && longest(limits, maxTime) == 0 {
+		return max(leastGrown, size+min(fixedGrowth, (size-leastGrown)*2/3))
+	}
 	return max(smallGrown, size+min(fixedGrowth+size/4, (size-fewEvents)*3))
 }
 
@@ -155,6 +175,23 @@ func (l *Log) Age(now int64) int64 {
 		return 0
 	}
 	return max(now-l.head.base, 0)
+}
+
+// Since returns the time after which the log knows all events that matter to the limit.
+func (l *Log) Since(limit Limit) int64 {
+	if b := l.judge.buckets.of(limit); b != nil {
+		return b.since
+	}
+	return l.head.Since
+}
+
+// Drained returns the time at which the last of the token buckets is full again.
+func (l *Log) Drained() (time int64) {
+	for i := range l.judge.buckets.list {
+		b := &l.judge.buckets.list[i]
+		time = max(time, b.level.all.time+b.level.all.level/b.Rate+1)
+	}
+	return time
 }
 
 // Sum returns what counts from the time first to the time last, both included.
@@ -172,13 +209,16 @@ func (l *Log) Frees(limit Limit, cost, now int64) (at int64, ok bool) {
 	if cost > limit.Ceiling {
 		return 0, false
 	}
+	if limit.isBucket() {
+		return l.judge.level(limit).all.frees(limit, cost, now), true
+	}
 	leave := sort.Search(len(l.judge.counted.times), func(i int) bool {
 		return l.judge.counted.total()-l.judge.counted.upTo(i) <= limit.Ceiling-cost
 	})
 	if leave == 0 {
 		return now, true
 	}
-	return max(now, limit.leaves(l.judge.counted.times[leave-1])), true
+	return max(now, limit.Leaves(l.judge.counted.times[leave-1])), true
 }
 
 // History returns the intervals of length milliseconds that hold events, oldest first: their

@@ -2,7 +2,6 @@ package journal
 
 import (
 	"bytes"
-	"encoding/binary"
 	"fmt"
 	"slices"
 )
@@ -44,7 +43,7 @@ func Merge(values [][]byte, keys []ID, until int64) Merged {
 		merged.Value = values[0]
 		return merged
 	}
-	m := merger{until: until, places: map[ID]int{}}
+	m := merger{until: until, places: map[ID]int{}, rests: rests{}}
 	for i, value := range values {
 		if value == nil {
 			merged.Lacks[i].Missing, merged.Lacks[i].Keys = true, len(keys) > 0
@@ -66,6 +65,7 @@ func Merge(values [][]byte, keys []ID, until int64) Merged {
 	for _, r := range m.replicas {
 		m.compare(r)
 	}
+	m.mergeLevels()
 	m.mergeSums()
 	merged.Value = m.encode(keys)
 	return merged
@@ -79,30 +79,21 @@ func areEqual(values [][]byte) bool {
 // isRewritten reports whether one of the keys is among the entries that a rewrite kept. Of a damaged
 // value it does not matter.
 func isRewritten(value []byte, keys []ID) bool {
-	if len(keys) == 0 || len(value) < fixedSize {
+	if len(keys) == 0 {
 		return false
 	}
-	end := int(binary.BigEndian.Uint32(value[2:]))
-	if end < fixedSize || end > len(value) {
+	c, _, err := openHead(value)
+	if err != nil {
 		return false
 	}
-	c, entries := cursor{data: value[fixedSize:end]}, value[end:]
-	head := Head{base: c.below(maxTime)}
-	for range 6 { // floor, since, coarse, revision, TTL, until
-		c.next()
-	}
-	head.kept = c.below(readable)
+	head, _ := c.fields()
 	var e Entry
-	for rest := entries; len(entries)-len(rest) < int(head.kept); {
-		e = Entry{}
-		size := decode(&e, rest, head.base)
-		if size == 0 {
-			return false
-		}
-		if slices.Contains(keys, e.ID) {
+	var k keeper
+	k.begin(head.base)
+	for c = (cursor{data: head.kept}); c.at < len(c.data) && !c.bad; {
+		if k.next(&c, &e); !c.bad && slices.Contains(keys, e.ID) {
 			return true
 		}
-		rest = rest[size:]
 	}
 	return false
 }
@@ -115,6 +106,8 @@ type merger struct {
 	members  []member
 	places   map[ID]int // of members
 	until    int64
+	rests    rests
+	kept     int // the most entries that a rewrite kept of a replica
 }
 
 // replica is the log of one replica.
@@ -140,9 +133,9 @@ func (r *replica) read(value []byte) error {
 	}
 	near := func(time int64) bool { return max(time, r.log.head.base)-min(time, r.log.head.base) < 1<<(timeBits-3) }
 	ok := near(r.log.head.Floor)
-	for i := range r.log.judge.records {
-		e := &r.log.judge.records[i]
-		ok = ok && (e.Kind == 0 || near(e.Time) && near(e.appended()))
+	for i := range r.log.judge.list {
+		e := &r.log.judge.list[i]
+		ok = ok && (e.Kind == 0 || near(e.Time) && near(e.appended()) && near(e.Entry.held()))
 	}
 	if !ok {
 		return fmt.Errorf("%w: its times are far apart", ErrCorrupt)
@@ -162,8 +155,7 @@ func (m *merger) forget() {
 			continue
 		}
 		if r.lack.Sums = true; head.Floor <= m.head.Reset {
-			j.counted.clear()
-			j.split(m.head.Reset, 1)
+			j.forget(m.head.Reset)
 			head.Floor, head.Coarse = m.head.Reset, 0
 		}
 		head.Reset = m.head.Reset
@@ -172,7 +164,7 @@ func (m *merger) forget() {
 
 // mergeHeads keeps the limits of the newest rules.
 func (m *merger) mergeHeads() {
-	m.head = m.replicas[0].log.head
+	m.head, m.kept = m.replicas[0].log.head, m.replicas[0].log.judge.kept
 	for _, r := range m.replicas[1:] {
 		h := r.log.head
 		switch {
@@ -184,13 +176,32 @@ func (m *merger) mergeHeads() {
 		m.head.base, m.head.Floor = max(m.head.base, h.base), max(m.head.Floor, h.Floor)
 		m.head.Since, m.head.Coarse = min(m.head.Since, h.Since), max(m.head.Coarse, h.Coarse)
 		m.head.Until = min(m.head.Until, h.Until)
-		m.head.kept = max(m.head.kept, h.kept)
+		m.kept = max(m.kept, r.log.judge.kept)
+	}
+}
+
+// mergeLevels takes, of each token bucket, the highest level of a replica at the merged floor.
+func (m *merger) mergeLevels() {
+	m.head.Limits = slices.Clone(m.head.Limits)
+	for i := range m.head.Limits {
+		l := &m.head.Limits[i]
+		if !l.isBucket() {
+			continue
+		}
+		l.level, l.since = 0, maxTime
+		for _, r := range m.replicas {
+			l.since = min(l.since, m.rests.take(&r.log.judge, m.head.Limits, i, m.head.Floor))
+		}
+		for _, r := range m.replicas {
+			level, _, _ := r.log.judge.decay(*l, m.head.Floor)
+			r.lack.Sums = r.lack.Sums || level < l.level
+		}
 	}
 }
 
 // unite adds the entries of a replica that have an identity yet.
 func (m *merger) unite(r *replica, keys []ID) {
-	records := r.log.judge.records
+	records := r.log.judge.list
 	first := len(records) // of the keys
 	for _, key := range keys {
 		n := r.log.judge.place(key)
@@ -198,11 +209,11 @@ func (m *merger) unite(r *replica, keys []ID) {
 			first, r.lack.Keys = len(records), true
 			break
 		}
-		first = min(first, max(n, r.log.kept))
+		first = min(first, max(n, r.log.judge.kept))
 	}
 	for n := range records {
 		record := &records[n]
-		if record.Kind == 0 || record.appended() <= m.head.Floor {
+		if record.Kind == 0 || record.Entry.held() <= m.head.Floor || record.appended() <= m.head.Reset {
 			continue
 		}
 		e := member{Entry: record.decided(false), counts: record.counts, ahead: n < first}
@@ -226,7 +237,8 @@ func (a member) with(b member) member {
 	switch {
 	case a.Kind == Void && b.Kind == Void:
 		a.Time = max(a.Time, b.Time)
-	case a.Kind == Void:
+	case b.Kind == Void, a.Kind == denied && b.Kind != denied: // a is what is left of b, or has been
+	case a.Kind == Void, b.Kind == denied, b.Cost > a.Cost: // of two settlements of one entry the larger
 		a = b
 	}
 	a.counts, a.ahead = least, ahead
@@ -250,9 +262,10 @@ func (m *merger) compare(r *replica) {
 		n := r.log.judge.place(e.ID)
 		switch {
 		case e.appended() > m.until:
-		case n < 0, r.log.judge.records[n].Kind == Void && e.Kind != Void:
+		case n < 0 && e.counts == 0 && e.Kind != Void && e.held() <= r.log.head.Floor: // it has been forgotten
+		case n < 0, r.log.judge.list[n].Kind == Void && e.Kind != Void:
 			r.lack.Entries = encode(r.lack.Entries, e.Entry)
-		case r.log.judge.records[n].Kind == Void && r.log.judge.records[n].Count > e.counts, r.log.judge.records[n].counts > e.counts:
+		case r.log.judge.list[n].Kind == Void && r.log.judge.list[n].Count > e.counts, r.log.judge.list[n].counts > e.counts:
 			r.lack.Entries = encode(r.lack.Entries, Entry{Kind: Void, ID: e.ID, Time: e.appended(), Cost: 1, Count: e.counts})
 		}
 	}
@@ -324,27 +337,60 @@ func (r *replica) isLater(other *replica) bool {
 	return false
 }
 
-// encode returns the merged value: voids, what is ahead of the keys, these, and what is not.
+// isInLevels reports whether the merged levels, or the rests, have the entry: it goes where a rewrite keeps
+// entries.
+func (m *merger) isInLevels(e *member) bool {
+	if !e.settles() {
+		return m.rests[e.ID] != nil && e.isRest(m.head.Floor)
+	}
+	reservation, known := m.places[e.ID&^settlement]
+	switch {
+	case e.Time > m.head.Floor:
+		return false
+	case !known:
+		return true
+	}
+	hit := &m.members[reservation]
+	return hit.Kind == Void || hit.counts > 0 || hit.Kind == denied && hit.appended() <= m.head.Floor
+}
+
+// encode returns the merged value: what the levels have, voids, what is ahead of the keys, these, and what is not.
 func (m *merger) encode(keys []ID) []byte {
-	var ahead, others, voids []byte
+	var voids, ahead, others, entries []Entry
 	for i := range m.members {
-		switch e := &m.members[i]; {
+		switch e := m.members[i].Entry; {
+		case m.isInLevels(&m.members[i]):
+			entries = append(entries, e)
 		case e.Kind == Void:
-			voids = encode(voids, e.Entry)
+			voids = append(voids, e)
 		case slices.Contains(keys, e.ID):
-		case e.ahead:
-			ahead = encode(ahead, e.Entry)
+		case m.members[i].ahead:
+			ahead = append(ahead, e)
 		default:
-			others = encode(others, e.Entry)
+			others = append(others, e)
 		}
 	}
-	entries := append(voids, ahead...)
+	inLevels := len(entries)
+	entries = append(append(entries, voids...), ahead...)
 	for _, key := range keys {
 		if place, known := m.places[key]; known && m.members[place].Kind != Void {
-			entries = encode(entries, m.members[place].Entry)
+			entries = append(entries, m.members[place].Entry)
 		}
 	}
 	entries = append(entries, others...)
-	m.head.kept = min(m.head.kept, int64(len(entries)))
-	return append(appendHead(nil, m.head, &m.sums, m.head.Floor-minute), entries...)
+	kept := max(min(m.kept, len(entries)), inLevels)
+	var k keeper
+	k.begin(m.head.base)
+	for _, e := range entries[:kept] {
+		var left []int64
+		if e.isRest(m.head.Floor) {
+			left = m.rests[e.ID]
+		}
+		m.head.kept = k.append(m.head.kept, e, left)
+	}
+	value := appendHead(nil, m.head, &m.sums, m.head.Floor-minute)
+	for _, e := range entries[kept:] {
+		value = encode(value, e)
+	}
+	return value
 }

@@ -16,8 +16,9 @@ type Rewrite struct {
 	Since int64
 
 	Now int64 // milliseconds since 1970
-	// Young is for how long, in milliseconds, an entry keeps its identity: longer than any
-	// writer, void or repeated append looks for it, and twice the grace at least.
+	// Young is for how long, in milliseconds, an entry keeps its identity at the least: longer than
+	// any writer, void or repeated append looks for it, and twice the grace at least. Of Now or more,
+	// all keep it, those too that were released: another replica may lack the void.
 	Young int64
 	// Retain is for how long events are kept at least, in milliseconds. They are kept for the
 	// longest window anyway.
@@ -47,21 +48,30 @@ func (l *Log) AppendRewrite(dst []byte, r Rewrite) ([]byte, error) {
 		}
 	}
 	h := l.head
+	h.Limits = append(l.rewriter.limits[:0], h.Limits...)
 	h.TTL = max(h.TTL, r.TTL)
 	if h.Outdated(r.Revision) {
-		limits, err := enforced(nil, r.Limits)
+		limits, err := enforced(h.Limits[:0], r.Limits)
 		if err != nil {
 			return dst, err
 		}
 		h.Revision, h.Limits, h.TTL = r.Revision, limits, r.TTL
 	}
 	h.Until, h.Since = r.Until, max(h.Since, r.Since)
-	h.base, h.Floor = r.Now, max(h.Floor, r.Now-r.Young)
-	h.kept = l.rewriter.writeRecords(l.judge.records, h.Floor, h.Revision != l.head.Revision)
+	l.rewriter.limits = h.Limits
+	h.base, h.Floor = r.Now-r.Now%second, max(h.Floor, r.Now-r.Young)
 
 	window := max(longest(h.Limits, maxTime), longest(l.head.Limits, maxTime), r.Retain)
 	l.judge.split(h.Floor, -1)
 	defer l.judge.split(h.Floor, 1)
+	left := rests{}
+	for i := range h.Limits {
+		if b := &h.Limits[i]; b.isBucket() {
+			b.level = 0
+			b.since = b.unknown(max(left.take(&l.judge, h.Limits, i, h.Floor), r.Since), h.Floor)
+		}
+	}
+	h.kept = l.rewriter.writeRecords(l.judge.list, &h, left, r.Young < r.Now, h.Revision != l.head.Revision)
 	if h.Reset <= h.Floor-window { // what was before it has left all windows
 		h.Reset = 0
 	}
@@ -82,7 +92,7 @@ func (l *Log) AppendRewrite(dst []byte, r Rewrite) ([]byte, error) {
 		if g.Coarse == 0 && h.Coarse > h.Floor-window {
 			g.Coarse = h.Coarse
 		}
-		dst = append(appendHead(dst, g, &l.rewriter.kept, cut), l.rewriter.written...)
+		dst = appendHead(dst, g, &l.rewriter.kept, cut)
 		if len(dst)-begin <= MaxSize*3/4 {
 			return dst, nil
 		}
@@ -95,21 +105,32 @@ func (l *Log) AppendRewrite(dst []byte, r Rewrite) ([]byte, error) {
 
 // rewriter writes out what a judge has decided.
 type rewriter struct {
+	limits  []Limit
 	kept    timeline
 	written []byte
+	keeper  keeper
 }
 
-// writeRecords encodes the entries that keep their identity, with their verdicts, and returns how
-// many bytes they take. If the limits change, what counts is former. Pending hits stay pending.
-func (w *rewriter) writeRecords(records []record, floor int64, change bool) int64 {
+// writeRecords returns the entries that keep their identity, encoded with their verdicts. Released ones are
+// dropped, or not. If the limits change, what counts is former. Pending hits stay pending.
+func (w *rewriter) writeRecords(records []record, h *Head, left rests, drop, change bool) []byte {
 	w.written = w.written[:0]
+	w.keeper.begin(h.base)
 	for i := range records {
-		if r := &records[i]; r.Kind != 0 && r.appended() > floor {
-			w.written = encode(w.written, r.decided(change))
+		r := &records[i]
+		kept := r.Entry.held() > h.Floor
+		if drop {
+			kept = r.held() > h.Floor && !r.isReleased()
+		}
+		if r.Kind != 0 && kept {
+			w.written = w.keeper.append(w.written, r.decided(change), left[r.ID])
 		}
 	}
-	return int64(len(w.written))
+	return w.written
 }
+
+// isReleased reports whether nothing looks for the entry any more.
+func (r *record) isReleased() bool { return r.released && r.counts == 0 }
 
 // decided returns the entry with its verdict.
 func (r *record) decided(change bool) Entry {
@@ -117,6 +138,9 @@ func (r *record) decided(change bool) Entry {
 	switch {
 	case e.Kind == Void:
 	case r.counts == 0:
+		if e.Kind != denied && e.Ends != 0 {
+			e.Ends = r.voided
+		}
 		e.Kind, e.Pending = denied, e.isPending()
 	case e.Kind == Increment, e.Kind == Hit && e.Pending:
 		e.Count = r.counts

@@ -28,6 +28,17 @@ var ruleSets = [][][]Limit{
 	{{{Window: 250, Ceiling: 1}, {Window: 20 * second, Ceiling: 6}}, {{Window: 20 * second, Ceiling: 4}, {Window: 60 * second, Ceiling: 8}}},
 }
 
+// bucketSets are rules with token buckets, whose rates stay: a log that gets another rate begins with
+// what it knows.
+var bucketSets = [][][]Limit{
+	{{bucket10}},
+	{{{Window: second, Rate: 3, Ceiling: 4}}, {{Window: second, Rate: 3, Ceiling: 2}}, {{Window: second, Rate: 3, Ceiling: 9}}},
+	{{{Window: 700, Rate: 1, Ceiling: 2}, {Window: 20 * second, Rate: 7, Ceiling: 5}}},
+	{{{Window: 60 * second, Rate: 90, Ceiling: 3}, {Window: 8 * second, Ceiling: 5}, {Window: second, Rate: 1, Ceiling: 1, Shadow: true}}},
+}
+
+var bucket10 = Limit{Window: 10 * second, Rate: 7, Ceiling: 3}
+
 // event is one thing that befalls the item: an entry lands, or its header changes.
 type event struct {
 	entry  Entry
@@ -79,6 +90,7 @@ const (
 	missing  fault = "a writer does not find its entry"
 	differs  fault = "a verdict is not that of a sequential limiter"
 	exceeded fault = "a window holds more than its limit"
+	overrun  fault = "a token bucket admits more than its rate and burst"
 )
 
 func (w *world) fail(kind fault, format string, args ...any) {
@@ -109,6 +121,11 @@ func (w *world) store(value []byte) {
 func (w *world) retention() (window int64) {
 	for _, limits := range w.rules {
 		window = max(window, longest(limits, maxTime))
+		for _, l := range limits {
+			if l.isBucket() {
+				window = max(window, l.refill())
+			}
+		}
 	}
 	return window
 }
@@ -249,6 +266,9 @@ func (w *world) touch() {
 func (w *world) decide(p, place int, e Entry, value []byte, cas uint64, elsewhere bool, pause func()) {
 	l, now := Log{}, w.now+w.skew[p]
 	limits, revision := w.limits(p), w.revision[p]
+	if w.sabotage == "voids return nothing" {
+		value = withoutVoids(value)
+	}
 	err := l.Read(value, Question{Keys: []ID{e.ID}, Limits: limits, Revision: revision, Pending: max(now-young/2, 1)})
 	if err != nil {
 		w.fail(failed, "read: %v", err)
@@ -281,7 +301,7 @@ func (w *world) decide(p, place int, e Entry, value []byte, cas uint64, elsewher
 		mine.refunded = true
 		w.append(Entry{Kind: Void, ID: e.ID, Time: w.now + w.skew[p]})
 	}
-	if l.head.Outdated(revision) || len(l.judge.records) > 8 && w.chance(.7) {
+	if l.head.Outdated(revision) || len(l.judge.list) > 8 && w.chance(.7) {
 		w.rewrite(p, &l, value, cas, limits, revision, pause)
 	}
 }
@@ -372,10 +392,10 @@ func (w *world) spoil(l *Log, value []byte, r Rewrite) []byte {
 	case "stale rules win":
 		r.Revision = l.head.Revision + 1
 	case "no increments", "no pending hits":
-		for i, record := range l.judge.records {
+		for i, record := range l.judge.list {
 			if record.Kind == Increment && w.sabotage == "no increments" || record.isPending() && w.sabotage == "no pending hits" {
 				l.judge.counted.add(record.Time, -record.counts*record.Cost)
-				l.judge.records[i].counts = 0
+				l.judge.list[i].counts = 0
 			}
 		}
 	case "no young denied entries":
@@ -395,9 +415,23 @@ func (w *world) spoil(l *Log, value []byte, r Rewrite) []byte {
 		return next
 	}
 	switch w.sabotage {
+	case "levels of the last rewrite", "levels of now":
+		h := after.head
+		for i := range h.Limits {
+			if b := l.judge.buckets.of(h.Limits[i]); b != nil && w.sabotage == "levels of now" {
+				h.Limits[i].level = b.level.all.at(b.Limit, h.Floor)
+			} else if b != nil {
+				h.Limits[i].level = b.floor.at(b.Limit, h.Floor)
+			}
+		}
+		kept := appendHead(nil, h, &timeline{}, -1)
+		for _, record := range after.judge.list {
+			kept = encode(kept, record.Entry)
+		}
+		return kept
 	case "judged again":
-		next = next[:after.offset]
-		for _, record := range l.judge.records {
+		next = withoutKept(next)
+		for _, record := range l.judge.list {
 			if record.Kind != 0 && record.appended() > after.head.Floor && (record.Kind < settled || record.counts > 0) {
 				next = encode(next, record.Entry)
 			}
@@ -406,12 +440,17 @@ func (w *world) spoil(l *Log, value []byte, r Rewrite) []byte {
 	case "no floor":
 		h := after.head
 		h.Floor = 0
+		var was Head
 		var sums timeline
-		_, _ = readHead(next[:after.offset], new(Head), &sums)
-		return append(appendHead(nil, h, &sums, -1), next[after.offset:]...)
+		_, _ = readHead(next, &was, &sums)
+		h.kept = was.kept
+		return appendHead(nil, h, &sums, -1)
 	}
-	kept := slices.Clone(next[:after.offset])
-	for _, record := range after.judge.records {
+	if w.sabotage == "" {
+		return next
+	}
+	kept := withoutKept(next)
+	for _, record := range after.judge.list {
 		if record.Kind != 0 && keep(record.Entry) {
 			kept = encode(kept, record.Entry)
 		}
@@ -419,13 +458,16 @@ func (w *world) spoil(l *Log, value []byte, r Rewrite) []byte {
 	return kept
 }
 
+// counted is an entry as it is judged, or the floor of a rewrite.
+type counted struct {
+	Entry
+	left  int64
+	floor bool
+}
+
 // judge holds what the writers have read against a sequential limiter that sees all entries in the
 // order of the log, forgets none, and computes each window anew.
 func (w *world) judge() {
-	type counted struct {
-		Entry
-		left int64
-	}
 	var entries []*counted
 	var named map[ID]*counted
 	var head Head
@@ -443,6 +485,15 @@ func (w *world) judge() {
 				entries, named = nil, map[ID]*counted{}
 			}
 			head = *happened.head
+			old, young := []*counted(nil), []*counted(nil)
+			for _, c := range entries {
+				if c.floor || c.appended() <= head.Floor {
+					old = append(old, c)
+				} else {
+					young = append(young, c)
+				}
+			}
+			entries = append(append(old, &counted{Entry: Entry{Time: head.Floor}, floor: true}), young...)
 			for id, c := range named {
 				if c.appended() <= head.Floor {
 					delete(named, id)
@@ -471,7 +522,12 @@ func (w *world) judge() {
 		}
 		if c.Kind == Hit && !c.Pending {
 			for _, l := range w.rules[head.Revision-1] {
-				c.left = max(0, min(c.left, (l.Ceiling-sum(l, c.Time))/c.Cost))
+				switch {
+				case l.isBucket() && !l.Shadow:
+					c.left = min(c.left, admits(l, entries, c))
+				case !l.isBucket():
+					c.left = max(0, min(c.left, (l.Ceiling-sum(l, c.Time))/c.Cost))
+				}
 			}
 		}
 		if c.appended() <= head.Floor {
@@ -497,6 +553,9 @@ func (w *world) measure() {
 			continue
 		}
 		for _, l := range w.rules[x.revision-1] {
+			if l.isBucket() {
+				continue
+			}
 			sum := int64(0)
 			for _, y := range w.admitted {
 				if !y.refunded && y.revision == x.revision && y.losses == x.losses && y.time/l.slides() <= x.time/l.slides() && within(l, y.time, x.time) {
@@ -508,6 +567,10 @@ func (w *world) measure() {
 			}
 		}
 		for _, l := range x.limits {
+			if l.isBucket() {
+				w.measureBucket(l, x)
+				continue
+			}
 			sum := x.cost
 			for _, y := range w.admitted {
 				if !y.refunded && y.place < x.place && y.losses == x.losses && within(l, y.time, x.time) {
@@ -521,11 +584,33 @@ func (w *world) measure() {
 	}
 }
 
+// measureBucket looks for a time that ends with the hit, of its writer's bucket, in which more passed than
+// the burst and what the rate adds.
+func (w *world) measureBucket(l Limit, x *decided) {
+	var before []*decided
+	for _, y := range w.admitted {
+		if !y.refunded && y.place < x.place && y.losses == x.losses {
+			before = append(before, y)
+		}
+	}
+	slices.SortFunc(before, func(a, b *decided) int { return int(b.time - a.time) })
+	sum, first := x.cost, x.time
+	for i := 0; ; i++ {
+		if sum*l.Window > l.Ceiling*l.Window+max(x.time-first, 0)*l.Rate && !l.Shadow {
+			w.fail(overrun, "%d from %d to %d, of %+v", sum, first, x.time, l)
+		}
+		if i == len(before) {
+			return
+		}
+		sum, first = sum+before[i].cost, before[i].time
+	}
+}
+
 // simulate runs one seed.
-func simulate(seed uint64, sabotage string) *world {
+func simulate(seed uint64, sabotage string, sets [][][]Limit) *world {
 	rnd := rand.New(rand.NewPCG(seed, 15))
 	w := &world{rnd: rnd, sabotage: sabotage, now: 1_000_000_000, read: map[int]int64{}, faults: map[fault]string{}}
-	w.rules = ruleSets[rnd.IntN(len(ruleSets))]
+	w.rules = sets[rnd.IntN(len(sets))]
 	for range 1 + rnd.IntN(5) {
 		w.skew = append(w.skew, rnd.Int64N(2*skews)-skews)
 		w.revision = append(w.revision, 1)
@@ -561,17 +646,22 @@ func simulate(seed uint64, sabotage string) *world {
 }
 
 // TestSimulation interleaves appends, reads, lost answers, voids, stalled writers, rewrites, losses
-// and rule changes. No window exceeds its limit, and every verdict is that of a sequential limiter.
+// and rule changes. No window and no token bucket exceeds its limit, and every verdict is that of a
+// sequential limiter.
 func TestSimulation(t *testing.T) {
-	var hits, admitted, rewrites, losses, expired int
-	for seed := range testkit.Seeds(10_000) {
-		w := simulate(seed, "")
-		require.Empty(t, w.faults, "seed %d", seed)
-		hits, admitted, rewrites = hits+len(w.read), admitted+len(w.admitted), rewrites+w.rewrites
-		losses, expired = losses+w.losses, expired+w.expired
+	for name, sets := range map[string][][][]Limit{"windows": ruleSets, "token buckets": bucketSets} {
+		t.Run(name, func(t *testing.T) {
+			var hits, admitted, rewrites, losses, expired int
+			for seed := range testkit.Seeds(10_000) {
+				w := simulate(seed, "", sets)
+				require.Empty(t, w.faults, "seed %d", seed)
+				hits, admitted, rewrites = hits+len(w.read), admitted+len(w.admitted), rewrites+w.rewrites
+				losses, expired = losses+w.losses, expired+w.expired
+			}
+			t.Logf("%d hits, %d admitted, %d rewrites, %d losses, %d expired", hits, admitted, rewrites, losses, expired)
+			require.NotZero(t, min(hits-admitted, rewrites, losses, expired))
+		})
 	}
-	t.Logf("%d hits, %d admitted, %d rewrites, %d losses, %d expired", hits, admitted, rewrites, losses, expired)
-	require.NotZero(t, min(hits-admitted, rewrites, losses, expired))
 }
 
 // Each sabotage shows itself by the fault that is characteristic of it.
@@ -595,11 +685,29 @@ func TestSimulationFindsSabotage(t *testing.T) {
 		"trusts a lost answer":     exceeded,
 		"reads before it appends":  exceeded,
 	} {
-		t.Run(sabotage, func(t *testing.T) {
-			testkit.FindFault(t, 20_000, func(seed uint64) (string, bool) {
-				found, ok := simulate(seed, sabotage).faults[want]
-				return found, ok
-			})
-		})
+		t.Run(sabotage, func(t *testing.T) { finds(t, sabotage, want, ruleSets) })
 	}
+	for sabotage, want := range map[string]fault{
+		"no compare-and-swap":        overrun,
+		"a lagging rewrite":          overrun,
+		"levels of the last rewrite": overrun,
+		"levels of now":              differs,
+		"voids return nothing":       differs,
+		"judged again":               overrun,
+		"no pending hits":            overrun,
+		"no increments":              differs,
+		"no floor":                   overrun,
+		"short identities":           overrun,
+		"trusts a lost answer":       overrun,
+		"reads before it appends":    overrun,
+	} {
+		t.Run("token buckets, "+sabotage, func(t *testing.T) { finds(t, sabotage, want, bucketSets) })
+	}
+}
+
+func finds(t *testing.T, sabotage string, want fault, sets [][][]Limit) {
+	testkit.FindFault(t, 20_000, func(seed uint64) (string, bool) {
+		found, ok := simulate(seed, sabotage, sets).faults[want]
+		return found, ok
+	})
 }

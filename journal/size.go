@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"iter"
 	"math"
+	"slices"
 )
 
 // Size returns the most bytes that a rewritten log takes whose hits all pass these limits. Retain
@@ -25,28 +26,41 @@ func Size(limits []Limit, retain, young int64) int {
 	return size
 }
 
+// LeasesSize returns the most bytes that a rewritten log of leases takes whose limit has that window:
+// each keeps its identity until it ends, and young for as long again as clocks differ.
+func LeasesSize(limit Limit, young int64) int {
+	window := limit.Window + young + young/2 + second
+	all := min(admissible([]Limit{limit}, window), MaxSize)
+	return headSize([]Limit{limit}) + int(all)*heldSize + 4*sumSize // what has ended within a second
+}
+
 // Spread returns how many hits the limits admit in their longest window, or in the time for which
 // they are retained, and the bytes of a log that has them if they come at equal distances: just
 // rewritten, and about to be. Retain and young are those of its [Rewrite].
 func Spread(limits []Limit, retain, young int64) (hits int64, rewritten, due int) {
-	window := max(longest(limits, maxTime), retain)
+	window := max(longest(limits, maxTime), retain, second)
 	hits = admissible(limits, window)
-	s := spread{limits, window, hits, young, evenSum}
+	s := spread{limits, window, float64(hits) / float64(window), young, evenSum}
+	for _, l := range limits {
+		if l.isBucket() { // its burst comes once
+			s.each = min(s.each, float64(l.Rate)/float64(l.Window))
+		}
+	}
 	rewritten = s.size(math.MaxInt64)
-	return hits, rewritten, grown(rewritten)
+	return hits, rewritten, grown(rewritten, limits)
 }
 
 // Growth yields the size of a new log after each of its hits, of cost 1, on the average if they come
 // at random: so many of them are in the window at a time. It does not end.
 func Growth(limits []Limit, window, young, hits int64) iter.Seq[int] {
-	s := spread{limits, window, hits, young, randomSum}
+	s := spread{limits, window, float64(hits) / float64(window), young, randomSum}
 	return func(yield func(int) bool) {
 		size := s.size(0)
-		due := grown(size)
+		due := grown(size, limits)
 		for n := int64(1); ; n++ {
 			if size += shortSize; size+shortSize > due {
 				size = s.size(n)
-				due = grown(size)
+				due = grown(size, limits)
 			}
 			if !yield(size) {
 				return
@@ -57,27 +71,27 @@ func Growth(limits []Limit, window, young, hits int64) iter.Seq[int] {
 
 // spread is hits of cost 1 that are spread over a window.
 type spread struct {
-	limits       []Limit
-	window, hits int64
-	young        int64
-	sum          func(density float64) float64 // bytes of sums for each hit
+	limits []Limit
+	window int64
+	each   float64 // hits in a millisecond
+	young  int64
+	sum    func(density float64) float64 // bytes of sums for each hit
 }
 
 // size returns the bytes of a log that is rewritten at its n-th hit.
 func (s spread) size(n int64) int {
 	const now = 1 << 41 // milliseconds: times of the next decades are as long
-	head := Head{Limits: s.limits, Revision: math.MaxUint64, TTL: s.window / second, Until: now, Since: now, Floor: now, base: now}
+	head := Head{Limits: filled(s.limits), Revision: math.MaxUint64, TTL: s.window / second, Until: now + 2*s.window, Since: now - s.window, Floor: now - s.young, base: now}
 	size := len(appendHead(nil, head, &timeline{}, 0))
-	if n == 0 || s.hits == 0 {
+	if n == 0 || s.each == 0 {
 		return size
 	}
 	// It keeps the identity of this hit, at least, and what has just left the window.
-	each := float64(s.hits) / float64(s.window)
-	young := min(max(1, each*float64(s.young)), float64(n))
-	summed := min(float64(n)-young, float64(s.hits))
-	fine := min(each*float64(longest(s.limits, minute-1)), summed)
+	young := min(max(1, s.each*float64(s.young)), float64(n))
+	summed := min(float64(n)-young, s.each*float64(s.window))
+	fine := min(s.each*float64(longest(s.limits, minute-1)), summed)
 	const first = 3 // the first sum begins at the second 0: it is longer
-	bytes := first + (summed-fine)*s.sum(each*second) + fine*s.sum(each) + young*shortSize
+	bytes := first + (summed-fine)*s.sum(s.each*second) + fine*s.sum(s.each) + firstKept + (young-1)*float64(4+uvarintSize(uint64(2/s.each)))
 	return size + int(min(bytes, MaxSize))
 }
 
@@ -103,10 +117,19 @@ func randomSum(density float64) float64 {
 // headSize returns the most bytes of the header.
 func headSize(limits []Limit) int {
 	head := Head{
-		Limits: limits, Revision: math.MaxUint64, TTL: maxTime, Until: maxTime, Since: maxTime, Floor: maxTime, Coarse: maxTime,
-		base: maxTime, kept: MaxSize,
+		Limits: filled(limits), Revision: math.MaxUint64, TTL: maxTime, Until: maxTime, Coarse: maxTime, Reset: maxTime,
+		base: maxTime / 2,
 	}
 	return len(appendHead(nil, head, &timeline{}, 0)) + 2*sumSize // numbers of sums
+}
+
+// filled returns the limits with the level of a token bucket that has no token.
+func filled(limits []Limit) []Limit {
+	full := slices.Clone(limits)
+	for i := range full {
+		full[i].level = full[i].Ceiling * full[i].Window * min(full[i].Rate, 1)
+	}
+	return full
 }
 
 func uvarintSize(n uint64) int { return len(binary.AppendUvarint(nil, n)) }
@@ -121,6 +144,10 @@ func admissible(limits []Limit, span int64) int64 {
 	}
 	least := int64(math.MaxInt32)
 	for _, l := range limits {
+		if l.isBucket() {
+			least = min(least, min(l.Ceiling, math.MaxInt32)+l.returned(span))
+			continue
+		}
 		windows := (span + l.Window - 1) / l.Window
 		least = min(least, min(l.Ceiling, math.MaxInt32)*windows)
 	}

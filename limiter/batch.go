@@ -41,6 +41,45 @@ type hit struct {
 	limits   []limitEval     // its limits, in the order of the rules
 	verdict  verdict
 	retries  bool
+	maxWait  time.Duration // for its turn, at the most
+}
+
+// costOn returns what the hit costs on the counter: on one of leases it is one lease.
+func (h *hit) costOn(c *counterState) int64 {
+	if c.engine.Tick() == 0 {
+		return 1
+	}
+	return h.cost
+}
+
+// until returns when what the hit reserves ends, or 0.
+func (h *hit) until() int64 {
+	if h.request.reserved == 0 {
+		return 0
+	}
+	return h.request.began.Add(h.request.reserved).UnixMilli()
+}
+
+// note notes what the next of the hits decided on the counter has reserved there, unless the shared store
+// has failed: until the hit's turn at the least.
+func (h *hit) note(c *counterState, name func(string) string) {
+	r := c.hits[c.decided].Reserved
+	if wait := waitOf(h.limits); r.Ends == 0 && wait > 0 {
+		r.Turn, r.Ends = true, max(c.moment.Now.UnixMilli(), c.moment.Stamp*1000)+time.Duration(wait).Milliseconds()
+	}
+	if r.ID == 0 || r.Ends == 0 || c.err != nil {
+		return
+	}
+	if name != nil {
+		r.Counter = name(r.Counter)
+	}
+	r.Engine, r.Retention, r.Precision = c.name.engine, c.name.counter.Remembered(), c.name.counter.Precision
+	h.request.decision.Reserved = append(h.request.decision.Reserved, r)
+}
+
+// isReserved reports whether the hit reserves, or takes leases.
+func (h *hit) isReserved() bool {
+	return h.request.reserved > 0 || slices.ContainsFunc(h.counters, func(c *counterState) bool { return c.engine.Tick() == 0 })
 }
 
 // limitEval is one limit as it answers one hit.
@@ -52,7 +91,8 @@ type limitEval struct {
 
 	count int64
 	exact bool
-	ahead int64 // of it, the cost of hits that were admitted before this one in the batch
+	ahead int64       // of it, the cost of hits that were admitted before this one in the batch
+	wait  engine.Wait // of a hit that fits
 	reset engine.Wait
 	own   engine.Wait // what it would be if the limit were not elastic
 }
@@ -77,8 +117,9 @@ type limitWindow struct {
 	limit    events.Limit
 	ceiling  int64
 	enforced bool
-	index    int   // among those of the counter
-	final    int64 // what no rollback can take away of its count, where that was asked
+	index    int           // among those of the counter
+	final    int64         // what no rollback can take away of its count, where that was asked
+	maxWait  time.Duration // of a hit for its turn, at the most
 }
 
 var batches = sync.Pool{New: func() any { return new(batch) }}
@@ -143,6 +184,7 @@ func (f *batch) join(r *request) {
 		}
 		for _, check := range f.counters.windowsOf(c, a, limits) {
 			h.limits = append(h.limits, limitEval{counter: c, window: check, ruling: ruling{rule: a.Rule, listing: a.Listing}})
+			h.maxWait = max(h.maxWait, check.maxWait)
 		}
 	}
 }
@@ -252,10 +294,10 @@ func (f *batch) add() {
 		for _, c := range h.counters {
 			switch h.path {
 			case adding:
-				c.adding += h.cost
-				c.hits = append(c.hits, engine.Hit{Cost: h.cost, Pending: len(h.counters) > 1, Counts: limitsOn{h, c}.counts()})
+				c.adding += h.costOn(c)
+				c.hits = append(c.hits, engine.Hit{Cost: h.costOn(c), Pending: len(h.counters) > 1, Counts: limitsOn{h, c}.counts(), Ends: h.until(), Waits: h.maxWait})
 			case looking:
-				c.looked += h.cost
+				c.looked += h.costOn(c)
 			}
 		}
 	}
@@ -361,7 +403,10 @@ func (s *counterSet) windowsOf(c *counterState, a *events.Applied, limits []even
 		for _, limit := range limits {
 			k := s.windows.next()
 			of := ruling{rule: rule, listing: a.Listing}
-			*k = limitWindow{rule: rule, limit: limit, ceiling: rule.Throttle.Ceiling(limit.N), enforced: of.enforced(), index: len(c.windows)}
+			*k = limitWindow{rule: rule, limit: limit, ceiling: rule.Throttle.Ceiling(limit.Most()), enforced: of.enforced(), index: len(c.windows)}
+			if k.enforced {
+				k.maxWait = limit.LongestWait(k.ceiling)
+			}
 			c.windows = append(c.windows, k)
 		}
 	}

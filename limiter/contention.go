@@ -120,7 +120,7 @@ func (h *hit) mayRetry() bool {
 // mayFitLater reports whether transient adds of other hits may be what fills the limit. What
 // the hit's own batch was admitted with stays.
 func (h *hit) mayFitLater(u *limitEval) bool {
-	return u.cached == nil && u.listing == events.Unlisted && u.ahead+h.cost <= u.window.ceiling
+	return u.cached == nil && u.listing == events.Unlisted && u.ahead+h.costOn(u.counter) <= u.window.ceiling
 }
 
 // findFull finds a limit that is full by its closed buckets, or by a count that has not shrunk: for
@@ -132,7 +132,7 @@ func (h *hit) findFull(now time.Time, long time.Duration) {
 		if !u.denies() {
 			continue
 		}
-		if u.window.final+h.cost > u.window.ceiling {
+		if u.window.final+h.costOn(u.counter) > u.window.ceiling {
 			u.outcome = engine.Full
 		}
 		if first && (seen.since.IsZero() || seen.limit != i || u.count < seen.least) {

@@ -27,8 +27,11 @@ func (f *batch) decide() {
 			}
 			for _, c := range h.counters {
 				if h.verdict == admitted || c.name.countAll {
-					c.taken += h.cost
+					c.taken += h.costOn(c)
 					c.hits[c.decided].Stays = true
+				}
+				if h.verdict == admitted {
+					h.note(c, f.l.store.Capabilities().Alias)
 				}
 				c.decided++
 			}
@@ -73,9 +76,9 @@ func (h *hit) isAhead() bool {
 		}
 		taken := u.counter.taken
 		if u.counter.name.countAll && h.path == adding {
-			taken -= h.cost
+			taken -= h.costOn(u.counter)
 		}
-		ahead = ahead || taken > 0 && (u.cached != nil || u.count != u.standing(taken, h.cost).Count)
+		ahead = ahead || taken > 0 && (u.cached != nil || u.count != u.standing(taken, h.costOn(u.counter)).Count)
 	}
 	return ahead
 }
@@ -84,7 +87,7 @@ func (h *hit) isAhead() bool {
 func (h *hit) charge(times int64) {
 	for _, c := range h.counters {
 		if c.name.countAll && h.path == adding {
-			c.taken += times * h.cost
+			c.taken += times * h.costOn(c)
 		}
 	}
 }
@@ -100,7 +103,7 @@ func (h *hit) isDenied() bool {
 // weigh decides one hit on the sums of its counters.
 func (h *hit) weigh(again bool) {
 	for i := range h.limits {
-		h.limits[i].weigh(h.cost)
+		h.limits[i].weigh(h.costOn(h.limits[i].counter))
 	}
 	h.verdict = fold(h.limits)
 	if again && slices.ContainsFunc(h.counters, func(c *counterState) bool { return c.err != nil }) {
@@ -111,7 +114,7 @@ func (h *hit) weigh(again bool) {
 // weigh finds the outcome of one limit for a hit of that cost.
 func (u *limitEval) weigh(cost int64) {
 	c := u.window
-	u.source, u.ahead, u.final = u.sourceNow(), 0, false
+	u.source, u.ahead, u.final, u.wait = u.sourceNow(), 0, false, 0
 	switch {
 	case u.source == ofDenial:
 		u.count, u.exact, u.outcome = u.cached.count, u.cached.isExact(), u.cached.outcome
@@ -122,7 +125,7 @@ func (u *limitEval) weigh(cost int64) {
 	default:
 		u.ahead = u.counter.taken
 		s := u.standing(u.ahead, cost)
-		u.count, u.exact, u.outcome, u.final = s.Count, s.Exact, s.Outcome, s.Final
+		u.count, u.exact, u.outcome, u.final, u.wait = s.Count, s.Exact, s.Outcome, s.Final, s.Wait
 	}
 }
 
@@ -157,13 +160,22 @@ func (h *hit) denyListed() {
 
 // decision makes a decision of the hit's verdict.
 func (f *batch) decision(h *hit) Decision {
-	d := Decision{Allowed: h.verdict == admitted, Unavailable: h.verdict == unavailable, At: time.Unix(f.moment.Stamp, 0).UTC()}
+	d := Decision{
+		Allowed: h.verdict == admitted, Unavailable: h.verdict == unavailable, At: time.Unix(f.moment.Stamp, 0).UTC(),
+		Reserved: h.request.decision.Reserved,
+	}
+	if d.Allowed && !f.moment.Check && d.Reserved == nil && h.isReserved() {
+		d.Reserved = []engine.Reserved{}
+	}
+	if d.Allowed {
+		d.Wait = waitOf(h.limits)
+	}
 	d.Limits = make([]LimitState, len(h.limits))
 	for i := range h.limits {
 		u, s := &h.limits[i], &d.Limits[i]
 		limit := &u.window.limit
 		*s = LimitState{
-			Name: limit.Name, Feature: u.counter.name.counter.Feature, N: limit.N, Window: limit.Window, Algorithm: limit.Algorithm,
+			Name: limit.Name, Feature: u.counter.name.counter.Feature, N: limit.N, Window: limit.WindowAt(f.moment.Stamp), WindowName: limit.Unit(), Burst: limit.Burst, Algorithm: limit.Algorithm,
 			Count: u.count, Exact: u.exact, Reset: u.reset,
 			Allowed: u.allows, Listing: u.listing, Shadow: u.rule.Shadow,
 			Unknown: h.path == listed || u.source == ofNone, Failed: u.source.failed(),
@@ -172,18 +184,28 @@ func (f *batch) decision(h *hit) Decision {
 			s.OnError = u.rule.OnError
 		}
 		if charged := d.Allowed || u.counter.name.countAll && h.path == adding; charged && !f.moment.Check && u.source != ofNone {
-			s.Count += h.cost
+			s.Count += h.costOn(u.counter)
 		}
 		if !s.Unknown {
-			s.Remaining = max(s.N-s.Count, 0)
+			s.Remaining = max(s.Limit()-s.Count, 0)
 		}
-		s.Over = s.Allowed && s.Count > s.N
+		s.Over = s.Allowed && s.Count > s.Limit()
 		s.Incomplete = u.isYoung() || !s.Unknown && u.isLost(f.l.since, engine.CeilSeconds(f.l.grace))
 		if !s.Shadow && (!s.Allowed || s.Reset > 0) { // it may have let in what it has no room for again
 			d.RetryAfter = d.RetryAfter.Longer(s.Reset)
 		}
 	}
 	return d
+}
+
+// waitOf returns how long an admitted hit waits for its turn by its limits.
+func waitOf(limits []limitEval) (longest engine.Wait) {
+	for i := range limits {
+		if u := &limits[i]; u.enforced() {
+			longest = longest.Longer(u.wait)
+		}
+	}
+	return longest
 }
 
 // isYoung reports whether the counter has not been kept for a whole window yet, by the rules or by

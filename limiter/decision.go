@@ -17,7 +17,12 @@ type Decision struct {
 	// RetryAfter is the wait until the first moment in which all limits admit the
 	// hit if nothing else comes; 0 where they do now.
 	RetryAfter engine.Wait
-	Limits     []LimitState // of all rules that apply, in their order
+	// Wait is how long a hit that is allowed waits for its turn, of leaky buckets: the longest.
+	Wait   engine.Wait
+	Limits []LimitState // of all rules that apply, in their order
+	// Reserved is what an admitted hit that reserves, takes leases, or waits, has added on each counter whose
+	// store answered; nil: it does nothing of it.
+	Reserved []engine.Reserved
 }
 
 // LimitState is the state of one limit for a hit.
@@ -25,17 +30,20 @@ type LimitState struct {
 	Name    string
 	Feature events.Feature
 	N       int64
-	Window  time.Duration
+	Window  time.Duration // of a calendar: the one that the hit is in
+	// WindowName is hour, day, week or month if the windows are those of a calendar; else empty.
+	WindowName string
+	Burst      int64 // of a token bucket; 0: it counts in windows
 	// Algorithm is how it counts, by its name in package algorithm; empty: the default.
 	Algorithm string
-	// Count is what the window holds: with the hit's cost where it was
+	// Count is what the window holds, or what a token bucket lacks: with the hit's cost where it was
 	// admitted, without it where it was denied or only checked. Where Exact is
 	// false it is an upper bound. Where Unknown is true no store answered: the hit is
 	// on a deny list, or the store failed; Count and Remaining are 0 then.
 	Count      int64
 	Exact      bool
 	Unknown    bool
-	Remaining  int64          // N less Count, never below 0
+	Remaining  int64          // N, or the burst, less Count, never below 0
 	Reset      engine.Wait    // until a hit of this cost fits this limit
 	Allowed    bool           // whether this limit admits the hit
 	Listing    events.Listing // on which of the rule's lists the hit is
@@ -48,3 +56,6 @@ type LimitState struct {
 	Failed  bool
 	OnError events.OnError
 }
+
+// Limit returns how many the limit admits at once: N, or its burst.
+func (s *LimitState) Limit() int64 { return events.Limit{N: s.N, Burst: s.Burst}.Most() }

@@ -113,7 +113,7 @@ func (c *cachedLimit) resetAt(now time.Time) engine.Wait {
 // whose denial is cached, or was and no look has found room since.
 func (d *denialCache) recallHit(h *hit, moment engine.Moment) {
 	for i := range h.limits {
-		if u := &h.limits[i]; u.enforced() && h.cost > u.window.ceiling {
+		if u := &h.limits[i]; u.enforced() && h.costOn(u.counter) > u.window.ceiling {
 			h.path = looking
 		}
 	}
@@ -266,11 +266,15 @@ func (on limitsOn) key() cacheKey {
 	hash := uint64(14695981039346656037) ^ uint64(on.counter.name.engine) // FNV-1a, by words
 	for u := range on.all() {
 		hash = (hash ^ uint64(u.window.limit.Window)) * 1099511628211
+		hash = (hash ^ uint64(u.window.limit.Burst*u.window.limit.N)) * 1099511628211
 		hash = (hash ^ uint64(u.window.ceiling)) * 1099511628211
 		hash = (hash ^ uint64(u.window.limit.Since)) * 1099511628211 // whether it is incomplete
 		hash = (hash ^ xxhash.Sum64String(u.window.limit.Algorithm)) * 1099511628211
+		if zone := u.window.limit.Calendar; zone != nil {
+			hash = (hash ^ xxhash.Sum64String(zone.String())) * 1099511628211
+		}
 	}
-	return cacheKey{hash, on.hit.cost}
+	return cacheKey{hash, on.hit.costOn(on.counter)}
 }
 
 // counts reports whether none of the limits takes the hit away from the counter.
@@ -356,7 +360,7 @@ func (on limitsOn) denial(moment engine.Moment) (found *cachedDenial, denies boo
 		found.limits = append(found.limits, s)
 		denies = denies || u.denies()
 	}
-	if !final { // another counter may have denied the hit for good
+	if !final || on.counter.engine.Tick() == 0 { // another counter may have denied the hit for good
 		found.until = moment.Now // it makes the hits that follow look, no more
 	}
 	return found, denies

@@ -7,6 +7,7 @@ import (
 	"sync"
 
 	"github.com/counterd/counterd/events"
+	"github.com/counterd/counterd/events/rulesfile"
 	"github.com/counterd/counterd/hierarchy"
 	"github.com/counterd/counterd/limiter"
 	"github.com/counterd/counterd/memcache"
@@ -32,7 +33,7 @@ func ExampleConfig_onDecision() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	rules, err := events.ParseRules([]byte("events: {login_failed: {limits: [{per: ip, rate: 2/d}]}}"))
+	rules, err := rulesfile.Parse([]byte("events: {login_failed: {limits: [{per: ip, rate: 2/d}]}}"))
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -22,6 +22,8 @@ const (
 	DefaultTimeout = 100 * time.Millisecond
 	// MaxCost is the most that one hit costs.
 	MaxCost = 1_000_000
+	// MaxReserved is the longest time for which a hit reserves.
+	MaxReserved = 24 * time.Hour
 	// MaxHits is the most hits that are decided together.
 	MaxHits = 1000
 
@@ -182,6 +184,9 @@ type Hit struct {
 	Event    *events.Event
 	Features events.Features
 	Cost     int64 // 1 to MaxCost
+	// Reserved is for how long the hit can be settled, by its true cost, whole milliseconds up to
+	// MaxReserved; 0: it cannot.
+	Reserved time.Duration
 }
 
 // Result is what became of one of several hits: a decision, or why there is none.

@@ -17,10 +17,11 @@ import (
 type request struct {
 	coalesce.Waiter[*request] // in the queues of its counters, by their IDs
 
-	ctx     context.Context
-	cost    int64
-	applied []events.Applied
-	err     error // a fault of the hit
+	ctx      context.Context
+	cost     int64
+	reserved time.Duration
+	applied  []events.Applied
+	err      error // a fault of the hit
 
 	began time.Time // when it came
 	until time.Time // when its wait for the store is over
@@ -36,7 +37,7 @@ func (l *Limiter) newRequest(ctx context.Context, h Hit) *request {
 	if r == nil {
 		r = new(request)
 	}
-	r.ctx, r.cost, r.began = ctx, h.Cost, l.now()
+	r.ctx, r.cost, r.reserved, r.began = ctx, h.Cost, h.Reserved, l.now()
 	// Timeouts are real, whatever clock the stamps are of.
 	if l.real {
 		r.until = r.began.Add(l.timeout)
@@ -47,7 +48,7 @@ func (l *Limiter) newRequest(ctx context.Context, h Hit) *request {
 	for i := range r.applied {
 		r.Keys = append(r.Keys, r.applied[i].ID)
 	}
-	r.err = errors.Join(r.err, CheckCost(h.Cost))
+	r.err = errors.Join(r.err, CheckCost(h.Cost), checkReserved(h.Reserved))
 	return r
 }
 
@@ -218,6 +219,14 @@ func (l *Limiter) abandon(g *coalesce.Group[*request]) {
 func CheckCost(cost int64) error {
 	if cost < 1 || cost > MaxCost {
 		return engine.OutOfRange(engine.ArgCost, "it is 1 to %d", MaxCost)
+	}
+	return nil
+}
+
+// checkReserved returns a *RangeError for how long a hit cannot reserve.
+func checkReserved(d time.Duration) error {
+	if d < 0 || d > MaxReserved || d%time.Millisecond != 0 {
+		return engine.OutOfRange(engine.ArgReserve, "it is up to %s, in whole milliseconds", MaxReserved)
 	}
 	return nil
 }

@@ -2,19 +2,23 @@ package limiter
 
 import (
 	"slices"
+	"time"
 
 	"github.com/counterd/counterd/engine"
 	"github.com/counterd/counterd/events"
 )
 
-// windowLength returns the length of the limit's window.
+// windowLength returns the length of the limit's window, or in what time an empty token bucket is full.
 func (u *limitEval) windowLength() engine.Wait {
-	return engine.Wait(u.window.limit.Window)
+	if limit := &u.window.limit; limit.Burst > 0 {
+		return engine.Wait(limit.Span(u.window.ceiling))
+	}
+	return engine.Wait(u.window.limit.WindowAt(u.counter.moment.Stamp))
 }
 
-// mayBeInItsOwnWay reports whether the hit fitted the limit, and may not any more: another limit
+// mayBeInOwnWay reports whether the hit fitted the limit, and may not any more: another limit
 // has denied it, and this one's counter counts it all the same.
-func (h *hit) mayBeInItsOwnWay(u *limitEval) bool {
+func (h *hit) mayBeInOwnWay(u *limitEval) bool {
 	return h.isDenied() && h.path == adding && u.counter.name.countAll && u.enforced() && u.counter.err == nil
 }
 
@@ -54,8 +58,8 @@ func (r *resets) begin(h *hit) {
 	for i := range h.limits {
 		u := &h.limits[i]
 		switch {
-		case u.allows && !h.mayBeInItsOwnWay(u):
-		case h.cost > u.window.ceiling || u.listing == events.Denied:
+		case u.allows && !h.mayBeInOwnWay(u):
+		case h.costOn(u.counter) > u.window.ceiling || u.listing == events.Denied:
 			u.reset = engine.Never
 		case u.source == ofNone:
 		case u.cached != nil:
@@ -73,11 +77,11 @@ func (r *resets) begin(h *hit) {
 // known will do.
 func (r *resets) search(h *hit, u *limitEval) {
 	c := u.counter
-	index, full := c.open().Search(u.window.index, c.taken, h.cost)
+	index, full := c.open().Search(u.window.index, c.taken, h.costOn(c))
 	switch {
 	case !full && u.allows:
 	case !full:
-		u.reset = engine.Wait(c.engine.Tick()) // what was in its way when it looked has gone meanwhile
+		u.reset = engine.Wait(max(c.engine.Tick(), time.Millisecond)) // what was in its way when it looked has gone meanwhile
 	case h.retries:
 		u.reset = c.open().Wait(index)
 	default:

@@ -16,6 +16,7 @@ import (
 	"strings"
 	"syscall"
 	"time"
+	_ "time/tzdata" // for calendars of rules
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"

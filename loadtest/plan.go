@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/counterd/counterd/events"
+	"github.com/counterd/counterd/events/rulesfile"
 	"github.com/counterd/counterd/loadtest/plan"
 )
 
@@ -68,7 +69,7 @@ func (f *planFlags) check(set *flag.FlagSet) error {
 		return errors.New("-rules is needed: the rules file to plan for")
 	}
 	var err error
-	if f.config.Rules, err = events.ReadRules(f.rules); err != nil {
+	if f.config.Rules, err = rulesfile.Read(f.rules); err != nil {
 		return fmt.Errorf("-rules: %w", err)
 	}
 	f.config.Server.Memory = int64(f.memory) << 20

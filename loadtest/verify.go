@@ -17,7 +17,9 @@ const verifyAbout = `Many clients hit several targets, and check, batch, increme
 reset in between. An exact log keeps all answers and judges them, by the rules that the
 targets say they have:
 
-  windows      by the second of its stamps, no window of any limit held more than it admits
+  windows      by the second of its stamps, no window of any limit held more than it admits;
+               no interval of t seconds of a token bucket more than burst + rate*t; and no
+               more leases were live than a limit on them admits
   denials      no hit that fitted was denied: a user with one caller gets exactly N
   counts       of any window, now and of past moments, at every level, equal the log
                within what was under way or of unknown outcome

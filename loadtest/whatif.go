@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/counterd/counterd/events"
+	"github.com/counterd/counterd/events/rulesfile"
 	"github.com/counterd/counterd/loadtest/accesslog"
 	"github.com/counterd/counterd/loadtest/page"
 	"github.com/counterd/counterd/loadtest/share"
@@ -72,7 +73,7 @@ func (f *offlineFlags) check(set *flag.FlagSet, log *logFlags) error {
 // event reads the rules, and returns the event that is meant: of that name if it was
 // given, else the only one. The rules are per kinds that fields are named for.
 func (f *offlineFlags) event(name string, given bool, mapping accesslog.Mapping) (*events.Event, error) {
-	rules, err := events.ReadRules(f.rules)
+	rules, err := rulesfile.Read(f.rules)
 	if err != nil {
 		return nil, fmt.Errorf("-rules: %w", err)
 	}

@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/counterd/counterd/events"
+	"github.com/counterd/counterd/events/rulesfile"
 	"github.com/counterd/counterd/loadtest/whatif"
 )
 
@@ -135,7 +135,7 @@ func TestSuggest(t *testing.T) {
 	got := runWith(t, nil, "replay", "-suggest", "-deny", "1", "-event", "signup", "-write", file, "-html", page, apacheLog)
 	require.Equal(t, exitOK, got.status, got.err)
 	assert.NotContains(t, got.out, "events:")
-	rules, err := events.ReadRules(file)
+	rules, err := rulesfile.Read(file)
 	require.NoError(t, err)
 	require.Len(t, rules.Events["signup"].Rules, 1)
 	html, err := os.ReadFile(page)

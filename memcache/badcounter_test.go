@@ -15,6 +15,7 @@ import (
 
 	"github.com/counterd/counterd/engine"
 	"github.com/counterd/counterd/events"
+	"github.com/counterd/counterd/events/rulesfile"
 	"github.com/counterd/counterd/hierarchy"
 	"github.com/counterd/counterd/internal/testkit/leaktest"
 	"github.com/counterd/counterd/internal/testkit/memcachedtest"
@@ -199,7 +200,7 @@ func TestABadCounterUntilItIsReset(t *testing.T) {
 		counters := hierarchy.NewCounters(hierarchy.Config{Store: fleet, Clock: clock})
 		decider, err := limiter.New(limiter.Config{Timeout: hierarchy.DefaultGrace / 2}, hierarchy.NewCounters(hierarchy.Config{Store: fleet, Clock: clock}))
 		require.NoError(t, err)
-		rules, err := events.ParseRules([]byte(`
+		rules, err := rulesfile.Parse([]byte(`
 events:
   strict: {limits: [{per: user, rate: 1/d, on_error: deny}]}
   lenient: {limits: [{per: user, rate: 1/d, on_error: allow}]}

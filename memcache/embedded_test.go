@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/hierarchy"
 	"github.com/counterd/counterd/internal/testkit/bubble"
 	"github.com/counterd/counterd/memcache"
@@ -22,7 +23,7 @@ func TestEmbeddedBucketsExpire(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		store := memcache.NewEmbedded(memcache.EmbeddedConfig{})
 		counters := hierarchy.NewCounters(hierarchy.Config{Store: store})
-		for _, retention := range []time.Duration{10 * time.Second, 24 * time.Hour, 30 * 24 * time.Hour} {
+		for _, retention := range []time.Duration{10 * time.Second, 24 * time.Hour, events.MaxRetention} {
 			counter := eventCounter(t, retention)
 			at, err := counters.Increment(t.Context(), 1, time.Time{}, counter)
 			require.NoError(t, err)

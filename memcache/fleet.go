@@ -69,7 +69,7 @@ type Config struct {
 	// processes with another one count apart, and a new one begins all counters again.
 	KeySecret []byte
 	// Retention returns the longest for which any counter is remembered: so long, and a
-	// day, a loss is of interest; nil: 30 days.
+	// day, a loss is of interest; nil: 32 days.
 	Retention func() time.Duration
 	// OnServerChange is called with each change of a server's health, and its health then,
 	// from any goroutine; it must not call Close or SetServers. nil: it is not called.
@@ -224,7 +224,15 @@ func (f *Fleet) Servers(counter string) []string {
 }
 
 // Capabilities returns what the fleet can do besides round trips.
-func (f *Fleet) Capabilities() store.Capabilities { return f.set.Capabilities() }
+func (f *Fleet) Capabilities() store.Capabilities {
+	can := f.set.Capabilities()
+	// Its hash, which a reader of the servers sees, too.
+	can.Alias = func(counter string) string {
+		hash := f.keyer.hash(counter)
+		return store.NewAlias(counter, hash[:])
+	}
+	return can
+}
 
 // Ping asks every server whether it is there, side by side and each on a new
 // connection, and returns for each, by its name, nil or why not. What they remember is

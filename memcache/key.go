@@ -10,6 +10,7 @@ import (
 
 	"github.com/counterd/counterd/memcache/wire"
 	"github.com/counterd/counterd/replication"
+	"github.com/counterd/counterd/store"
 )
 
 // MinKeySecret is the fewest bytes of a KeySecret.
@@ -53,8 +54,11 @@ func newKeyer(secret []byte) (*keyer, error) {
 	return k, nil
 }
 
-// hash returns the hash of a counter.
+// hash returns the hash of a counter, which an alias has for a key.
 func (k *keyer) hash(counter string) replication.Hash {
+	if key, ok := store.KeyOf(counter); ok && len(key) == replication.HashBytes {
+		return replication.Hash([]byte(key))
+	}
 	if !k.secret {
 		var room [256]byte // on the stack: nearly all counters fit
 		sum := sha256.Sum256(append(room[:0], counter...))

@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/hierarchy"
 	"github.com/counterd/counterd/internal/testkit"
 	"github.com/counterd/counterd/internal/testkit/leaktest"
@@ -526,14 +527,14 @@ func timeToLive(t *testing.T, server *memcachedtest.Server, key string) int64 {
 	return left
 }
 
-// Through the engine: what a day's counter, one of 30 days, and one of ten
+// Through the engine: what a day's counter, the longest, and one of ten
 // seconds write.
 func TestTimesToLiveOfCounters(t *testing.T) {
 	onBothProtocols(t, func(t *testing.T, protocol memcache.Protocol) {
 		server := memcachedtest.Start(t)
 		fleet := openFleetOf(t, protocol, server.Addr)
 		counters := hierarchy.NewCounters(hierarchy.Config{Store: fleet})
-		for _, retention := range []time.Duration{10 * time.Second, 24 * time.Hour, 30 * 24 * time.Hour} {
+		for _, retention := range []time.Duration{10 * time.Second, 24 * time.Hour, events.MaxRetention} {
 			counter := eventCounter(t, retention)
 			at, err := counters.Increment(t.Context(), 1, time.Time{}, counter)
 			require.NoError(t, err)

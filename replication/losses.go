@@ -15,7 +15,7 @@ const (
 	maxAhead = 5
 	// A loss does not matter any more after the longest window, at the most longestWindow,
 	// and a day.
-	longestWindow = 30 * 24 * time.Hour
+	longestWindow = 32 * 24 * time.Hour
 	day           = 24 * time.Hour
 )
 

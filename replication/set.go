@@ -40,7 +40,7 @@ type Config struct {
 	// Hash returns the hash of a counter's name, on which its place depends.
 	Hash func(counter string) Hash
 	// Retention returns the longest for which any counter is remembered: so long, and a day, a
-	// loss is of interest; nil: 30 days.
+	// loss is of interest; nil: 32 days.
 	Retention func() time.Duration
 }
 

@@ -6,6 +6,7 @@ import (
 
 	"github.com/counterd/counterd/counting"
 	"github.com/counterd/counterd/events"
+	"github.com/counterd/counterd/events/rulesfile"
 	"github.com/counterd/counterd/hierarchy"
 	"github.com/counterd/counterd/limiter"
 	"github.com/counterd/counterd/memcache"
@@ -14,7 +15,7 @@ import (
 
 // A protocol looks an event up, and has the service decide.
 func Example() {
-	rules, err := events.ParseRules([]byte("events: {search: {limits: [{per: ip, rate: 3/d}]}}"))
+	rules, err := rulesfile.Parse([]byte("events: {search: {limits: [{per: ip, rate: 3/d}]}}"))
 	if err != nil {
 		panic(err)
 	}

@@ -19,6 +19,11 @@ type Config struct {
 	Rules    func() *events.Rules // the rules in force
 	Limiter  *limiter.Limiter
 	Counters *counting.Counters
+	// Seal keeps reservations from being altered, and their content from being read; empty: they
+	// have a checksum only. All processes need the same.
+	Seal []byte
+	// Unsealed: hits may not reserve, since clients with different rights could alter reservations.
+	Unsealed bool
 	// Tracer makes a span of each decision, a child of the span in the call's context; nil:
 	// decisions have no spans.
 	Tracer trace.Tracer
@@ -53,6 +58,16 @@ func New(config Config) (*Service, error) {
 type Event struct {
 	*events.Event
 	Rules *events.Rules
+	of    *Service // that found it; nil: none did
+}
+
+// ReservationOf returns the reservation of a decided hit on the event, in the form that clients keep; empty:
+// it has none.
+func (e Event) ReservationOf(d *limiter.Decision) string {
+	if e.of == nil {
+		return ""
+	}
+	return e.of.ReservationOf(e.Name, d)
 }
 
 // Rules returns the rules in force.
@@ -62,7 +77,7 @@ func (s *Service) Rules() *events.Rules { return s.config.Rules() }
 func (s *Service) Event(name string) (Event, error) {
 	rules := s.Rules()
 	event, err := rules.Event(name)
-	return Event{event, rules}, err
+	return Event{event, rules, s}, err
 }
 
 // Hit adds a hit to its counters and decides it. A fault of the arguments is an error; a

@@ -15,6 +15,7 @@ import (
 	"github.com/counterd/counterd/counting"
 	"github.com/counterd/counterd/engine"
 	"github.com/counterd/counterd/events"
+	"github.com/counterd/counterd/events/rulesfile"
 	"github.com/counterd/counterd/hierarchy"
 	"github.com/counterd/counterd/limiter"
 	"github.com/counterd/counterd/memcache"
@@ -50,7 +51,7 @@ func newService(tb testing.TB, on store.Store, rules string) *reloaded {
 
 func (c *reloaded) reload(tb testing.TB, rules string) {
 	tb.Helper()
-	parsed, err := events.ParseRules([]byte(rules))
+	parsed, err := rulesfile.Parse([]byte(rules))
 	require.NoError(tb, err)
 	c.rules.Store(parsed)
 }

@@ -3,6 +3,7 @@ package slidinglog
 import (
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/counterd/counterd/engine"
 	"github.com/counterd/counterd/journal"
@@ -23,6 +24,13 @@ type batch struct {
 	at       int64        // of the entries: time, but for increments
 	pending  bool         // replicas may order the hits differently
 	voids    trip
+
+	identity func() journal.ID // for the next entry
+	lease    []journal.Limit   // of leases: the windows in which they are
+	full     bool              // the log has no room for entries that are to be settled
+	release  journal.ID        // of the entry in whose place the batch comes; 0: there is none
+	forgets  bool              // nothing looks for what is released
+	turns    time.Duration     // for which hits wait, at the most
 }
 
 // entry is an entry, and what the log says of it.
@@ -30,6 +38,7 @@ type entry struct {
 	journal.Entry
 	counts int64 // how many of its hits count
 	admits int64 // how many of them the log admits, if the limits of the session do
+	alone  bool  // it has one hit, which may be settled
 }
 
 // place is where a hit is.
@@ -40,13 +49,15 @@ type place struct {
 }
 
 // begin begins without hits.
-func (b *batch) begin(id string, time int64, pending bool) {
-	b.time, b.at, b.pending, b.voids.op.Counter, b.voids.op.Data = time, time, pending, id, true
+func (b *batch) begin(id string, time int64, e *Engine) {
+	b.time, b.at, b.pending, b.identity = time, time, e.replicated, e.identity
+	b.voids.op.Counter, b.voids.op.Data, b.voids.item = id, true, e.item
+	b.lease, b.full, b.release, b.turns, b.forgets = nil, false, 0, 0, e.forgets()
 }
 
 func (b *batch) end() {
 	b.clear()
-	b.voids.op.Counter = ""
+	b.voids.op.Counter, b.identity, b.lease = "", nil, nil
 }
 
 func (b *batch) clear() {
@@ -55,7 +66,7 @@ func (b *batch) clear() {
 }
 
 // take makes entries of the hits, but for some that are left out.
-func (b *batch) take(hits []engine.Hit, identity func() journal.ID, leftOut func(hit int) (behind int64, out bool)) {
+func (b *batch) take(hits []engine.Hit, leftOut func(hit int) (behind int64, out bool)) {
 	b.clear()
 	b.hits = hits
 	for i, h := range hits {
@@ -67,22 +78,51 @@ func (b *batch) take(hits []engine.Hit, identity func() journal.ID, leftOut func
 		if h.Counts {
 			kind, pending = journal.Increment, false
 		}
-		last := len(b.entries) - 1
-		if last < 0 || b.entries[last].Kind != kind || b.entries[last].Cost != h.Cost || b.entries[last].Pending != pending {
-			last++
-			b.entries = append(b.entries, entry{Entry: journal.Entry{Kind: kind, Pending: pending, Cost: h.Cost}})
+		one := journal.Entry{Kind: kind, Pending: pending, Cost: h.Cost, Ends: h.Ends}
+		switch {
+		case b.lease != nil:
+			one.Ends = b.time // encode sets it
+		case b.full:
+			one.Ends = 0
 		}
+		next := entry{Entry: one, alone: one.Ends != 0 || h.Waits != 0 && !b.full}
+		last := len(b.entries) - 1
+		if last < 0 || !b.entries[last].isMore(&next) {
+			last++
+			b.entries = append(b.entries, next)
+		}
+		b.turns = max(b.turns, h.Waits)
 		b.places = append(b.places, place{entry: last, before: b.entries[last].Count})
 		b.entries[last].Count++
 	}
-	b.rename(identity)
+	b.rename()
+}
+
+// isMore reports whether another entry of one hit is the same as the hits of this one.
+func (e *entry) isMore(one *entry) bool {
+	return e.Kind == one.Kind && e.Cost == one.Cost && e.Pending == one.Pending && !e.alone && !one.alone
+}
+
+// reserves reports whether hits of the batch are to be settled.
+func (b *batch) reserves() bool {
+	return slices.ContainsFunc(b.entries, func(e entry) bool { return e.Ends != 0 && e.Kind == journal.Hit })
+}
+
+// ends returns until when the log has to have the entries that count; 0: none is to be settled.
+func (b *batch) ends() (latest int64) {
+	for i := range b.entries {
+		if e := &b.entries[i]; e.counts > 0 {
+			latest = max(latest, e.Ends)
+		}
+	}
+	return latest
 }
 
 // rename gives the entries new identities: they are to be appended once more, as others.
-func (b *batch) rename(identity func() journal.ID) {
+func (b *batch) rename() {
 	b.keys, b.appended, b.decided, b.total = b.keys[:0], false, false, 0
 	for i := range b.entries {
-		b.entries[i].ID = identity()
+		b.entries[i].ID = b.identity()
 		b.keys = append(b.keys, b.entries[i].ID)
 	}
 }
@@ -97,10 +137,18 @@ func (b *batch) bound() int {
 
 // encode appends the entries to dst.
 func (b *batch) encode(dst []byte) ([]byte, error) {
+	if b.release != 0 {
+		dst, _ = journal.AppendEntry(dst, journal.Entry{Kind: journal.Void, ID: b.release, Time: b.time, Released: b.forgets})
+	}
 	for i := range b.entries {
 		e := &b.entries[i].Entry
 		if e.Time, e.Appended = b.at, 0; b.at != b.time {
 			e.Appended = b.time
+		}
+		for j, limit := range b.lease {
+			if leaves := limit.Leaves(b.at); j == 0 || leaves > e.Ends {
+				e.Ends = leaves
+			}
 		}
 		var err error
 		if dst, err = journal.AppendEntry(dst, *e); err != nil {
@@ -123,6 +171,28 @@ func (b *batch) decide(log *journal.Log, others bool) {
 		}
 		b.total += e.counts * e.Cost
 	}
+	for i, p := range b.places {
+		if p.entry >= 0 && b.entries[p.entry].alone {
+			b.hits[i].Reserved = b.reserved(&b.entries[p.entry].Entry)
+		}
+	}
+}
+
+// reserved returns what a Settle needs to know of an entry.
+func (b *batch) reserved(e *journal.Entry) engine.Reserved {
+	r := engine.Reserved{Counter: b.voids.op.Counter, ID: uint64(e.ID), Time: e.Time, Ends: e.Ends, Cost: e.Cost}
+	if b.lease != nil {
+		r.Lease = b.window()
+	}
+	return r
+}
+
+// window returns how long a lease is.
+func (b *batch) window() (longest time.Duration) {
+	for _, limit := range b.lease {
+		longest = max(longest, time.Duration(limit.Window)*time.Millisecond)
+	}
+	return longest
 }
 
 // admits reports whether the log admits the hit.

@@ -24,7 +24,7 @@ func (e *Engine) Increment(ctx context.Context, by int64, at time.Time, counters
 	for _, counter := range counters {
 		s := e.begin(counter, counter.ID(), engine.Moment{Now: now})
 		defer s.End()
-		e.limit(s)
+		addLimits(s)
 		s.at = at.UnixMilli()
 		s.Add(hits, by)
 		sessions = append(sessions, s)
@@ -35,20 +35,20 @@ func (e *Engine) Increment(ctx context.Context, by int64, at time.Time, counters
 			faults[i] = fmt.Errorf("%w: %w", engine.ErrStore, journal.ErrTooLarge)
 		}
 		if hits[0].Stays = faults[i] == nil; faults[i] != nil {
-			faults[i] = errors.Join(faults[i], e.void(ctx, s))
-		} else if later := s.Later(); later != nil {
-			store.Later(e.base.Store, later)
+			faults[i] = errors.Join(faults[i], voidEntries(ctx, s))
+		} else {
+			startLater(s)
 		}
 		e.base.Changes.Of(s.op.Counter).Add(1)
 	}
 	return time.Unix(at.Unix(), 0).UTC(), errors.Join(faults...)
 }
 
-// limit adds the counter's limits to the session: they judge a log that it creates or rewrites.
-func (e *Engine) limit(s *session) {
+// addLimits adds the counter's limits to the session: they judge a log that it creates or rewrites.
+func addLimits(s *session) {
 	for rule, limit := range s.counter.Limits() {
-		if e.Keeps(limit.Algorithm) {
-			s.Limit(engine.Limit{Limit: limit, Ceiling: rule.Throttle.Ceiling(limit.N), Enforced: !rule.Shadow, Revision: rule.Revision})
+		if s.engine.Keeps(limit.Algorithm) {
+			s.Limit(engine.Limit{Limit: limit, Ceiling: rule.Throttle.Ceiling(limit.Most()), Enforced: !rule.Shadow, Revision: rule.Revision})
 		}
 	}
 }
@@ -74,10 +74,10 @@ func (e *Engine) travel(ctx context.Context, sessions ...*session) []error {
 	}
 }
 
-// void rolls back what an increment that failed has appended. If that fails too, it stays.
-func (e *Engine) void(ctx context.Context, s *session) (err error) {
+// voidEntries rolls back what an increment that failed has appended. If that fails too, it stays.
+func voidEntries(ctx context.Context, s *session) (err error) {
 	for _, op := range s.RollBack() {
-		e.base.Store.Do(context.WithoutCancel(ctx), op)
+		s.engine.base.Store.Do(context.WithoutCancel(ctx), op)
 		err = op.Err
 	}
 	return err
@@ -87,7 +87,7 @@ func (e *Engine) void(ctx context.Context, s *session) (err error) {
 // whole seconds. A moment in whole seconds is the last second of the window, and so is any moment
 // of which the log has forgotten the milliseconds. See [engine.Counting].
 func (e *Engine) Count(ctx context.Context, counter events.Counter, length time.Duration, at time.Time) (engine.Count, error) {
-	s, err := e.read(ctx, counter)
+	s, err := readLog(ctx, e, counter)
 	defer s.End()
 	if err != nil {
 		return engine.Count{}, err
@@ -103,8 +103,8 @@ func (e *Engine) Count(ctx context.Context, counter events.Counter, length time.
 	return count, nil
 }
 
-// read returns a session that has read the log of the counter.
-func (e *Engine) read(ctx context.Context, counter events.Counter) (*session, error) {
+// readLog returns a session that has read the log of the counter.
+func readLog(ctx context.Context, e *Engine, counter events.Counter) (*session, error) {
 	s := e.begin(counter, counter.ID(), engine.Moment{Now: e.now()})
 	s.Look()
 	return s, e.travel(ctx, s)[0]
@@ -134,7 +134,7 @@ func windowOf(head journal.Head, length time.Duration, at time.Time, now int64) 
 func rounded(head journal.Head) int64 {
 	var fine int64
 	for _, limit := range head.Limits {
-		if limit.Window < time.Minute.Milliseconds() {
+		if limit.Rate == 0 && limit.Window < time.Minute.Milliseconds() {
 			fine = max(fine, limit.Window)
 		}
 	}
@@ -155,7 +155,7 @@ const (
 
 // History sums the events in the log by intervals. It has every level. See [engine.Counting].
 func (e *Engine) History(ctx context.Context, counter events.Counter, level engine.Level, from, to time.Time) (engine.History, error) {
-	s, err := e.read(ctx, counter)
+	s, err := readLog(ctx, e, counter)
 	defer s.End()
 	if err != nil {
 		return engine.History{}, err
@@ -179,11 +179,11 @@ func (e *Engine) History(ctx context.Context, counter events.Counter, level engi
 func (e *Engine) Reset(ctx context.Context, counter events.Counter) (err error) {
 	s := e.begin(counter, counter.ID(), engine.Moment{Now: e.now()})
 	defer s.End()
-	e.limit(s)
+	addLimits(s)
 	if s.next = s.next[:0]; e.replicated {
 		err = resetReplicas(ctx, e.base.Store, s)
 	} else {
-		op := store.Op{Counter: s.op.Counter, Writes: []store.Write{{Kind: store.Delete, Item: logItem}}}
+		op := store.Op{Counter: s.op.Counter, Writes: []store.Write{{Kind: store.Delete, Item: e.item}}}
 		e.base.Store.Do(ctx, &op)
 		err = op.Err
 	}

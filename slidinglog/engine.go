@@ -7,22 +7,26 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/cespare/xxhash/v2"
-
 	"github.com/counterd/counterd/algorithm"
 	"github.com/counterd/counterd/engine"
 	"github.com/counterd/counterd/journal"
 	"github.com/counterd/counterd/store"
 )
 
-// Algorithm is what the rules call limits that this engine counts.
+// Algorithm is what the rules call the windows that this engine counts. It counts token buckets, too.
 const Algorithm = algorithm.SlidingLog
 
-// logItem is the one item of a counter.
-var logItem = store.Item(store.OtherLevels, 0)
+// The items of a counter: the log of its hits, and that of its leases.
+var (
+	logItem    = store.Item(store.OtherLevels, 0)
+	leasesItem = store.Item(store.OtherLevels, 1)
+)
 
-// Item returns the number of the one item of a counter.
+// Item returns the number of the item with the log of a counter's hits.
 func Item() uint64 { return logItem }
+
+// LeasesItem returns the number of the item with the log of a counter's leases.
+func LeasesItem() uint64 { return leasesItem }
 
 // Engine keeps counters as logs. It is safe for concurrent use.
 type Engine struct {
@@ -34,6 +38,18 @@ type Engine struct {
 	places   places
 	// replicated: the store keeps several replicas of a counter, which order hits differently.
 	replicated bool
+	algorithm  string // of the limits whose counters it keeps
+	item       uint64 // of each counter
+}
+
+// NewLeases returns an engine of leases on the base of another one: each hit is a lease, a hit that ends
+// by itself, or is released. A window as long as a lease holds the leases that there are.
+func NewLeases(base engine.Base) (*Engine, error) {
+	e, err := New(base)
+	if err == nil {
+		e.algorithm, e.item = algorithm.Concurrency, leasesItem
+	}
+	return e, err
 }
 
 // New returns an engine on the base of another one. Processes that share a store need the same
@@ -46,7 +62,7 @@ func New(base engine.Base) (*Engine, error) {
 	case base.Grace <= 0:
 		return nil, errors.New("slidinglog: the base has no grace")
 	}
-	e := &Engine{base: base, now: base.Clock, grace: grace(base.Grace.Milliseconds()), process: rand.Uint32(), replicated: can.Replicated()}
+	e := &Engine{base: base, now: base.Clock, grace: grace(base.Grace.Milliseconds()), process: rand.Uint32(), replicated: can.Replicated(), algorithm: Algorithm, item: logItem}
 	if e.now == nil {
 		e.now = time.Now
 	}
@@ -56,11 +72,21 @@ func New(base engine.Base) (*Engine, error) {
 // Base returns what the engine shares with others.
 func (e *Engine) Base() engine.Base { return e.base }
 
-// Keeps reports whether the algorithm is Algorithm.
-func (e *Engine) Keeps(algorithm string) bool { return algorithm == Algorithm }
+// Keeps reports whether the algorithm is one of logs: that of leases, or one of the others.
+func (e *Engine) Keeps(name string) bool {
+	return algorithm.InLog(name) && e.leases() == (name == algorithm.Concurrency)
+}
 
-// Tick returns a millisecond.
-func (e *Engine) Tick() time.Duration { return time.Millisecond }
+// Tick returns a millisecond; of leases none, which other processes release.
+func (e *Engine) Tick() time.Duration {
+	if e.leases() {
+		return 0
+	}
+	return time.Millisecond
+}
+
+// leases reports whether the hits are leases.
+func (e *Engine) leases() bool { return e.item == leasesItem }
 
 // identity returns an identity for an entry.
 func (e *Engine) identity() journal.ID { return journal.NewID(e.process, e.sequence.Add(1)) }
@@ -105,7 +131,7 @@ type noted struct {
 const unreadable = 1 << 30
 
 func (p *places) of(id string, alone bool) *noted {
-	place := xxhash.Sum64String(id)
+	place := store.HashOf(id)
 	if alone {
 		place++
 	}

@@ -41,6 +41,9 @@ func newEvent(tb testing.TB, revision uint64, limits string) *events.Event {
 				limits[i].Algorithm = slidinglog.Algorithm
 			}
 		}
+		if rule.InLog() {
+			continue
+		}
 		for i := range rule.Limits {
 			rule.Limits[i].Algorithm = slidinglog.Algorithm
 		}
@@ -58,6 +61,7 @@ func newEngine(tb testing.TB, st store.Store, clock func() time.Time) *slidinglo
 // process is one process: a limiter on an engine of its own.
 type process struct {
 	*limiter.Limiter
+	keeps  *slidinglog.Engine
 	tb     testing.TB
 	faults []error // of the store
 }
@@ -72,7 +76,8 @@ func newProcess(tb testing.TB, st store.Store, clock func() time.Time, config li
 		config.Timeout = grace / 2
 	}
 	var err error
-	p.Limiter, err = limiter.New(config, newEngine(tb, st, clock))
+	p.keeps = newEngine(tb, st, clock)
+	p.Limiter, err = limiter.New(config, p.keeps)
 	require.NoError(tb, err)
 	return p
 }

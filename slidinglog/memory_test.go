@@ -20,6 +20,7 @@ import (
 	"github.com/counterd/counterd/internal/testkit/memcachedtest"
 	"github.com/counterd/counterd/internal/testkit/storestest"
 	"github.com/counterd/counterd/journal"
+	"github.com/counterd/counterd/limiter"
 	"github.com/counterd/counterd/memcache"
 	"github.com/counterd/counterd/slidinglog"
 	"github.com/counterd/counterd/store"
@@ -79,7 +80,7 @@ func (c *population) play(turns []turn) {
 			continue
 		}
 		s := c.engine.Begin(counter, counter.ID(), engine.Moment{Now: time.UnixMilli(t.at), Stamp: t.at / 1000})
-		s.Limit(engine.Limit{Limit: c.limit, Ceiling: c.limit.N, Enforced: true, Revision: usualRevision})
+		s.Limit(engine.Limit{Limit: c.limit, Ceiling: c.limit.Most(), Enforced: true, Revision: usualRevision})
 		s.Add([]engine.Hit{{Cost: 1, Stays: true}}, 1)
 		sessions = append(sessions, s)
 	}
@@ -182,6 +183,79 @@ func TestChunksOfCounters(t *testing.T) {
 			t.Logf("%d bytes on the average, at most %d; %.3f rewrites and %.3f round trips a hit", sum/samples, largest, swaps, trips)
 		})
 	}
+}
+
+// The counter of a token bucket, hit by three processes once a minute or ten times a second, never takes a
+// larger chunk of a real Memcached, and a hit takes one round trip.
+func TestChunksOfTokenBuckets(t *testing.T) {
+	for _, test := range []struct {
+		limit    events.Limit
+		distance time.Duration
+		most     int64
+	}{
+		{events.Limit{N: 10, Window: time.Minute, Burst: 20}, time.Minute, 152},
+		{events.Limit{N: 600, Window: time.Hour, Burst: 100}, time.Minute, 152},
+		{events.Limit{N: 10, Window: time.Second, Burst: 20}, 100 * time.Millisecond, 600},
+		{events.Limit{N: 20, Window: time.Second, Burst: 40, Algorithm: "leaky-bucket"}, 100 * time.Millisecond, 752},
+	} {
+		t.Run(fmt.Sprint(test.limit.N, " in ", test.limit.Window, " each ", test.distance), func(t *testing.T) {
+			const counters, hits = 4, 300
+			start := time.Date(2026, 3, 14, 21, 7, 33, 0, time.UTC)
+			c := newPopulation(t, time.Second, start)
+			c.limit = test.limit
+			engines := []*slidinglog.Engine{c.engine}
+			for range 2 {
+				e, err := slidinglog.New(c.engine.Base())
+				require.NoError(t, err)
+				engines = append(engines, e)
+			}
+			random := rand.New(rand.NewPCG(1, 5))
+			var largest, sum, samples int64
+			for i := range hits {
+				c.engine = engines[i%len(engines)]
+				var turns []turn
+				for n := range counters {
+					turns = append(turns, turn{start.UnixMilli() + int64(i)*test.distance.Milliseconds() + random.Int64N(20), n, false})
+				}
+				c.play(turns)
+				for size, n := range c.chunks() {
+					largest, sum, samples = max(largest, size), sum+n*size, samples+n
+				}
+			}
+			assert.LessOrEqual(t, largest, test.most)
+			assert.LessOrEqual(t, c.trips, int64(counters*(hits+2)), "one a hit, but for the first two")
+			t.Logf("%d bytes on the average, at most %d; %.3f rewrites a hit", sum/samples, largest, float64(c.figure("cas_hits"))/counters/hits)
+		})
+	}
+}
+
+// Three processes that are hammered with thirty times as many hits as the bucket admits share a log that is
+// larger, and bounded: of each process one batch in a while finds room, and what it has denied is young.
+func TestChunksOfATokenBucketUnderAttack(t *testing.T) {
+	clock := testkit.NewClock(time.Time{})
+	c := newPopulation(t, time.Second, clock.Now())
+	event := newEvent(t, 1, "[{per: ip, rate: 10/s, burst: 20}]")
+	var processes []*process
+	for range 3 {
+		e, err := slidinglog.New(engine.Base{Store: c.store, Clock: clock.Now, Grace: usualGrace, Changes: new(engine.Changes)})
+		require.NoError(t, err)
+		l, err := limiter.New(limiter.Config{Timeout: usualGrace / 2}, e)
+		require.NoError(t, err)
+		processes = append(processes, &process{Limiter: l, tb: t})
+	}
+	var largest int64
+	admitted := 0
+	const seconds = 10
+	for range seconds * 20 {
+		admitted += len(atOnce(t, processes, event, 15))
+		for size := range c.chunks() {
+			largest = max(largest, size)
+		}
+		clock.Advance(50 * time.Millisecond)
+	}
+	assert.Equal(t, 20+seconds*10-1, admitted)
+	assert.LessOrEqual(t, largest, int64(1184))
+	t.Logf("at most %d bytes", largest)
 }
 
 // churn is a population whose logs have reached their sizes: each user is active for a while and

@@ -48,7 +48,7 @@ func fillGaps(s *session) ([]*store.Op, error) {
 		switch {
 		case op.Err == nil:
 		case op.Server != "" && errors.Is(op.Err, store.ErrNoData):
-			foreign = append(foreign, &store.Op{Counter: s.op.Counter, Server: op.Server, Writes: []store.Write{{Kind: store.Delete, Item: logItem}}})
+			foreign = append(foreign, &store.Op{Counter: s.op.Counter, Server: op.Server, Writes: []store.Write{{Kind: store.Delete, Item: s.engine.item}}})
 		default:
 			return nil, engine.StoreError(op.Err)
 		}

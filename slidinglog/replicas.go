@@ -17,6 +17,7 @@ type replicas struct {
 	whole   bool   // all have answered, and none is damaged
 	largest int    // size of a log, in bytes
 
+	item uint64     // of the log
 	ops  []store.Op // to them
 	sent []*store.Op
 }
@@ -171,7 +172,7 @@ func (r *replicas) repair(counter string, data []byte, expires int64) []*store.O
 
 func (r *replicas) send(counter string, replica *replica, writes ...store.Write) {
 	for i := range writes {
-		writes[i].Item = logItem
+		writes[i].Item = r.item
 	}
 	r.ops = append(r.ops, store.Op{Counter: counter, Server: replica.server, Data: true, Writes: writes})
 }

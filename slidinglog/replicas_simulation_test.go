@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"iter"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -57,7 +58,9 @@ type replicaSimulation struct {
 	denied, repairs      int
 	background           int // repairs
 	rewrites, empty      int
-	untidy               bool // a hit was given up: what it appended may stay
+	untidy               bool                                 // a hit was given up: what it appended may stay
+	landed               func(server int, data []byte) []byte // makes of what is appended what lands; nil: the same
+	replaced             func(server int, value []byte)       // is called with a log that replaces another; nil: it is not
 	faults               map[simFault]string
 }
 
@@ -203,7 +206,11 @@ func (w *replicaSimulation) land(server int, op *store.Op, pause func()) {
 		write.Result = 0
 		switch {
 		case write.Kind == store.Append && item.value != nil:
-			item.value = append(slices.Clip(item.value), write.Data...)
+			data := write.Data
+			if w.landed != nil {
+				data = w.landed(server, data)
+			}
+			item.value = append(slices.Clip(item.value), data...)
 		case write.Kind == store.Create && item.value == nil:
 			item.value, item.expires = slices.Clone(write.Data), write.Expires
 			if w.sabotage == "a missing log begins anew" {
@@ -219,6 +226,9 @@ func (w *replicaSimulation) land(server int, op *store.Op, pause func()) {
 		}
 		item.version++
 		write.Result = 1
+		if w.replaced != nil && write.Kind != store.Append {
+			w.replaced(server, item.value)
+		}
 	}
 	for i := range op.Reads {
 		pause()
@@ -415,6 +425,9 @@ func (w *replicaSimulation) lose(server int) {
 // held returns what the truth holds in the window of a limit that ends at now, and what is later: at the
 // least and at the most.
 func (w *replicaSimulation) held(limit engine.Limit, now int64) (least, most int64) {
+	if limit.Burst > 0 { // it depends on the order
+		return 0, math.MaxInt32
+	}
 	return w.sum(func(a simEvent) bool {
 		return limit.Window < time.Minute && a.time > now-limit.Window.Milliseconds() || limit.Window >= time.Minute && a.time/second > now/second-int64(limit.Window/time.Second)
 	})
@@ -533,10 +546,32 @@ const simRetention = 2 * time.Minute
 
 const simLoses simFault = "a log lacks what was admitted"
 
+// measureBucket looks for an interval between two resets, which ends at the time of the hit, in which a token
+// bucket admitted more than its burst and what its rate adds.
+func (w *replicaSimulation) measureBucket(limit engine.Limit, x simEvent) {
+	var all []simEvent
+	for _, y := range w.admitted {
+		if x.epoch >= 0 && y.epoch == x.epoch && y.time <= x.time {
+			all = append(all, y)
+		}
+	}
+	slices.SortFunc(all, func(a, b simEvent) int { return int(b.time - a.time) })
+	sum, window := int64(0), limit.Window.Milliseconds()
+	for _, y := range all {
+		if sum += y.cost; sum*window > limit.Ceiling*window+(x.time-y.time)*limit.N {
+			w.fail(simOverrun, "%d from %d to %d, of %d in %s with a burst of %d", sum, y.time, x.time, limit.N, limit.Window, limit.Burst)
+		}
+	}
+}
+
 // measure looks for a window between two resets that holds more than its limit.
 func (w *replicaSimulation) measure() {
 	for _, x := range w.admitted {
 		for _, limit := range w.limits {
+			if limit.Burst > 0 {
+				w.measureBucket(limit, x)
+				continue
+			}
 			sum := int64(0)
 			for _, y := range w.admitted {
 				first, last := y.time, x.time
@@ -555,10 +590,10 @@ func (w *replicaSimulation) measure() {
 }
 
 // simulateReplicas runs one seed.
-func simulateReplicas(seed uint64, sabotage string) *replicaSimulation {
+func simulateReplicas(seed uint64, sabotage string, sets [][][]engine.Limit) *replicaSimulation {
 	rnd := rand.New(rand.NewPCG(seed, 17))
 	w := &replicaSimulation{rnd: rnd, sabotage: sabotage, now: 1_000_000_000, faulty: rnd.IntN(3) > 0, calm: rnd.IntN(2) == 0, faults: map[simFault]string{}}
-	w.limits = simRules[rnd.IntN(len(simRules))][0]
+	w.limits = sets[rnd.IntN(len(sets))][0]
 	servers := 2 + rnd.IntN(2)
 	w.items, w.down = make([]simItem, servers), make([]bool, servers)
 	for p := range 1 + rnd.IntN(4) {
@@ -604,25 +639,39 @@ func simulateReplicas(seed uint64, sabotage string) *replicaSimulation {
 	return w
 }
 
-// No window exceeds its limit while every hit reaches a replica that loses nothing. Nothing is lost,
-// and nothing counts twice.
+// simShared are rules of token buckets that share a log with a window, which remembers what was admitted.
+var simShared = [][][]engine.Limit{
+	{{simBucket(1, 10, 3), simLimit(60, 1000)}},
+	{{simBucket(60, 90, 5), simLimit(90, 20)}},
+	{{simBucket(20, 7, 2), simBucket(1, 2, 1), simLimit(1, 50)}},
+	{{simBucket(90, 9, 3), simLimit(90, 1000)}},
+}
+
+// No window and no token bucket exceeds its limit while every hit reaches a replica that loses nothing.
+// Nothing is lost, and nothing counts twice.
 func TestSimulationOfReplicas(t *testing.T) {
-	var admitted, denied, rewrites, repairs, background, empty, tidy, resets, undone int
-	for seed := range testkit.Seeds(10_000) {
-		w := simulateReplicas(seed, "")
-		require.Empty(t, w.faults, "seed %d", seed)
-		background, resets, undone = background+w.background, resets+w.resets/2, undone+w.undone
-		admitted, denied, rewrites, repairs, empty = admitted+len(w.admitted), denied+w.denied, rewrites+w.rewrites, repairs+w.repairs, empty+w.empty
-		if !w.untidy {
-			tidy++
-		}
+	for name, sets := range map[string][][][]engine.Limit{"windows": simRules, "token buckets": simShared} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var admitted, denied, rewrites, repairs, background, empty, tidy, resets, undone int
+			for seed := range testkit.Seeds(10_000) {
+				w := simulateReplicas(seed, "", sets)
+				require.Empty(t, w.faults, "seed %d", seed)
+				background, resets, undone = background+w.background, resets+w.resets/2, undone+w.undone
+				admitted, denied, rewrites, repairs, empty = admitted+len(w.admitted), denied+w.denied, rewrites+w.rewrites, repairs+w.repairs, empty+w.empty
+				if !w.untidy {
+					tidy++
+				}
+			}
+			t.Logf("%d admitted, %d denied, %d rewrites, %d repairs, %d in the background, %d returned empty, %d resets, %d of them failed; %d runs are accounted for", admitted, denied, rewrites, repairs, background, empty, resets, undone, tidy)
+			require.NotZero(t, min(admitted, denied, rewrites, repairs, background, empty, resets, undone, tidy))
+		})
 	}
-	t.Logf("%d admitted, %d denied, %d rewrites, %d repairs, %d in the background, %d returned empty, %d resets, %d of them failed; %d runs are accounted for", admitted, denied, rewrites, repairs, background, empty, resets, undone, tidy)
-	require.NotZero(t, min(admitted, denied, rewrites, repairs, background, empty, resets, undone, tidy))
 }
 
 // Each sabotage shows itself by the fault that is characteristic of it.
 func TestSimulationOfReplicasFindsSabotage(t *testing.T) {
+	t.Parallel()
 	for sabotage, want := range map[string]simFault{
 		"no compare-and-swap":       simLoses,
 		"a missing log begins anew": simExceeded,
@@ -631,11 +680,19 @@ func TestSimulationOfReplicasFindsSabotage(t *testing.T) {
 		"resets delete":             simLeaks,
 		"resets are forgotten":      simLeaks,
 	} {
-		t.Run(sabotage, func(t *testing.T) {
-			testkit.FindFault(t, 20_000, func(seed uint64) (string, bool) {
-				found, ok := simulateReplicas(seed, sabotage).faults[want]
-				return found, ok
-			})
-		})
+		t.Run(sabotage, func(t *testing.T) { findsInReplicas(t, sabotage, want, simRules) })
 	}
+	for sabotage, want := range map[string]simFault{
+		"a missing log begins anew": simOverrun,
+		"judges by one replica":     simOverrun,
+	} {
+		t.Run("token buckets, "+sabotage, func(t *testing.T) { findsInReplicas(t, sabotage, want, simShared) })
+	}
+}
+
+func findsInReplicas(t *testing.T, sabotage string, want simFault, sets [][][]engine.Limit) {
+	testkit.FindFault(t, 20_000, func(seed uint64) (string, bool) {
+		found, ok := simulateReplicas(seed, sabotage, sets).faults[want]
+		return found, ok
+	})
 }

@@ -79,8 +79,12 @@ func (e *Engine) begin(counter events.Counter, id string, moment engine.Moment) 
 	s.engine, s.counter, s.noted = e, counter, e.places.of(id, moment.Alone)
 	s.step, s.later, s.trips, s.confirms, s.fault = idle, idle, 0, 0, nil
 	s.windows.begin(moment, counter.Remembered())
-	s.batch.begin(id, s.time, e.replicated)
+	if e.leases() { // what leases there were is of no use
+		s.retention = 0
+	}
+	s.batch.begin(id, s.time, e)
 	s.op.Counter, s.op.Data, s.op.Versions = id, true, true
+	s.trip.item, s.replicas.item = e.item, e.item
 	return s
 }
 
@@ -104,7 +108,11 @@ func (s *session) Look() {
 // is read before.
 func (s *session) Add(hits []engine.Hit, _ int64) {
 	s.later, s.trips, s.confirms = idle, 0, 0
-	s.batch.take(hits, s.engine.identity, func(int) (int64, bool) { return 0, false })
+	s.batch.full = s.batch.release == 0 && int(s.noted.size.Load()) > journal.MaxSize/2
+	if s.engine.leases() {
+		s.batch.lease = s.question.Limits
+	}
+	s.batch.take(hits, func(int) (int64, bool) { return 0, false })
 	s.data, s.fault = s.batch.encode(s.data[:0])
 	s.step = appending
 	if len(s.data) > maxBlind || int(s.noted.size.Load())+len(s.data) > journal.MaxSize/2 {
@@ -171,16 +179,15 @@ func (s *session) Absorb() error {
 	}
 	switch {
 	case step == looking:
-		if s.hold(); s.mayShrink() && s.log.DueBy(s.time-s.engine.grace.young()) {
-			s.later = rewriting
-		}
+		s.hold()
+		s.shortenLater()
 	case step == probing:
 		return s.probed()
 	case !s.appended && s.largest+len(s.data) <= journal.MaxSize && s.trips < maxTrips/2:
 		s.step = appending // another process has created the log since, if it was lost or reset
 	case !s.appended:
 		return s.rewrite(appending)
-	case !s.log.Verdict(0).Found: // it was lost or reset since, or the clock is behind
+	case !s.log.Verdict(0).Found, s.batch.reserves() && s.time <= s.log.Head().Floor: // it was lost or reset since, or the clock is behind
 		return s.append(s.log.Head().Floor)
 	case s.lackKeys():
 		s.step = repairing
@@ -234,7 +241,7 @@ func empty(s *session, reset int64) (err error) {
 	s.log.Clear()
 	life := lifeOf(s)
 	head := journal.Head{
-		Revision: s.revision, Limits: s.enforced(), TTL: life.ttl, Until: life.until,
+		Revision: s.revision, Limits: s.newest(), TTL: life.ttl, Until: life.until,
 		Floor: s.time - s.engine.grace.young(), Since: s.since(), Reset: reset,
 	}
 	if s.next, err = journal.AppendNew(s.next[:0], head, s.time); err != nil {
@@ -257,13 +264,31 @@ func (s *session) again(step phase) error {
 func shorten(s *session, dst []byte) ([]byte, error) {
 	life := lifeOf(s)
 	rewrite := journal.Rewrite{
-		Limits: s.enforced(), Revision: s.revision, TTL: life.ttl, Until: life.until,
-		Since: s.kept(), Now: s.time, Young: s.engine.grace.young(), Retain: s.counter.Remembered().Milliseconds(),
+		Limits: s.newest(), Revision: s.revision, TTL: life.ttl, Until: life.until,
+		Since: s.kept(), Now: s.time, Young: s.young(), Retain: s.retained().Milliseconds(),
 	}
 	if !s.mayShrink() {
 		rewrite.Young = s.time
 	}
 	return s.log.AppendRewrite(dst, rewrite)
+}
+
+// young is for how long, in milliseconds, an entry keeps its identity: while hits wait for their turns, too,
+// unless the log is large.
+func (s *session) young() int64 {
+	if s.largest > journal.MaxSize/2 {
+		return s.engine.grace.young()
+	}
+	return s.engine.grace.young() + s.turns.Milliseconds()
+}
+
+// mayShrink reports whether a rewrite may make sums of entries. A settlement, which has no limits, does not
+// know for how long hits wait for their turns.
+func (s *session) mayShrink() bool {
+	if len(s.limits) == 0 && s.log.Drained() > s.time && s.largest <= journal.MaxSize/2 {
+		return false
+	}
+	return s.replicas.mayShrink()
 }
 
 // rewrite swaps the log for a shorter one, and goes on with the step after it.
@@ -283,10 +308,19 @@ func (s *session) rewrite(after phase) error {
 	return s.again(rewriting)
 }
 
+// shortenLater has the log shortened of which many entries are no longer young: a step that only reads it is
+// followed by no other rewrite.
+func (s *session) shortenLater() {
+	if s.mayShrink() && s.log.DueBy(s.time-s.young()) {
+		s.later = rewriting
+	}
+}
+
 // probed goes on after a read of the log ahead of the entries. Of a log over half its bound it appends
 // no more of them than have room, so what is denied does not fill it.
 func (s *session) probed() error {
 	if s.largest+len(s.data) > journal.MaxSize/2 && s.leaveOut(false) {
+		s.shortenLater()
 		return nil
 	}
 	if s.largest+len(s.data) > s.batch.bound() {
@@ -300,13 +334,13 @@ func (s *session) probed() error {
 // unless all increments that are denied are to be left out, too: a flood of hits that are counted
 // although they are denied does not pass by on_error.
 func (s *session) leaveOut(increments bool) (all bool) {
-	if s.batch.decided {
+	if s.batch.decided || s.batch.release != 0 {
 		return false
 	}
 	s.hold()
 	s.probe = append(s.probe[:0], s.base...)
 	ahead := int64(0)
-	s.batch.take(s.hits, s.engine.identity, func(hit int) (behind int64, out bool) {
+	s.batch.take(s.hits, func(hit int) (behind int64, out bool) {
 		h := &s.hits[hit]
 		switch denied := s.denies(ahead, h.Cost); {
 		case h.Counts && !(denied && increments):
@@ -327,12 +361,16 @@ func (s *session) leaveOut(increments bool) (all bool) {
 // append has the entries appended once more; if they are stale, as others, with the time after the floor.
 func (s *session) append(floor int64) error {
 	if s.time <= floor {
+		void := s.batch.appendVoids(s.data[:0], func(int) int64 { return 0 }) // of what counts in spite of that
+		if !s.batch.reserves() {
+			void = void[:0]
+		}
 		if s.at == s.time {
 			s.at = floor + 1
 		}
 		s.time = floor + 1
-		s.batch.rename(s.engine.identity)
-		s.data, s.fault = s.batch.encode(s.data[:0])
+		s.batch.rename()
+		s.data, s.fault = s.batch.encode(void)
 	}
 	return s.again(appending)
 }
@@ -368,15 +406,24 @@ type life struct {
 // lifeOf returns how long the log is to live; by older limits only until newer ones rewrite it.
 func lifeOf(s *session) (l life) {
 	head := s.log.Head()
-	if l.ttl = s.engine.grace.ttl(s.longest); head.Outdated(s.revision) {
+	if l.ttl = s.engine.grace.ttl(s.needed()); head.Outdated(s.revision) {
 		head.TTL, head.Until = 0, 0
 	}
 	l.ttl = max(l.ttl, head.TTL)
 	now := max(s.time, s.engine.now().UnixMilli())
 	spare, renewal := journal.Spare(l.ttl*second, s.log.Age(now))
-	l.until, l.renewal = max(head.Until, now+l.ttl*second+spare), renewal
 	if s.batch.total > 0 {
 		l.need = s.time + l.ttl*second
+	}
+	if ends := s.batch.ends(); ends > 0 {
+		l.need = max(l.need, ends+s.engine.grace.young())
+		if s.buckets > 0 { // what it takes returns from then on
+			l.need = max(l.need, ends+l.ttl*second)
+		}
+	}
+	l.until, l.renewal = max(head.Until, now+l.ttl*second+spare, l.need), renewal
+	if drained := s.log.Drained() + s.engine.grace.young(); drained > l.until { // increments took more than a burst
+		l.need, l.until = max(l.need, drained), drained+spare
 	}
 	return l
 }
@@ -393,7 +440,7 @@ func (s *session) settle() error {
 	if s.log.Head().Outdated(s.revision) && s.batch.isDenied() && s.trips < maxTrips/2 && s.rewrite(appending) == nil {
 		// By limits that are no longer in force: the entries are void, and come again.
 		s.data = s.batch.appendVoids(s.data[:0], func(int) int64 { return 0 })
-		s.batch.rename(s.engine.identity)
+		s.batch.rename()
 		s.data, s.fault = s.batch.encode(s.data)
 		return nil
 	}
@@ -429,7 +476,7 @@ func (s *session) Later() func(context.Context, store.Store) {
 		return nil
 	}
 	next, expires := []byte(nil), lifeOf(s).expires()
-	to := replicas{list: s.replicas.list, value: slices.Clone(s.value)}
+	to := replicas{list: s.replicas.list, value: slices.Clone(s.value), item: s.replicas.item}
 	if later == repairing {
 		to.repair(s.op.Counter, slices.Clone(s.data), expires)
 	} else {
@@ -440,8 +487,10 @@ func (s *session) Later() func(context.Context, store.Store) {
 		to.rewrite(s.op.Counter, next, expires)
 	}
 	to.list, to.value = nil, nil
+	e := s.engine
+	late := e.now().Add(time.Duration(e.grace) * time.Millisecond) // what it repairs may be void, and forgotten, later
 	return func(ctx context.Context, st store.Store) {
-		if !noted.busy.CompareAndSwap(false, true) {
+		if e.now().After(late) || !noted.busy.CompareAndSwap(false, true) {
 			return
 		}
 		defer noted.busy.Store(false)
@@ -454,8 +503,9 @@ func (s *session) Later() func(context.Context, store.Store) {
 
 // trip is a round trip to the log.
 type trip struct {
-	op  store.Op
-	ops [1]*store.Op
+	item uint64 // the log
+	op   store.Op
+	ops  [1]*store.Op
 }
 
 func (t *trip) clear() {
@@ -463,14 +513,14 @@ func (t *trip) clear() {
 }
 
 func (t *trip) write(w store.Write) {
-	w.Item = logItem
+	w.Item = t.item
 	t.op.Writes = append(t.op.Writes, w)
 }
 
 // read reads the log into the memory of the read before.
 func (t *trip) read() {
 	t.op.Reads = slices.Grow(t.op.Reads, 1)[:1]
-	t.op.Reads[0] = store.Read{Item: logItem, Data: t.op.Reads[0].Data}
+	t.op.Reads[0] = store.Read{Item: t.item, Data: t.op.Reads[0].Data}
 }
 
 // landed reports whether the last write, an append, has found the log of any replica.

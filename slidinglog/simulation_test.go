@@ -12,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/counterd/counterd/algorithm"
 	"github.com/counterd/counterd/engine"
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/internal/testkit"
@@ -36,6 +37,36 @@ var simRules = [][][]engine.Limit{
 	{{simLimit(60, 6)}, {simLimit(120, 5)}, {simLimit(60, 3)}},
 }
 
+// simBuckets are the same with token buckets, whose rates stay.
+var simBuckets = [][][]engine.Limit{
+	{{simBucket(1, 10, 3)}},
+	{{simBucket(1, 3, 4)}, {simBucket(1, 3, 2)}, {simBucket(1, 3, 9)}},
+	{{simBucket(60, 90, 5), simLimit(20, 6)}, {simBucket(60, 90, 3), simLimit(30, 5)}},
+	{{simBucket(20, 7, 2), simBucket(1, 2, 1)}},
+}
+
+// simQueues are the same with leaky buckets, whose hits are on one counter each: a turn is that of one hit.
+var simQueues = [][][]engine.Limit{
+	{{simQueue(1, 5, 4)}},
+	{{simQueue(3, 7, 3), simLimit(20, 9)}},
+	{{simQueue(2, 3, 2), simQueue(1, 2, 6)}},
+	{{simQueue(1, 3, 3)}, {simQueue(1, 3, 1)}, {simQueue(1, 3, 8)}},
+}
+
+// simQueue is a leaky bucket in which so many hits wait for turns, n of them in so many seconds.
+func simQueue(seconds, n, queue int64) engine.Limit {
+	limit := simBucket(seconds, n, queue+1)
+	limit.Algorithm = algorithm.LeakyBucket
+	return limit
+}
+
+// simBucket is a token bucket of that burst, to which n tokens return in so many seconds.
+func simBucket(seconds, n, burst int64) engine.Limit {
+	limit := simLimit(seconds, n)
+	limit.Burst, limit.Ceiling, limit.Algorithm = burst, burst, algorithm.TokenBucket
+	return limit
+}
+
 func simLimit(seconds, n int64) engine.Limit {
 	return engine.Limit{Limit: events.Limit{N: n, Window: time.Duration(seconds) * time.Second}, Ceiling: n, Enforced: true}
 }
@@ -58,6 +89,7 @@ type simAdmitted struct {
 	time, cost int64
 	limits     []engine.Limit // of its writer
 	revision   uint64         // of the log
+	turns      []int64        // by each of its limits; nil: a rewrite may have put ahead of it what came later
 }
 
 // simFault is a kind of what may go wrong.
@@ -65,6 +97,8 @@ type simFault string
 
 const (
 	simExceeded simFault = "a window holds more than its limit"
+	simOverrun  simFault = "a token bucket admits more than its rate and burst"
+	simCrowded  simFault = "turns of a leaky bucket are closer than its rate"
 	simDiffers  simFault = "a verdict is not that of the log ahead"
 	simLeaks    simFault = "a log does not hold what was admitted"
 	simFails    simFault = "an undisturbed session fails"
@@ -74,6 +108,8 @@ type simulation struct {
 	rnd       *rand.Rand
 	sabotage  string
 	rules     [][]engine.Limit
+	alone     bool // hits are on one counter
+	undone    bool // what was added was rolled back: the next gets its turn, and is closer to those between
 	now       int64
 	items     [2]simItem
 	engines   []*Engine
@@ -111,6 +147,8 @@ type simSession struct {
 	err     error
 	decided int
 	taken   int64
+	turns   []int64 // of the last hit, by each of the limits
+	swaps   int     // rewrites when it appended
 
 	place    int // of what it appended last
 	appends  int
@@ -201,7 +239,7 @@ func (w *simulation) write(s *simSession, write *store.Write, decides bool, live
 			if s.Session.(*session).at != s.Session.(*session).time || w.now-s.began > simGrace {
 				item.late++
 			}
-			s.place, s.revision, s.late, s.losses = item.places, s.ahead.Head().Revision, item.late, item.losses
+			s.place, s.revision, s.late, s.losses, s.swaps = item.places, s.ahead.Head().Revision, item.late, item.losses, w.rewrites
 		}
 		item.value = append(slices.Clip(item.value), write.Data...)
 	case store.Create:
@@ -279,6 +317,9 @@ func (w *simulation) batch(p int) iter.Seq[struct{}] {
 		var hits []hit
 		for range testkit.Pick(w.rnd, 1, 1, 2, 4) {
 			h := hit{cost: 1 + w.rnd.Int64N(5)/4, on: testkit.Pick(w.rnd, all[:1], all[1:], all)}
+			if w.alone {
+				h.on = h.on[:1]
+			}
 			for _, s := range h.on {
 				h.at = append(h.at, len(s.hits))
 				s.hits = append(s.hits, engine.Hit{Cost: h.cost, Pending: len(h.on) > 1, Counts: len(h.on) == 1 && w.chance(.03)})
@@ -303,7 +344,7 @@ func (w *simulation) batch(p int) iter.Seq[struct{}] {
 				fits = fits && s.err == nil && w.fits(s, h.at[i], h.cost, now)
 			}
 			for i, s := range h.on {
-				counts := s.hits[h.at[i]].Counts
+				counts := s.hits[h.at[i]].Counts && (s.err == nil || s.appends > 0)
 				s.decided++
 				if !fits && !counts {
 					w.denied++
@@ -312,7 +353,7 @@ func (w *simulation) batch(p int) iter.Seq[struct{}] {
 				s.hits[h.at[i]].Stays = true
 				s.taken += h.cost
 				a := &simAdmitted{
-					counter: s.counter, place: s.place, losses: s.losses, time: now.UnixMilli(), cost: h.cost, limits: s.limits, revision: s.revision,
+					counter: s.counter, place: s.place, losses: s.losses, time: now.UnixMilli(), cost: h.cost, limits: s.limits, revision: s.revision, turns: s.turns,
 				}
 				if s.hits[h.at[i]].Pending { // the session has decided it, by what it has read
 					a.revision = s.read
@@ -331,7 +372,7 @@ func (w *simulation) batch(p int) iter.Seq[struct{}] {
 			}
 			for _, op := range s.RollBack() {
 				w.do(s, op, pause)
-				w.untidy = w.untidy || w.now-began > simGrace
+				w.untidy, w.undone = w.untidy || w.now-began > simGrace, true
 			}
 		}
 		for _, s := range all {
@@ -371,7 +412,7 @@ func (w *simulation) increment(p int) iter.Seq[struct{}] {
 			}
 			for _, op := range s.RollBack() {
 				w.do(s, op, pause)
-				w.untidy = true // a void of a late entry may come too late
+				w.untidy, w.undone = true, true // a void of a late entry may come too late
 			}
 		}
 		for _, s := range all {
@@ -387,8 +428,12 @@ func (w *simulation) fits(s *simSession, index int, cost int64, now time.Time) b
 	if w.sabotage == "decided by sums" {
 		decided = len(s.hits)
 	}
+	s.turns = nil
 	for i := range s.limits {
 		standing := s.Standing(i, decided, s.taken, cost)
+		if s.swaps == w.rewrites && s.appends == 1 {
+			s.turns = append(s.turns, now.UnixMilli()+time.Duration(standing.Wait).Milliseconds())
+		}
 		fits = fits && standing.Outcome == engine.Fits
 		final = final && standing.Outcome != engine.FullForNow
 	}
@@ -401,7 +446,7 @@ func (w *simulation) fits(s *simSession, index int, cost int64, now time.Time) b
 		own := room
 		limits := s.Session.(*session).log.Head().Limits // newer ones, if it has been rewritten meanwhile
 		for _, limit := range s.limits {
-			limits = append(slices.Clip(limits), journal.Limit{Window: limit.Window.Milliseconds(), Ceiling: limit.Ceiling})
+			limits = append(slices.Clip(limits), limit.Journal(limit.Ceiling))
 		}
 		for _, limit := range limits {
 			own = own && s.ahead.Held(limit, now.UnixMilli()).Count+cost <= limit.Ceiling
@@ -414,6 +459,47 @@ func (w *simulation) fits(s *simSession, index int, cost int64, now time.Time) b
 	return fits
 }
 
+// measureBucket looks for a time that ends with the hit in which more passed than the burst of a token bucket
+// and what its rate adds. It is the last of them in the log.
+func (w *simulation) measureBucket(limit engine.Limit, x *simAdmitted, is func(y *simAdmitted) bool) {
+	var before []*simAdmitted
+	for _, y := range w.admitted {
+		if y.counter == x.counter && y.losses == x.losses && y.place < x.place && is(y) {
+			before = append(before, y)
+		}
+	}
+	slices.SortFunc(before, func(a, b *simAdmitted) int { return int(b.time - a.time) })
+	for i, sum, first := 0, x.cost, x.time; ; i++ {
+		if window := limit.Window.Milliseconds(); sum*window > limit.Ceiling*window+max(x.time-first, 0)*limit.N {
+			w.fail(simOverrun, "%d from %d to %d, of %d in %s with a burst of %d", sum, first, x.time, limit.N, limit.Window, limit.Burst)
+		}
+		if i == len(before) {
+			return
+		}
+		sum, first = sum+before[i].cost, before[i].time
+	}
+}
+
+// measureTurns looks for a hit whose turn is closer to that of one before in the log than the rate of a leaky
+// bucket allows. It is the n-th that was admitted.
+func (w *simulation) measureTurns(n int) {
+	x := w.admitted[n]
+	for i, limit := range x.limits {
+		if limit.Algorithm != algorithm.LeakyBucket || x.turns == nil {
+			continue
+		}
+		for m, y := range w.admitted {
+			if y.turns == nil {
+				continue
+			}
+			ahead := y.place < x.place || y.place == x.place && m < n
+			if free := y.turns[i] + y.cost*limit.Window.Milliseconds()/limit.N; y.counter == x.counter && y.losses == x.losses && ahead && x.turns[i] < free {
+				w.fail(simCrowded, "%d, not %d, after %d", x.turns[i], free, y.turns[i])
+			}
+		}
+	}
+}
+
 // measure looks for a window that holds more than its limit.
 func (w *simulation) measure() {
 	within := func(window time.Duration, first, last int64) bool {
@@ -422,8 +508,15 @@ func (w *simulation) measure() {
 		}
 		return first/second > last/second-int64(window/time.Second)
 	}
-	for _, x := range w.admitted {
+	for n, x := range w.admitted {
+		if !w.undone {
+			w.measureTurns(n)
+		}
 		for _, limit := range w.rules[x.revision-1] {
+			if limit.Burst > 0 {
+				w.measureBucket(limit, x, func(y *simAdmitted) bool { return y.revision == x.revision })
+				continue
+			}
 			sum := int64(0)
 			for _, y := range w.admitted {
 				if y.counter == x.counter && y.revision == x.revision && y.losses == x.losses && y.time <= x.time && within(limit.Window, y.time, x.time) {
@@ -434,10 +527,18 @@ func (w *simulation) measure() {
 				w.fail(simExceeded, "the window of %s to %d holds %d of %d", limit.Window, x.time, sum, limit.Ceiling)
 			}
 		}
+		for _, limit := range x.limits {
+			if limit.Burst > 0 {
+				w.measureBucket(limit, x, func(*simAdmitted) bool { return true })
+			}
+		}
 		if w.retention < 2*time.Minute {
 			continue // what limits of other rules count may be forgotten
 		}
 		for _, limit := range x.limits {
+			if limit.Burst > 0 {
+				continue
+			}
 			sum := x.cost
 			for _, y := range w.admitted {
 				if y.counter == x.counter && y.place < x.place && y.losses == x.losses && within(limit.Window, y.time, x.time) {
@@ -481,10 +582,11 @@ func (w *simulation) account() {
 }
 
 // simulate runs one seed.
-func simulate(seed uint64, sabotage string) *simulation {
+func simulate(seed uint64, sabotage string, sets [][][]engine.Limit) *simulation {
 	rnd := rand.New(rand.NewPCG(seed, 16))
 	w := &simulation{rnd: rnd, sabotage: sabotage, now: 1_000_000_000, faulty: rnd.IntN(3) == 0, faults: map[simFault]string{}}
-	w.rules = simRules[rnd.IntN(len(simRules))]
+	w.rules = sets[rnd.IntN(len(sets))]
+	w.alone = w.rules[0][0].Algorithm == algorithm.LeakyBucket
 	losing := rnd.IntN(3) == 0
 	w.retention = testkit.Pick(rnd, time.Second, 2*time.Minute)
 	for p := range 1 + rnd.IntN(5) {
@@ -556,24 +658,34 @@ func (simCapable) Capabilities() store.Capabilities {
 	return store.Capabilities{Writes: store.KindsOf(store.Append)}
 }
 
-// No window exceeds its limit, whatever is interleaved and lost; what is denied had no room; a log
-// holds what was admitted.
+// No window and no token bucket exceeds its limit, whatever is interleaved and lost; what is denied had no
+// room; a log holds what was admitted.
 func TestSimulation(t *testing.T) {
-	var admitted, denied, rewrites, expired, tidy int
-	for seed := range testkit.Seeds(10_000) {
-		w := simulate(seed, "")
-		require.Empty(t, w.faults, "seed %d", seed)
-		admitted, denied, rewrites, expired = admitted+len(w.admitted), denied+w.denied, rewrites+w.rewrites, expired+w.expired
-		if !w.untidy {
-			tidy++
-		}
+	for name, sets := range map[string][][][]engine.Limit{"windows": simRules, "token buckets": simBuckets, "leaky buckets": simQueues} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var admitted, denied, rewrites, expired, tidy, turns int
+			for seed := range testkit.Seeds(10_000) {
+				w := simulate(seed, "", sets)
+				require.Empty(t, w.faults, "seed %d", seed)
+				admitted, denied, rewrites, expired = admitted+len(w.admitted), denied+w.denied, rewrites+w.rewrites, expired+w.expired
+				if !w.untidy {
+					tidy++
+				}
+				if w.alone && !w.undone {
+					turns += len(w.admitted)
+				}
+			}
+			t.Logf("%d admitted, %d denied, %d rewrites, %d expired; %d runs are accounted for; %d hits were turns", admitted, denied, rewrites, expired, tidy, turns)
+			require.NotZero(t, min(admitted, denied, rewrites, expired, tidy))
+			require.Equal(t, name == "leaky buckets", turns > 0)
+		})
 	}
-	t.Logf("%d admitted, %d denied, %d rewrites, %d expired; %d runs are accounted for", admitted, denied, rewrites, expired, tidy)
-	require.NotZero(t, min(admitted, denied, rewrites, expired, tidy))
 }
 
 // Each sabotage shows itself by the fault that is characteristic of it.
 func TestSimulationFindsSabotage(t *testing.T) {
+	t.Parallel()
 	for sabotage, want := range map[string]simFault{
 		"no compare-and-swap":     simExceeded,
 		"reads before it appends": simExceeded,
@@ -584,11 +696,27 @@ func TestSimulationFindsSabotage(t *testing.T) {
 		"stale rules win":         simExceeded,
 		"no voids":                simLeaks,
 	} {
-		t.Run(sabotage, func(t *testing.T) {
-			testkit.FindFault(t, 20_000, func(seed uint64) (string, bool) {
-				found, ok := simulate(seed, sabotage).faults[want]
-				return found, ok
-			})
-		})
+		t.Run(sabotage, func(t *testing.T) { finds(t, sabotage, want, simRules) })
 	}
+	for sabotage, want := range map[string]simFault{
+		"no compare-and-swap":     simOverrun,
+		"reads before it appends": simOverrun,
+		"decided by sums":         simOverrun,
+		"short identities":        simOverrun,
+		"rules without revisions": simOverrun,
+		"stale rules win":         simOverrun,
+		"no voids":                simLeaks,
+	} {
+		t.Run("token buckets, "+sabotage, func(t *testing.T) { finds(t, sabotage, want, simBuckets) })
+	}
+	for _, sabotage := range []string{"no compare-and-swap", "reads before it appends", "short identities"} {
+		t.Run("leaky buckets, "+sabotage, func(t *testing.T) { finds(t, sabotage, simCrowded, simQueues) })
+	}
+}
+
+func finds(t *testing.T, sabotage string, want simFault, sets [][][]engine.Limit) {
+	testkit.FindFault(t, 20_000, func(seed uint64) (string, bool) {
+		found, ok := simulate(seed, sabotage, sets).faults[want]
+		return found, ok
+	})
 }

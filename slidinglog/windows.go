@@ -3,6 +3,7 @@ package slidinglog
 import (
 	"time"
 
+	"github.com/counterd/counterd/algorithm"
 	"github.com/counterd/counterd/engine"
 	"github.com/counterd/counterd/journal"
 )
@@ -11,9 +12,11 @@ import (
 type windows struct {
 	batch
 	occupancy
-	revision uint64        // the highest of them
-	longest  time.Duration // window, or the retention
-	moment   int64         // milliseconds; waits count from here
+	revision  uint64        // the highest of them
+	longest   time.Duration // of what limits count
+	retention time.Duration // of events, unless there are token buckets alone
+	buckets   int           // how many of the limits are token buckets
+	moment    int64         // milliseconds; waits count from here
 
 	log      journal.Log
 	question journal.Question
@@ -21,7 +24,7 @@ type windows struct {
 }
 
 func (w *windows) begin(moment engine.Moment, retention time.Duration) {
-	w.moment, w.revision, w.longest = moment.Now.UnixMilli(), 0, retention
+	w.moment, w.revision, w.longest, w.retention, w.buckets = moment.Now.UnixMilli(), 0, 0, retention, 0
 	w.time = max(w.moment, moment.Stamp*1000)
 	w.log.Clear()
 }
@@ -34,9 +37,27 @@ func (w *windows) end() {
 // Limit adds a limit.
 func (w *windows) Limit(limit engine.Limit) {
 	w.occupancy.add(limit)
-	w.question.Limits = append(w.question.Limits, journal.Limit{Window: limit.Window.Milliseconds(), Ceiling: limit.Ceiling, Shadow: !limit.Enforced})
-	w.longest, w.revision = max(w.longest, limit.Window), max(w.revision, limit.Revision)
+	own := limit.Journal(limit.Ceiling)
+	if own.Shadow = !limit.Enforced; own.Rate > 0 {
+		w.buckets++
+	}
+	w.question.Limits = append(w.question.Limits, own)
+	if limit.Enforced {
+		w.turns = max(w.turns, limit.LongestWait(limit.Ceiling))
+	}
+	w.longest, w.revision = max(w.longest, limit.Span(limit.Ceiling)), max(w.revision, limit.Revision)
 }
+
+// retained returns for how long events are kept beyond what limits count: token buckets need none.
+func (w *windows) retained() time.Duration {
+	if w.buckets > 0 && w.buckets == len(w.limits) {
+		return 0
+	}
+	return w.retention
+}
+
+// needed returns for how long the log is needed after a hit.
+func (w *windows) needed() time.Duration { return max(w.longest, w.retained()) }
 
 // hold notes what the windows hold by the log that was read.
 func (w *windows) hold() {
@@ -45,11 +66,11 @@ func (w *windows) hold() {
 	}
 }
 
-// enforced returns the limits of the newest rules.
-func (w *windows) enforced() []journal.Limit {
+// newest returns the limits of the newest rules.
+func (w *windows) newest() []journal.Limit {
 	var limits []journal.Limit
 	for i, limit := range w.limits {
-		if limit.Enforced && limit.Revision == w.revision {
+		if limit.Revision == w.revision {
 			limits = append(limits, w.question.Limits[i])
 		}
 	}
@@ -79,6 +100,9 @@ func (w *windows) Standing(limit, decided int, ahead, cost int64) engine.Standin
 		}
 	}
 	standing := engine.Standing{Outcome: w.outcome(limit, held, ahead, cost), Count: held.Count + ahead, Exact: w.isExact(own), Final: true}
+	if standing.Outcome == engine.Fits && w.limits[limit].Algorithm == algorithm.LeakyBucket {
+		standing.Wait = engine.Wait(own.Wait(held.Level, ahead)) * engine.Wait(time.Millisecond)
+	}
 	if standing.Outcome != engine.Fits || own.Shadow || leftOut {
 		return standing
 	}
@@ -102,7 +126,7 @@ func (w *windows) isStale() bool { return w.log.Head().Revision > w.revision }
 func (w *windows) isFull(ahead, cost int64) bool {
 	for _, limit := range w.log.Head().Limits {
 		held := w.log.Held(limit, w.time)
-		if held.Count-held.Undecided-w.total+ahead+cost > limit.Ceiling {
+		if !limit.Shadow && held.Count-held.Undecided-w.total+ahead+cost > limit.Ceiling {
 			return true
 		}
 	}
@@ -111,14 +135,15 @@ func (w *windows) isFull(ahead, cost int64) bool {
 
 // isExact reports whether the log knows the moments of all events in the window of the limit.
 func (w *windows) isExact(limit journal.Limit) bool {
-	return w.log.Head().Coarse <= w.time-limit.Window-1000
+	return limit.Rate > 0 || w.log.Head().Coarse <= w.time-limit.Window-1000
 }
 
 // Span returns the first second of the window, and since when the log that was read knows all
 // events. A log has one order.
 func (w *windows) Span(limit int) engine.Span {
-	length := w.limits[limit].Window
-	span := engine.Span{First: w.time/1000 - int64(length/time.Second) + 1, Since: w.log.Head().Since / 1000}
+	own := w.question.Limits[limit]
+	length := w.limits[limit].Span(own.Ceiling)
+	span := engine.Span{First: w.time/1000 - int64(length/time.Second) + 1, Since: w.log.Since(own) / 1000}
 	if length < time.Minute {
 		span.First = (w.time - length.Milliseconds() + 1) / 1000
 	}
@@ -128,7 +153,7 @@ func (w *windows) Span(limit int) engine.Span {
 // since returns the time after which a new log knows all events: those before would have left it, or
 // came when no log was kept for the limits.
 func (w *windows) since() int64 {
-	return max(w.time-w.longest.Milliseconds()-1000, w.kept(), 0) // a window begins within a second
+	return max(w.time-w.needed().Milliseconds()-1000, w.kept(), 0) // a window begins within a second
 }
 
 // kept returns the time since which a log is kept for all limits, as far as this process knows; or 0.
@@ -148,6 +173,9 @@ func (w *windows) Search(limit int, ahead, cost int64) (int, bool) {
 	at, ok := w.log.Frees(w.question.Limits[limit], cost, w.time)
 	if w.isStale() {
 		for _, other := range w.log.Head().Limits {
+			if other.Shadow {
+				continue
+			}
 			frees, fits := w.log.Frees(other, cost, w.time)
 			at, ok = max(at, frees), ok && fits
 		}

@@ -9,7 +9,7 @@ import (
 // before the next, and then the reads. Its caller sets up what it asks for, and the store
 // fills in what came of it. An op may be used again.
 type Op struct {
-	// Counter is the counter's ID, a string of arbitrary bytes.
+	// Counter is the counter's ID, a string of arbitrary bytes, or its alias.
 	Counter string
 	// Server names the one server to ask, of the replicas of the counter. Empty: all of them.
 	Server string

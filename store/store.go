@@ -45,6 +45,9 @@ type Capabilities struct {
 	// Writes are the kinds of writes that the store knows; with Append, it takes all ops with
 	// Data.
 	Writes Kinds
+	// Alias returns what names the counter in ops, too, and tells nothing of its event and features;
+	// nil: only its ID names it.
+	Alias func(counter string) string
 	// Background runs a function in a goroutine that the store's Close waits for. It drops the
 	// function if the store is closed, or runs many already. nil: round trips take no time, as in
 	// this process's memory.

@@ -1,29 +1,31 @@
-// Package fixedwindow has windows that follow one another: each begins at a multiple of its
-// length since the Unix epoch, in UTC. All hits leave together, at the turn of the window: at
-// each turn twice the limit may pass within less than the length. Where that does no harm, it
-// takes fewer reads than a sliding window.
+// Package fixedwindow has windows that follow one another: multiples of a length since the Unix
+// epoch, in UTC, or the hours, days, weeks and months of a calendar. All hits leave together, at
+// the turn of the window: around a turn twice the limit may pass in less than the length.
 package fixedwindow
 
-// Around returns the window of that length that holds the second: its first and its last one.
-func Around(second, length int64) (first, last int64) {
-	first = second - ((second%length)+length)%length
+import "time"
+
+// Around returns the window that holds the second: its first and its last one. Windows of that
+// length begin at its multiples. With a zone the length names the unit of its calendar: see Unit.
+func Around(second, length int64, zone *time.Location) (first, last int64) {
+	if zone != nil {
+		return unitAround(second, length, zone)
+	}
+	first = second - into(second, length)
 	return first, first + length - 1
 }
 
-// maxSteps bounds the steps of one length that a window is counted in, and so what a hit reads.
-const maxSteps = 250
+// into returns how many seconds of its window are before the second.
+func into(second, length int64) int64 { return ((second % length) + length) % length }
 
-// Fault returns why there are no windows of that length: they are counted in the longest steps,
-// of a second, a minute, an hour or a day, that divide it, and would take too many. Steps shorter
-// than the precision are not counted.
-func Fault(length, precision int64) string {
-	if length%precision != 0 {
+// Fault returns why there are no windows of that length at that precision: one step of it would be in
+// two windows.
+func Fault(length, precision int64, zone *time.Location) string {
+	switch {
+	case zone != nil && !turnsWith(zone, precision):
+		return "the calendar turns within a step of the precision in that zone: take a finer precision"
+	case length%precision != 0:
 		return "a fixed window is a multiple of the precision: take a finer precision or another window"
 	}
-	for _, step := range []int64{86400, 3600, 60, 1} {
-		if step >= precision && length%step == 0 && length/step <= maxSteps {
-			return ""
-		}
-	}
-	return "a fixed window of more than 250 seconds is in whole minutes, of more than 250 minutes in whole hours, of more than 250 hours in whole days"
+	return ""
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/counterd/counterd/algorithm/fixedwindow"
 	"github.com/counterd/counterd/engine"
 	"github.com/counterd/counterd/events"
+	"github.com/counterd/counterd/events/rulesfile"
 	"github.com/counterd/counterd/hierarchy"
 	"github.com/counterd/counterd/internal/testkit"
 	"github.com/counterd/counterd/limiter"
@@ -27,11 +28,11 @@ func TestWindowsTileTheTime(t *testing.T) {
 	for _, length := range []int64{1, 7, 60, 90, 3600, 86400, 7 * 86400} {
 		next := int64(-3 * length)
 		for next < 3*length {
-			first, last := fixedwindow.Around(next, length)
+			first, last := fixedwindow.Around(next, length, nil)
 			require.Equal(t, next, first)
 			require.Equal(t, next+length-1, last)
 			for _, second := range []int64{first, (first + last) / 2, last} {
-				f, l := fixedwindow.Around(second, length)
+				f, l := fixedwindow.Around(second, length, nil)
 				require.Equal(t, [2]int64{first, last}, [2]int64{f, l})
 			}
 			next = last + 1
@@ -56,14 +57,26 @@ func TestDecisionsEqualAnExactLog(t *testing.T) {
 	for _, test := range []struct {
 		limits  string
 		n, long int64
+		zone    string
 	}{
-		{"[{per: ip, rate: 5/10s, algorithm: fixed-window}]", 5, 10},
-		{"[{per: ip, rate: 7/90s, algorithm: fixed-window}]", 7, 90},
-		{"[{per: ip, rate: 6/h, algorithm: fixed-window}]", 6, 3600},
-		{"[{per: ip, rate: 9/d, algorithm: fixed-window}]", 9, 86400},
-		{"[{per: ip, rate: 4/61m, algorithm: fixed-window}, {per: ip, rate: 100000/m}]", 4, 61 * 60},
+		{"[{per: ip, rate: 5/10s, algorithm: fixed-window}]", 5, 10, ""},
+		{"[{per: ip, rate: 7/90s, algorithm: fixed-window}]", 7, 90, ""},
+		{"[{per: ip, rate: 6/h, algorithm: fixed-window}]", 6, 3600, ""},
+		{"[{per: ip, rate: 9/d, algorithm: fixed-window}]", 9, 86400, ""},
+		{"[{per: ip, rate: 4/61m, algorithm: fixed-window}, {per: ip, rate: 100000/m}]", 4, 61 * 60, ""},
+		{"[{per: ip, rate: 7/3599s, algorithm: fixed-window}]", 7, 3599, ""},
+		{"[{per: ip, rate: 6/h, calendar: Australia/Lord_Howe}]", 6, fixedwindow.Hour, "Australia/Lord_Howe"},
+		{"[{per: ip, rate: 9/d, calendar: Asia/Kathmandu, precision: minute}, {per: ip, rate: [100/m, 900/d], precision: minute}]", 9, fixedwindow.Day, "Asia/Kathmandu"},
+		{"[{per: ip, rate: 9/week, calendar: America/Havana}]", 9, fixedwindow.Week, "America/Havana"},
+		{"[{per: ip, rate: [9/month, 100/h], calendar: Europe/Berlin, precision: hour}]", 9, fixedwindow.Month, "Europe/Berlin"},
 	} {
 		event := testkit.Event(t, test.limits)
+		var zone *time.Location
+		if test.zone != "" {
+			var err error
+			zone, err = time.LoadLocation(test.zone)
+			require.NoError(t, err)
+		}
 		for range testkit.Times(20) {
 			clock := testkit.NewClock(time.Time{})
 			solo := storetest.NewSolo(clock.Now)
@@ -78,10 +91,10 @@ func TestDecisionsEqualAnExactLog(t *testing.T) {
 				d, err := testkit.Pick(rng, fleet...).Hit(t.Context(), h)
 				require.NoError(t, err)
 				now := d.At.Unix()
-				turn := now - now%test.long
+				turn, last := fixedwindow.Around(now, test.long, zone)
 				held := int64(0)
 				for _, a := range log {
-					if a.second >= turn && a.second < turn+test.long {
+					if a.second >= turn && a.second <= last {
 						held += a.cost
 					}
 				}
@@ -95,7 +108,7 @@ func TestDecisionsEqualAnExactLog(t *testing.T) {
 					require.GreaterOrEqual(t, state.Count, held+h.Cost)
 					log = append(log, admission{now, h.Cost})
 				} else {
-					require.Equal(t, engine.Seconds(turn+test.long-now), d.RetryAfter, "the turn of the window")
+					require.Equal(t, engine.Seconds(last+1-now), d.RetryAfter, "the turn of the window")
 				}
 			}
 		}
@@ -125,6 +138,46 @@ func TestConcurrentHits(t *testing.T) {
 		assert.EqualValues(t, 10, admitted.Load())
 		clock.Advance(15 * time.Minute)
 	}
+}
+
+// At the turn of a calendar's window each hit counts in the window of its stamp: that of a process
+// whose clock is behind in the one before, whatever others have counted in the next.
+func TestClocksAtTheTurnOfACalendar(t *testing.T) {
+	clock := testkit.NewClock(time.Date(2026, 1, 31, 18, 14, 59, 800e6, time.UTC)) // February begins in Kathmandu
+	solo := storetest.NewSolo(clock.Now)
+	behind := newLimiter(t, solo, clock.Now)
+	ahead := newLimiter(t, solo, func() time.Time { return clock.Now().Add(400 * time.Millisecond) })
+	event := testkit.Event(t, "[{per: ip, rate: 2/month, calendar: Asia/Kathmandu}]")
+	var admitted [2]int
+	for range 3 {
+		for i, l := range []*limiter.Limiter{ahead, behind} {
+			d, err := l.Hit(t.Context(), limiter.Hit{Event: event, Features: events.Features{"ip": "192.0.2.1"}, Cost: 1})
+			require.NoError(t, err)
+			if d.Allowed {
+				admitted[i]++
+				require.EqualValues(t, admitted[i], d.Limits[0].Count)
+			} else {
+				require.Equal(t, []engine.Wait{engine.Seconds(28 * 86400), engine.Seconds(1)}[i], d.RetryAfter)
+			}
+		}
+	}
+	assert.Equal(t, [2]int{2, 2}, admitted)
+}
+
+// A cached denial is not that of another calendar, which a reload has brought.
+func TestADenialOfAnotherCalendar(t *testing.T) {
+	clock := testkit.NewClock(time.Date(2026, 1, 15, 22, 30, 0, 0, time.UTC))
+	l := newLimiter(t, storetest.NewSolo(clock.Now), clock.Now)
+	allows := func(zone string) bool {
+		event := testkit.Event(t, "[{per: ip, rate: 1/d, calendar: "+zone+"}]")
+		d, err := l.Hit(t.Context(), limiter.Hit{Event: event, Features: events.Features{"ip": "192.0.2.1"}, Cost: 1})
+		require.NoError(t, err)
+		return d.Allowed
+	}
+	require.True(t, allows("UTC"))
+	clock.Advance(time.Hour)
+	require.False(t, allows("UTC"))
+	require.True(t, allows("Europe/Berlin"), "it is the 16th there")
 }
 
 // between lets other hits in between the first add of an op, the finest, and the rest of it.
@@ -177,16 +230,15 @@ func TestWindowsThatTurnWithinABucket(t *testing.T) {
 }
 
 func TestFaults(t *testing.T) {
-	for length, fits := range map[int64]bool{1: true, 250: true, 251: false, 61 * 60: true, 86400: true, 86399: false, 30 * 86400: true, 251 * 60: false, 25 * 3600: true} {
-		assert.Equal(t, fits, fixedwindow.Fault(length, 1) == "", "%d", length)
-	}
-	_, err := events.ParseRules([]byte("events: {e: {limits: [{per: ip, rate: 5/3599s, algorithm: fixed-window}]}}"))
-	assert.ErrorContains(t, err, "whole minutes")
-	_, err = events.ParseRules([]byte("events: {e: {limits: [{per: ip, rate: 5/90s, precision: minute, algorithm: fixed-window}]}}"))
-	assert.ErrorContains(t, err, "multiple of the precision")
-	_, err = events.ParseRules([]byte("events: {e: {limits: [{per: ip, rate: 5/90m, precision: minute, algorithm: fixed-window}]}}"))
+	assert.Empty(t, fixedwindow.Fault(86399, 1, nil))
+	assert.NotEmpty(t, fixedwindow.Fault(86399, 60, nil))
+	_, err := rulesfile.Parse([]byte("events: {e: {limits: [{per: ip, rate: 5/3599s, algorithm: fixed-window}]}}"))
 	assert.NoError(t, err)
-	_, err = events.ParseRules([]byte("events: {e: {limits: [{per: ip, rate: 5/m, precision: hour, algorithm: fixed-window}]}}"))
+	_, err = rulesfile.Parse([]byte("events: {e: {limits: [{per: ip, rate: 5/90s, precision: minute, algorithm: fixed-window}]}}"))
+	assert.ErrorContains(t, err, "multiple of the precision")
+	_, err = rulesfile.Parse([]byte("events: {e: {limits: [{per: ip, rate: 5/90m, precision: minute, algorithm: fixed-window}]}}"))
+	assert.NoError(t, err)
+	_, err = rulesfile.Parse([]byte("events: {e: {limits: [{per: ip, rate: 5/m, precision: hour, algorithm: fixed-window}]}}"))
 	assert.ErrorContains(t, err, "longer than the window")
 	assert.NotContains(t, err.Error(), "multiple")
 }

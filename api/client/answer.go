@@ -15,10 +15,12 @@ import (
 
 // Kinds of errors, for errors.Is. An *Error wraps the one of its status.
 var (
-	ErrInvalid     = errors.New("client: invalid request") // 4xx but those below
-	ErrRefused     = errors.New("client: refused")         // 401, 403: the token is missing, unknown, or not good for this
-	ErrUnknown     = errors.New("client: unknown event")   // 404
-	ErrUnavailable = errors.New("client: unavailable")     // 503: the store does not answer in time; or the server does not answer
+	ErrInvalid     = errors.New("client: invalid request")           // 4xx but those below
+	ErrRefused     = errors.New("client: refused")                   // 401, 403: the token is missing, unknown, or not good for this
+	ErrUnknown     = errors.New("client: unknown event")             // 404
+	ErrSettled     = errors.New("client: settled with another cost") // 409
+	ErrEnded       = errors.New("client: the reservation has ended") // 410
+	ErrUnavailable = errors.New("client: unavailable")               // 503: the store does not answer in time; or the server does not answer
 	ErrUnexpected  = errors.New("client: unexpected answer")
 )
 
@@ -43,6 +45,10 @@ func (e *Error) Unwrap() error {
 		return ErrRefused
 	case e.Status == http.StatusNotFound:
 		return ErrUnknown
+	case e.Status == http.StatusConflict:
+		return ErrSettled
+	case e.Status == http.StatusGone:
+		return ErrEnded
 	// A 429 that is an error comes from a proxy in between, not from counterd.
 	case e.Status == http.StatusServiceUnavailable, e.Status == http.StatusTooManyRequests:
 		return ErrUnavailable

@@ -3,13 +3,11 @@
 package client
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"net/http"
 	"net/url"
@@ -18,8 +16,6 @@ import (
 	"strconv"
 	"strings"
 	"time"
-
-	"github.com/go-json-experiment/json"
 
 	"github.com/counterd/counterd/api/wire"
 	"github.com/counterd/counterd/events"
@@ -31,9 +27,8 @@ const (
 	DefaultTimeout = 10 * time.Second
 	// DefaultConns is how many idle connections are kept.
 	DefaultConns = 64
-	// maxAnswer bounds the answer that is read, far above the longest history and
-	// the largest batch.
-	maxAnswer = 64 << 20
+	// DefaultMaxWaiting is how many hits may wait for their turn.
+	DefaultMaxWaiting = 10_000
 )
 
 // Config sets up a Client. Only URL is needed.
@@ -44,6 +39,9 @@ type Config struct {
 	Token   func() (string, error)
 	Timeout time.Duration // longest time for one call; 0: DefaultTimeout
 	Conns   int           // idle connections kept; 0: DefaultConns
+	// MaxWaiting bounds the hits that wait for their turn where a rule has a queue; 0: DefaultMaxWaiting;
+	// below 0: none waits, Decision.Wait says how long the caller has to, and Release gives its turn back.
+	MaxWaiting int
 	// TLS is what https is spoken with: authorities, and a certificate to show; nil: the
 	// system's authorities, and none.
 	TLS *tls.Config
@@ -55,9 +53,8 @@ type Config struct {
 
 // Client calls one counterd server.
 type Client struct {
-	base  *url.URL
-	http  *http.Client
-	token func() (string, error)
+	server server
+	turns  turns
 }
 
 // New returns a client of the server at the config's URL. Its error wraps ErrInvalid.
@@ -74,17 +71,17 @@ func New(config Config) (*Client, error) {
 		own.TLSClientConfig = config.TLS.Clone()
 		transport = own
 	}
-	return &Client{base: base, token: config.Token, http: &http.Client{
+	return &Client{turns: newTurns(config.MaxWaiting), server: server{base: base, token: config.Token, http: &http.Client{
 		Transport: transport,
 		Timeout:   cmp.Or(config.Timeout, DefaultTimeout),
 		// counterd never redirects. A proxy that does would get the features, and a POST
 		// would become a GET.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-	}}, nil
+	}}}, nil
 }
 
 // Close closes the idle connections.
-func (c *Client) Close() { c.http.CloseIdleConnections() }
+func (c *Client) Close() { c.server.http.CloseIdleConnections() }
 
 // Increment adds by, 1 to 1,000,000, to the counters of the event: one for each
 // of the features and for each combination of them that a rule names. The zero
@@ -95,7 +92,7 @@ func (c *Client) Increment(ctx context.Context, event string, features events.Fe
 	if !at.IsZero() {
 		body.At = wire.Moment{Time: at}
 	}
-	err := c.callOn(ctx, event, http.MethodPost, "increment", nil, body, &done)
+	err := c.server.callOn(ctx, event, http.MethodPost, "increment", nil, body, &done)
 	return done, err
 }
 
@@ -109,7 +106,7 @@ func (c *Client) Count(ctx context.Context, event string, features events.Featur
 	query := featureQuery(features)
 	query.Set("window", events.FormatDuration(window))
 	setMoment(query, "at", at)
-	err := c.callOn(ctx, event, http.MethodGet, "count", query, nil, &count)
+	err := c.server.callOn(ctx, event, http.MethodGet, "count", query, nil, &count)
 	return count, err
 }
 
@@ -121,25 +118,66 @@ func (c *Client) History(ctx context.Context, event string, features events.Feat
 	query.Set("level", level)
 	setMoment(query, "from", from)
 	setMoment(query, "to", to)
-	err := c.callOn(ctx, event, http.MethodGet, "history", query, nil, &history)
+	err := c.server.callOn(ctx, event, http.MethodGet, "history", query, nil, &history)
 	return history, err
 }
 
 // Reset forgets the one counter of those features together.
 func (c *Client) Reset(ctx context.Context, event string, features events.Features) error {
-	return c.callOn(ctx, event, http.MethodDelete, "counters", featureQuery(features), nil, nil)
+	return c.server.callOn(ctx, event, http.MethodDelete, "counters", featureQuery(features), nil, nil)
 }
 
 // Hit adds a hit of that cost, 1 to 1,000,000, to the counters of the event that
 // its rules name, and returns whether the rules admit it. A denial is no error:
 // Decision.Allowed says it. An ErrUnavailable is a rule that refuses what cannot be
 // decided, or leaves open whether the hit was counted.
+//
+// Where a rule has a queue, Hit returns when the turn of an admitted hit has come. If the context ends
+// before, or too many hits wait, it gives the turn back, with all that the hit counts, and returns the
+// decision and an ErrUnavailable: within two seconds, as far as it depends on the server.
 func (c *Client) Hit(ctx context.Context, event string, features events.Features, cost int64) (wire.Decision, error) {
-	to, err := c.event(event, "hit")
+	return hit(ctx, c, event, wire.Hit{Features: features, Cost: &cost})
+}
+
+// Reserve is Hit with a cost that is an estimate, which Settle replaces within the time d, in whole seconds up
+// to 24h. After it, the estimate counts. Decision.Reservation names what was reserved; so it does without a
+// call of Reserve where a limit is on leases.
+func (c *Client) Reserve(ctx context.Context, event string, features events.Features, cost int64, d time.Duration) (wire.Decision, error) {
+	reserve := events.FormatDuration(d)
+	return hit(ctx, c, event, wire.Hit{Features: features, Cost: &cost, Reserve: &reserve})
+}
+
+// Settle replaces the cost that was reserved by the true one, 0 to 1,000,000, and releases the leases of the
+// reservation. It may be repeated: with another cost the error is an ErrSettled, after its time an ErrEnded.
+func (c *Client) Settle(ctx context.Context, reservation string, cost int64) error {
+	_, err := settle(ctx, c.server, wire.Settle{Reservation: reservation, Cost: &cost})
+	return err
+}
+
+// Release settles a reservation with the cost 0: what was reserved is given back, and the leases are free.
+func (c *Client) Release(ctx context.Context, reservation string) error {
+	return c.Settle(ctx, reservation, 0)
+}
+
+// Renew has the leases of the reservation end by that after now, at most as long as a lease, and returns the
+// reservation that names them from then on. A lease that has ended is an ErrEnded.
+func (c *Client) Renew(ctx context.Context, reservation string, by time.Duration) (string, error) {
+	renew := events.FormatDuration(by)
+	settled, err := settle(ctx, c.server, wire.Settle{Reservation: reservation, Renew: &renew})
+	return settled.Reservation, err
+}
+
+func settle(ctx context.Context, s server, in wire.Settle) (settled wire.Settled, err error) {
+	err = s.call(ctx, http.MethodPost, s.base.JoinPath("v1", "settle"), nil, in, &settled)
+	return settled, err
+}
+
+func hit(ctx context.Context, c *Client, event string, in wire.Hit) (wire.Decision, error) {
+	to, err := c.server.event(event, "hit")
 	if err != nil {
 		return wire.Decision{}, err
 	}
-	answer, err := c.exchange(ctx, http.MethodPost, to, nil, wire.Hit{Features: features, Cost: &cost})
+	answer, err := c.server.exchange(ctx, http.MethodPost, to, nil, in)
 	if err != nil {
 		return wire.Decision{}, err
 	}
@@ -147,7 +185,13 @@ func (c *Client) Hit(ctx context.Context, event string, features events.Features
 		return decision, nil
 	}
 	var decision wire.Decision
-	return decision, answer.decode(&decision)
+	if err := answer.decode(&decision); err != nil {
+		return decision, err
+	}
+	if err := c.turns.await(ctx, decision); err != nil {
+		return decision, errors.Join(err, giveBack(ctx, c.server, decision.Reservation))
+	}
+	return decision, nil
 }
 
 // Check returns the decision that a hit would get, with exact counts, and adds
@@ -156,7 +200,7 @@ func (c *Client) Check(ctx context.Context, event string, features events.Featur
 	var decision wire.Decision
 	query := featureQuery(features)
 	query.Set("cost", strconv.FormatInt(cost, 10))
-	err := c.callOn(ctx, event, http.MethodGet, "check", query, nil, &decision)
+	err := c.server.callOn(ctx, event, http.MethodGet, "check", query, nil, &decision)
 	return decision, err
 }
 
@@ -165,7 +209,7 @@ func (c *Client) Check(ctx context.Context, event string, features events.Featur
 // decision, or the problem of a hit that was at fault.
 func (c *Client) Batch(ctx context.Context, hits []wire.BatchHit) ([]wire.Result, error) {
 	var out wire.Results
-	err := c.call(ctx, http.MethodPost, c.base.JoinPath("v1", "batch"), nil, wire.Batch{Hits: hits}, &out)
+	err := c.server.call(ctx, http.MethodPost, c.server.base.JoinPath("v1", "batch"), nil, wire.Batch{Hits: hits}, &out)
 	if err != nil {
 		return nil, err
 	}
@@ -183,28 +227,15 @@ func (c *Client) Batch(ctx context.Context, hits []wire.BatchHit) ([]wire.Result
 // Events returns the rules in force.
 func (c *Client) Events(ctx context.Context) (wire.Events, error) {
 	var all wire.Events
-	err := c.call(ctx, http.MethodGet, c.base.JoinPath("v1", "events"), nil, nil, &all)
+	err := c.server.call(ctx, http.MethodGet, c.server.base.JoinPath("v1", "events"), nil, nil, &all)
 	return all, err
 }
 
 // Event returns the rules in force of one event.
 func (c *Client) Event(ctx context.Context, event string) (wire.Event, error) {
 	var one wire.Event
-	err := c.callOn(ctx, event, http.MethodGet, "", nil, nil, &one)
+	err := c.server.callOn(ctx, event, http.MethodGet, "", nil, nil, &one)
 	return one, err
-}
-
-// event returns the URL of a route on an event. What is no name of an event could
-// lead to another route.
-func (c *Client) event(event, route string) (*url.URL, error) {
-	if !events.ValidName(event) {
-		return nil, fmt.Errorf("%w: the event's name is 1 to 64 of a-z, 0-9, _, . and -, and begins with a letter", ErrInvalid)
-	}
-	to := c.base.JoinPath("v1", "events", event)
-	if route != "" {
-		to = to.JoinPath(route)
-	}
-	return to, nil
 }
 
 func featureQuery(features events.Features) url.Values {
@@ -219,78 +250,6 @@ func setMoment(query url.Values, name string, at time.Time) {
 	if !at.IsZero() {
 		query.Set(name, at.UTC().Format(time.RFC3339))
 	}
-}
-
-// call makes one exchange: in, if not nil, is the body, and the answer goes to
-// out, if not nil.
-func (c *Client) call(ctx context.Context, method string, to *url.URL, query url.Values, in, out any) error {
-	answer, err := c.exchange(ctx, method, to, query, in)
-	if err != nil {
-		return err
-	}
-	return answer.decode(out)
-}
-
-// callOn makes one exchange on a route of an event.
-func (c *Client) callOn(ctx context.Context, event, method, route string, query url.Values, in, out any) error {
-	to, err := c.event(event, route)
-	if err != nil {
-		return err
-	}
-	return c.call(ctx, method, to, query, in, out)
-}
-
-// exchange makes one exchange, whatever the status of its answer.
-func (c *Client) exchange(ctx context.Context, method string, to *url.URL, query url.Values, in any) (answer, error) {
-	var body io.Reader
-	if in != nil {
-		data, err := json.Marshal(in)
-		if err != nil {
-			return answer{}, fmt.Errorf("%w: %w", ErrInvalid, err)
-		}
-		body = bytes.NewReader(data)
-	}
-	to.RawQuery = query.Encode()
-	request, err := http.NewRequestWithContext(ctx, method, to.String(), body)
-	if err != nil {
-		return answer{}, fmt.Errorf("%w: %w", ErrInvalid, err)
-	}
-	if in != nil {
-		request.Header.Set("Content-Type", wire.TypeJSON)
-	}
-	if err := c.authorize(request); err != nil {
-		return answer{}, err
-	}
-	response, err := c.http.Do(request)
-	if err != nil {
-		// The URL in net/http's error holds features.
-		if fault, ok := errors.AsType[*url.Error](err); ok {
-			err = fault.Err
-		}
-		return answer{}, fmt.Errorf("%w: %s %s: %w", ErrUnavailable, method, c.base.Host, err)
-	}
-	defer response.Body.Close()
-	data, err := io.ReadAll(io.LimitReader(response.Body, maxAnswer+1))
-	switch {
-	case err != nil:
-		return answer{}, fmt.Errorf("%w: %s %s: %w", ErrUnavailable, method, c.base.Host, err)
-	case len(data) > maxAnswer:
-		return answer{}, fmt.Errorf("%w: %s %s: longer than %d bytes", ErrUnexpected, method, c.base.Host, maxAnswer)
-	}
-	return answer{response, data}, nil
-}
-
-// authorize gives the request its token.
-func (c *Client) authorize(request *http.Request) error {
-	if c.token == nil {
-		return nil
-	}
-	token, err := c.token()
-	if err != nil {
-		return fmt.Errorf("%w: no token: %w", ErrRefused, err)
-	}
-	request.Header.Set("Authorization", "Bearer "+token)
-	return nil
 }
 
 // errNoToken is what a file without a token, or with more than one, is.

@@ -269,6 +269,10 @@ func (w *writer) decision(b []byte, d *Decision) []byte {
 	if d.RetryAfterMS != 0 {
 		b = integer(b, `,"retry_after_ms":`, d.RetryAfterMS)
 	}
+	b = w.strIfAny(b, `,"reservation":`, d.Reservation)
+	if d.Wait != 0 {
+		b = strconv.AppendFloat(append(b, `,"wait":`...), d.Wait, 'f', -1, 64)
+	}
 	b = append(b, `,"limits":`...)
 	for i := range d.Limits {
 		b = append(b, opening(i)...)

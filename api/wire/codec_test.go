@@ -59,6 +59,10 @@ func variants(t reflect.Type) []reflect.Value {
 		for _, n := range []int64{1, -1, 429, 1<<63 - 1, -1 << 63} {
 			with(func(v reflect.Value) { v.SetInt(n) })
 		}
+	case t.Kind() == reflect.Float64: // seconds, with milliseconds
+		for _, ms := range []float64{1, 200, 1000, 999_999_999_999} {
+			with(func(v reflect.Value) { v.SetFloat(ms / 1000) })
+		}
 	case t.Kind() == reflect.Pointer:
 		for _, to := range variants(t.Elem()) {
 			with(func(v reflect.Value) {

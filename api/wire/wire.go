@@ -116,12 +116,35 @@ type Limit struct {
 	Window string `json:"window"`
 	// Algorithm is how it counts; empty: by a sliding window.
 	Algorithm string `json:"algorithm,omitzero"`
+	// Calendar is the time zone in whose calendar windows are units; empty: they are in none.
+	Calendar string `json:"calendar,omitzero"`
+	// Burst is how many a token bucket admits at once; of a leaky bucket one more than its queue.
+	Burst int64 `json:"burst,omitzero"`
 }
 
 // Hit asks to add to the counters of an event that its rules name, and to decide.
 type Hit struct {
 	Features map[string]string `json:"features"`
 	Cost     *int64            `json:"cost,omitempty"` // 1 to 1,000,000; nil: 1
+	// Reserve is a duration, up to 24h: the cost is an estimate, to be settled within that time; nil: it
+	// is the true cost.
+	Reserve *string `json:"reserve,omitempty"`
+}
+
+// Settle asks to settle a reservation, by its true cost or by a renewal of its leases. One of the two is
+// given.
+type Settle struct {
+	Reservation string `json:"reservation"`
+	Cost        *int64 `json:"cost,omitempty"` // 0 to 1,000,000
+	// Renew is a duration, at most that of a lease.
+	Renew *string `json:"renew,omitempty"`
+}
+
+// Settled answers Settle: a cost, or a reservation in place of the one before.
+type Settled struct {
+	Settled     bool   `json:"settled,omitzero"`
+	Cost        *int64 `json:"cost,omitempty"`
+	Reservation string `json:"reservation,omitzero"`
 }
 
 // Decision is the answer to a hit or a check.
@@ -130,9 +153,13 @@ type Decision struct {
 	Event      string `json:"event"`
 	At         Moment `json:"at"`          // the second in which the hit was stamped
 	RetryAfter *int64 `json:"retry_after"` // seconds until all limits admit it; nil: never
-	// RetryAfterMS is RetryAfter in milliseconds, if it is less than a second; else 0.
-	RetryAfterMS int64        `json:"retry_after_ms,omitzero"`
-	Limits       []LimitState `json:"limits"`
+	// RetryAfterMS is RetryAfter in milliseconds, if it is less than a second, or a queue is full; else 0.
+	RetryAfterMS int64 `json:"retry_after_ms,omitzero"`
+	// Wait is how many seconds an allowed hit waits for its turn, with milliseconds; 0: it does not.
+	Wait float64 `json:"wait,omitzero"`
+	// Reservation names what was reserved, the leases, or the turn, for Settle; empty: there is nothing.
+	Reservation string       `json:"reservation,omitzero"`
+	Limits      []LimitState `json:"limits"`
 }
 
 // LimitState is the state of one limit after a hit.
@@ -167,6 +194,7 @@ type BatchHit struct {
 	Event    string            `json:"event"`
 	Features map[string]string `json:"features"`
 	Cost     *int64            `json:"cost,omitempty"` // 1 to 1,000,000; nil: 1
+	Reserve  *string           `json:"reserve,omitempty"`
 }
 
 // Results answers Batch.

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/counterd/counterd/events"
+	"github.com/counterd/counterd/events/rulesfile"
 	"github.com/counterd/counterd/hierarchy"
 	"github.com/counterd/counterd/internal/backend"
 	"github.com/counterd/counterd/internal/settings"
@@ -81,7 +82,7 @@ func keys(ctx context.Context, args []string, stdout, _ io.Writer) error {
 func findCounter(rulesFile, name string, list []string) (event *events.Event, counter events.Counter, err error) {
 	rules := events.Example()
 	if rulesFile != "" {
-		if rules, err = events.ReadRules(rulesFile); err != nil {
+		if rules, err = rulesfile.Read(rulesFile); err != nil {
 			return nil, counter, err
 		}
 	}
@@ -118,12 +119,21 @@ func printKeys(to io.Writer, event *events.Event, counter events.Counter, secret
 			fmt.Fprintf(table, "%s\t%s\t%s\t%s\n", bucket.Level, from, keys[0], server)
 		}
 	}
-	if event.HasLog(kinds) {
-		keys, err := memcache.SecretKeys(secret, counter.ID(), []uint64{slidinglog.Item()})
+	for _, log := range []struct {
+		name   string
+		item   uint64
+		leases bool
+	}{{"log", slidinglog.Item(), false}, {"leases", slidinglog.LeasesItem(), true}} {
+		if !slices.ContainsFunc(event.Rules, func(rule events.Rule) bool {
+			return rule.InLog() && rule.Leases() == log.leases && slices.Equal(rule.Per, kinds)
+		}) {
+			continue
+		}
+		keys, err := memcache.SecretKeys(secret, counter.ID(), []uint64{log.item})
 		if err != nil {
 			return err
 		}
-		fmt.Fprintf(table, "log\t-\t%s\t%s\n", keys[0], server)
+		fmt.Fprintf(table, "%s\t-\t%s\t%s\n", log.name, keys[0], server)
 	}
 	return table.Flush()
 }

@@ -16,6 +16,7 @@ import (
 	"runtime/debug"
 	"strings"
 	"syscall"
+	_ "time/tzdata" // calendars need it, where the machine has no time zones
 
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/internal/settings"

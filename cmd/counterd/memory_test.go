@@ -17,6 +17,7 @@ import (
 	"github.com/counterd/counterd/api"
 	"github.com/counterd/counterd/counting"
 	"github.com/counterd/counterd/events"
+	"github.com/counterd/counterd/events/rulesfile"
 	"github.com/counterd/counterd/hierarchy"
 	"github.com/counterd/counterd/internal/backend"
 	"github.com/counterd/counterd/internal/settings"
@@ -52,7 +53,7 @@ type flooded struct {
 func newFlooded(t *testing.T, rules string, servers ...string) flooded {
 	t.Helper()
 	log := slog.New(slog.DiscardHandler)
-	parsed, err := events.ParseRules([]byte(rules))
+	parsed, err := rulesfile.Parse([]byte(rules))
 	require.NoError(t, err)
 	s := settings.Default()
 	s.Log, s.Memcached = log, servers
@@ -149,7 +150,7 @@ func TestAFloodFromOneNetwork(t *testing.T) {
 		{"{per: ip, rate: 5/d, ipv6_prefix: 48}", "2001:db8:0:%x::1", 1},
 		{"{per: ip, rate: 5/d, ipv6_prefix: 56}", "2001:db8:0:%x::1", 1 << 8},
 	} {
-		rules, err := events.ParseRules([]byte("events: {e: {limits: [" + test.rule + "]}}"))
+		rules, err := rulesfile.Parse([]byte("events: {e: {limits: [" + test.rule + "]}}"))
 		require.NoError(t, err)
 		counters := map[string]struct{}{}
 		var applied []events.Applied

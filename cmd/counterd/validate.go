@@ -11,6 +11,7 @@ import (
 
 	"github.com/counterd/counterd/algorithm"
 	"github.com/counterd/counterd/events"
+	"github.com/counterd/counterd/events/rulesfile"
 	"github.com/counterd/counterd/hierarchy"
 	"github.com/counterd/counterd/journal"
 	"github.com/counterd/counterd/memcache"
@@ -38,7 +39,7 @@ func validate(_ context.Context, args []string, stdout, stderr io.Writer) error 
 	if flags.NArg() != 1 {
 		return usageError("validate takes one rules file")
 	}
-	rules, err := events.ReadRules(flags.Arg(0))
+	rules, err := rulesfile.Read(flags.Arg(0))
 	if err != nil {
 		return err
 	}
@@ -71,9 +72,16 @@ func printCosts(w io.Writer, rules *events.Rules) error {
 				fmt.Fprintf(table, "%s\t%s\t%s\t%s to %s\t%d\t%d\n", event.Name, per.name,
 					events.FormatDuration(remembered), cost.Finest, cost.Coarsest, cost.Reads, cost.Bytes)
 			}
-			if per.inLog() { // any log grows as large by hits that are denied, and by increments
-				fmt.Fprintf(table, "%s\t%s\t%s\tlog\t1\t%d\n", event.Name, per.name,
-					events.FormatDuration(remembered), memcache.ChunkBytesOfData(journal.MaxSize))
+			bytes := memcache.ChunkBytesOfData(journal.MaxSize) // any log grows as large by hits that are denied, and by increments
+			if per.inLog() {
+				kept := events.FormatDuration(remembered)
+				if per.isTokens() {
+					kept = "-"
+				}
+				fmt.Fprintf(table, "%s\t%s\t%s\tlog\t1\t%d\n", event.Name, per.name, kept, bytes)
+			}
+			if lease := per.lease(); lease > 0 {
+				fmt.Fprintf(table, "%s\t%s\t%s\tleases\t1\t%d\n", event.Name, per.name, events.FormatDuration(lease), bytes)
 			}
 		}
 	}
@@ -88,13 +96,18 @@ func printEngines(w io.Writer, rules *events.Rules) error {
 	any := false
 	for _, event := range rules.All() {
 		for _, per := range combinations(event) {
-			if per.rules == nil {
+			per.rules = slices.DeleteFunc(per.rules, func(rule *events.Rule) bool { return rule.Leases() })
+			if len(per.rules) == 0 {
 				continue
 			}
 			any = true
 			counter := events.Counter{Retention: event.Remembered(), Precision: per.precision}
 			log := event.LogFootprintOf(per.rules[0].Per, events.DefaultGrace)
 			buckets := hierarchy.SpreadBytes(counter, log.Hits, events.DefaultGrace)
+			if per.isTokens() { // in a log only
+				fmt.Fprintf(table, "%s\t%s\t%d\t-\t-\t%d\t2\t%s\n", event.Name, per.name, log.Hits, memcache.ChunkBytesOfData(log.Bytes), per.rules[0].Limits[0].Algorithm)
+				continue
+			}
 			bytes, operations := "too large", "-"
 			if log.Fits {
 				bytes, operations = fmt.Sprint(memcache.ChunkBytesOfData(log.Bytes)), "2"
@@ -114,10 +127,12 @@ type bucketReads map[string]float64
 
 // of returns how many operations a hit makes that is far from its limits.
 func (b bucketReads) of(counter events.Counter, per combination) float64 {
-	var windows []time.Duration
+	var limits []events.Limit
+	var windows []string
 	for _, rule := range per.rules {
 		for _, limit := range rule.Limits {
-			windows = append(windows, limit.Window)
+			limits = append(limits, limit)
+			windows = append(windows, limit.Algorithm, limit.WindowName(), limit.Calendar.String())
 		}
 	}
 	key := fmt.Sprint(counter.Retention, counter.Precision, windows)
@@ -126,7 +141,7 @@ func (b bucketReads) of(counter events.Counter, per combination) float64 {
 	}
 	cost := hierarchy.FootprintOf(counter, events.DefaultGrace)
 	operations := float64(cost.Coarsest - cost.Finest + 1)
-	far := hierarchy.FarReadsOf(counter, windows, events.DefaultGrace)
+	far := hierarchy.FarReadsOf(counter, limits, events.DefaultGrace)
 	for level := range far.Open {
 		operations += far.Open[level] + far.Closed[level]
 	}
@@ -141,21 +156,37 @@ type combination struct {
 	rules     []*events.Rule // per those kinds; none: the event has no limits
 }
 
+// isTokens reports whether all limits are token buckets, which remember no events.
+func (c combination) isTokens() bool {
+	return len(c.rules) > 0 && !slices.ContainsFunc(c.rules, func(rule *events.Rule) bool { return rule.Limits[0].Burst == 0 })
+}
+
 // inLog reports whether limits have a counter in a log.
 func (c combination) inLog() bool { return slices.ContainsFunc(c.rules, isInLog) }
 
 // inBuckets reports whether there is a counter in buckets: of other limits, or without limits.
 func (c combination) inBuckets() bool {
-	return len(c.rules) == 0 || slices.ContainsFunc(c.rules, func(rule *events.Rule) bool { return !isInLog(rule) })
+	return len(c.rules) == 0 || slices.ContainsFunc(c.rules, func(rule *events.Rule) bool { return !rule.InLog() })
 }
 
-func isInLog(rule *events.Rule) bool { return rule.Limits[0].Algorithm == algorithm.SlidingLog }
+func isInLog(rule *events.Rule) bool { return rule.InLog() && !rule.Leases() }
+
+// lease returns how long a lease is; 0: there are none.
+func (c combination) lease() (length time.Duration) {
+	for _, rule := range c.rules {
+		if rule.Leases() {
+			length = rule.Limits[0].Window
+		}
+	}
+	return length
+}
 
 // recommended returns the algorithm for the limits. What only buckets do is not changed, and nor is a
 // counter of all hits: a flood of them, which no limit bounds, does not fit a log.
 func (c combination) recommended(log bool) string {
 	for _, rule := range c.rules {
 		switch {
+		case rule.Limits[0].Burst > 0:
 		case rule.Limits[0].Algorithm != "" && rule.Limits[0].Algorithm != algorithm.SlidingLog:
 			return rule.Limits[0].Algorithm
 		case rule.Throttle.Kind == events.Elastic || rule.Precision != events.Second || rule.Count == events.CountAll:

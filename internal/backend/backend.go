@@ -64,9 +64,9 @@ func Open(ctx context.Context, s settings.Settings, config Config) (*Backend, er
 	}
 	if s.Replicas > 1 {
 		layout := hierarchy.Layout{Grace: s.Grace}
-		logs, err := slidinglog.New(engine.Base{Store: fleet, Grace: s.Grace})
+		repairLog, err := logRepair(engine.Base{Store: fleet, Grace: s.Grace})
 		if err == nil {
-			b.repairer, err = newRepairer(s, fleet, layout, logs)
+			b.repairer, err = newRepairer(s, fleet, layout, repairLog)
 		}
 		if err != nil {
 			_ = b.Close() // nothing was counted
@@ -183,12 +183,32 @@ func openFleet(ctx context.Context, s settings.Settings, servers []string, c Con
 	return fleet, nil
 }
 
+// logRepair returns what repairs the logs of a counter: of its hits, and of its leases.
+func logRepair(base engine.Base) (func(context.Context, string, time.Duration) (int, error), error) {
+	logs, err := slidinglog.New(base)
+	if err != nil {
+		return nil, err
+	}
+	leases, err := slidinglog.NewLeases(base)
+	if err != nil {
+		return nil, err
+	}
+	return func(ctx context.Context, id string, retention time.Duration) (int, error) {
+		changed, err := logs.Repair(ctx, id, retention)
+		if err != nil {
+			return changed, err
+		}
+		more, err := leases.Repair(ctx, id, retention)
+		return changed + more, err
+	}, nil
+}
+
 // newRepairer returns the repairer of the fleet's replicas. Failures are logged at most once a
 // second for each cause.
-func newRepairer(s settings.Settings, fleet *memcache.Fleet, layout repair.Layout, logs *slidinglog.Engine) (*repair.Repairer, error) {
+func newRepairer(s settings.Settings, fleet *memcache.Fleet, layout repair.Layout, repairLog func(context.Context, string, time.Duration) (int, error)) (*repair.Repairer, error) {
 	var failures sparse.Lines
 	return repair.New(repair.Config{
-		Store: fleet, Layout: layout, RepairLog: logs.Repair, Grace: s.Grace,
+		Store: fleet, Layout: layout, RepairLog: repairLog, Grace: s.Grace,
 		OnRepaired: func(gaps uint64) {
 			fleet.Repaired(gaps)
 			warnOfLosses(fleet.Health(), s.Log)

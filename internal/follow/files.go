@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/counterd/counterd/events"
+	"github.com/counterd/counterd/events/rulesfile"
 	"github.com/counterd/counterd/internal/filewatch"
 )
 
@@ -31,7 +32,7 @@ const (
 )
 
 // ErrTooLarge is the cause of the error of a file that is larger than a rules file may be.
-var ErrTooLarge = fmt.Errorf("a file is larger than %d bytes", events.MaxRulesFile)
+var ErrTooLarge = fmt.Errorf("a file is larger than %d bytes", rulesfile.MaxSize)
 
 // Files follows files that go together, such as a certificate and its key, with a debounced
 // watcher. If a version is faulty, or the files do not suit each other yet, the version in force
@@ -214,7 +215,7 @@ func (f *Files) takeAll(found []snapshot, contents [][]byte) ([]any, error) {
 		if one.err != nil {
 			return nil, one.err
 		}
-		if len(contents[i]) > events.MaxRulesFile { // it was cut off
+		if len(contents[i]) > rulesfile.MaxSize { // it was cut off
 			return nil, ErrTooLarge
 		}
 		f.modified = one.modified
@@ -277,7 +278,7 @@ func takeSnapshot(path string) (snapshot, []byte) {
 		modified = info.ModTime()
 	}
 	// The reader of the content reports a file that is one byte too large.
-	data, err := filewatch.Read(path, events.MaxRulesFile+1)
+	data, err := filewatch.Read(path, rulesfile.MaxSize+1)
 	return snapshot{sha256.Sum256(data), err, modified}, data
 }
 

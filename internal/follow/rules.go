@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/counterd/counterd/events"
+	"github.com/counterd/counterd/events/rulesfile"
 )
 
 // RulesFile is a rules file as it was read: where it is and which version it was. The zero
@@ -26,10 +27,10 @@ func ReadRules(path string) (*events.Rules, RulesFile, error) {
 	}
 	found, data := takeSnapshot(absolute)
 	if found.err != nil {
-		rules, err := events.ReadRules(path)
+		rules, err := rulesfile.Read(path)
 		return rules, RulesFile{path: absolute}, err
 	}
-	rules, err := events.ParseRules(data)
+	rules, err := rulesfile.Parse(data)
 	if err != nil {
 		return nil, RulesFile{}, fmt.Errorf("%s:\n%w", path, err)
 	}
@@ -111,7 +112,7 @@ func (r *Rules) Ask() {
 
 // take puts the rules of the file in force.
 func (r *Rules) take(contents [][]byte) ([]any, error) {
-	rules, err := events.ParseRules(contents[0])
+	rules, err := rulesfile.Parse(contents[0])
 	if err != nil {
 		return nil, err
 	}

@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/counterd/counterd/events"
+	"github.com/counterd/counterd/events/rulesfile"
 	"github.com/counterd/counterd/hierarchy"
 	"github.com/counterd/counterd/internal/metrics"
 	"github.com/counterd/counterd/limiter"
@@ -16,7 +17,7 @@ import (
 // BenchmarkHit is what a hit with four limits on the embedded store costs without metrics
 // and with them.
 func BenchmarkHit(b *testing.B) {
-	rules, err := events.ParseRules([]byte(fourLimits))
+	rules, err := rulesfile.Parse([]byte(fourLimits))
 	require.NoError(b, err)
 	for _, counted := range []bool{false, true} {
 		name := map[bool]string{false: "without", true: "with"}[counted]

@@ -129,7 +129,7 @@ func (c *limitCounters) count(s *limiter.LimitState) {
 // isNear reports whether four fifths of the limit are used, or more. A feature on its allow
 // list is not near it.
 func isNear(s *limiter.LimitState) bool {
-	return s.Listing != events.Allowed && s.Count >= s.N-s.N/5
+	return s.Listing != events.Allowed && s.Count >= s.Limit()-s.Limit()/5
 }
 
 // of returns the event's series. One that the rules in force do not have, because they are

@@ -22,6 +22,7 @@ import (
 	"github.com/counterd/counterd/api"
 	"github.com/counterd/counterd/counting"
 	"github.com/counterd/counterd/events"
+	"github.com/counterd/counterd/events/rulesfile"
 	"github.com/counterd/counterd/hierarchy"
 	"github.com/counterd/counterd/internal/metrics"
 	"github.com/counterd/counterd/internal/testkit"
@@ -89,7 +90,7 @@ func (connections) Refused() int64 { return 9 }
 
 func (w *watched) reload(rules string) {
 	w.t.Helper()
-	parsed, err := events.ParseRules([]byte(rules))
+	parsed, err := rulesfile.Parse([]byte(rules))
 	require.NoError(w.t, err)
 	w.rules.Store(parsed)
 }

@@ -14,7 +14,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/counterd/counterd/events"
+	"github.com/counterd/counterd/events/rulesfile"
 	"github.com/counterd/counterd/internal/follow"
 	"github.com/counterd/counterd/internal/testkit"
 )
@@ -22,7 +22,7 @@ import (
 // Of a file that is too large what is left would be taken for all there is, half a token
 // among it.
 func TestAFollowedFileThatIsTooLarge(t *testing.T) {
-	path := testkit.SecretFile(t, strings.Repeat("#", events.MaxRulesFile-20)+"\nedge all "+"edge-token-of-the-test"+"-and-more\n")
+	path := testkit.SecretFile(t, strings.Repeat("#", rulesfile.MaxSize-20)+"\nedge all "+"edge-token-of-the-test"+"-and-more\n")
 	_, err := openTokens(path, slog.New(slog.DiscardHandler))
 	require.ErrorIs(t, err, follow.ErrTooLarge)
 }

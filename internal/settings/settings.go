@@ -64,6 +64,12 @@ type Settings struct {
 	Invalid []error // values that an option could not read
 }
 
+// Unsealed reports whether clients have tokens with different rights, and there is no secret that keeps
+// one from altering what is another's.
+func (s *Settings) Unsealed() bool {
+	return s.Tokens != "" && s.Tokens != OpenToAll && s.KeySecret == ""
+}
+
 // Default returns the settings of a counterd that sets nothing.
 func Default() Settings {
 	return Settings{

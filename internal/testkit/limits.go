@@ -9,12 +9,13 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/counterd/counterd/events"
+	"github.com/counterd/counterd/events/rulesfile"
 )
 
 // Event returns the event e of rules that are its limits in YAML.
 func Event(tb testing.TB, limits string) *events.Event {
 	tb.Helper()
-	rules, err := events.ParseRules([]byte("events: {e: {limits: " + limits + "}}"))
+	rules, err := rulesfile.Parse([]byte("events: {e: {limits: " + limits + "}}"))
 	require.NoError(tb, err)
 	return rules.Events["e"]
 }

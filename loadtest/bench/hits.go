@@ -9,6 +9,7 @@ import (
 
 	"github.com/counterd/counterd/engine"
 	"github.com/counterd/counterd/events"
+	"github.com/counterd/counterd/events/rulesfile"
 	"github.com/counterd/counterd/hierarchy"
 	"github.com/counterd/counterd/limiter"
 	"github.com/counterd/counterd/memcache"
@@ -91,7 +92,7 @@ func (h *hits) open(kept store.Store, s *stage, r row) (err error) {
 	if h.before > 0 {
 		rates = fmt.Sprintf("[100/s, 1000/m, 1000/h, %d/d], algorithm: %s", h.day, slidinglog.Algorithm)
 	}
-	rules, err := events.ParseRules([]byte("events:\n" + rulesOf(r.eventName(), rates, h.retention)))
+	rules, err := rulesfile.Parse([]byte("events:\n" + rulesOf(r.eventName(), rates, h.retention)))
 	if err != nil {
 		return err
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/counterd/counterd/api"
 	"github.com/counterd/counterd/counting"
 	"github.com/counterd/counterd/events"
+	"github.com/counterd/counterd/events/rulesfile"
 	"github.com/counterd/counterd/hierarchy"
 	"github.com/counterd/counterd/limiter"
 	"github.com/counterd/counterd/memcache"
@@ -25,7 +26,7 @@ import (
 // The handler that does nothing says what counterd says, in other numbers: else the
 // two could not be compared.
 func TestNothingAnswersAsCounterdDoes(t *testing.T) {
-	rules, err := events.ParseRules([]byte("events:\n" + rulesOf("e", webRates, "24h")))
+	rules, err := rulesfile.Parse([]byte("events:\n" + rulesOf("e", webRates, "24h")))
 	require.NoError(t, err)
 	store := memcache.NewEmbedded(memcache.EmbeddedConfig{})
 	decider, err := limiter.New(limiter.Config{Timeout: 20 * time.Second}, hierarchy.NewCounters(hierarchy.Config{Store: store, Grace: 40 * time.Second}))

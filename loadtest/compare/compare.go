@@ -7,6 +7,8 @@
 // the window that ends with a hit at the time t is (t-W, t]. An admission is wrong if it then
 // holds more than N, the hit included; a denial, if the hit would have fitted.
 //
+// Token buckets are judged by their own rule, too: none lacks more than it holds.
+//
 // All see the whole second of a hit, as counterd stamps it and access logs have it. With
 // Config.Exactly each but counterd, and the judge, see the nanosecond.
 //
@@ -25,6 +27,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	algorithms "github.com/counterd/counterd/algorithm"
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/loadtest/accesslog"
 	"github.com/counterd/counterd/loadtest/exactlog"
@@ -84,8 +87,9 @@ func limitOf(l events.Limit) limit { return limit{l.N, int64(l.Window)} }
 
 // contender is a way of limiting that takes part.
 type contender struct {
-	name string
-	make func(limit) (algorithm, error)
+	name   string
+	make   func(limit) (algorithm, error)
+	bucket bool // it is a token bucket, of as many tokens as the limit
 }
 
 // contenders returns the ways that take part, counterd first.
@@ -94,21 +98,27 @@ func (c Config) contenders() (list []contender) {
 		if c.Limit.Window >= precision.Length() {
 			list = append(list, contender{nameOf(precision), func(limit) (algorithm, error) {
 				return newHierarchical(c.Limit, c.Kind, precision)
-			}})
+			}, false})
 		}
 	}
-	logged := c.Limit
-	logged.Algorithm = slidinglog.Algorithm
-	if eventOf(logged, c.Kind, events.Second).LogFootprintOf([]string{c.Kind}, events.DefaultGrace).Fits {
-		list = append(list, contender{inLog, func(limit) (algorithm, error) {
-			return newHierarchical(logged, c.Kind, events.Second)
-		}})
+	logged, fixed, bucket := c.Limit, c.Limit, c.Limit
+	logged.Algorithm, fixed.Algorithm, bucket.Algorithm, bucket.Burst = slidinglog.Algorithm, algorithms.FixedWindow, algorithms.TokenBucket, c.Limit.N
+	for _, l := range []events.Limit{logged, fixed, bucket} {
+		if !algorithms.InLog(l.Algorithm) || eventOf(l, c.Kind, events.Second).LogFootprintOf([]string{c.Kind}, events.DefaultGrace).Fits {
+			list = append(list, contender{"counterd, " + l.Algorithm, func(limit) (algorithm, error) {
+				return newHierarchical(l, c.Kind, events.Second)
+			}, l.Burst > 0})
+		}
 	}
 	return append(list, references(cmp.Or(c.processes, defaultProcesses))...)
 }
 
-// inLog is counterd's name with its engine of logs.
-const inLog = "counterd, " + slidinglog.Algorithm
+// counterd's names with its other algorithms.
+const (
+	inLog    = "counterd, " + slidinglog.Algorithm
+	inFixed  = "counterd, " + algorithms.FixedWindow
+	inBucket = "counterd, " + algorithms.TokenBucket
+)
 
 // nameOf returns counterd's name with that precision.
 func nameOf(precision events.Precision) string {
@@ -171,6 +181,12 @@ func (c Config) try(ctx context.Context, way contender, hits []hit) (Row, error)
 		return Row{}, err
 	}
 	judge := judge{limit: limitOf(c.Limit), features: map[string]*exactlog.Log{}, row: Row{Name: way.name}}
+	if way.bucket {
+		if judge.tokens, err = c.newTokens(hits); err != nil {
+			return Row{}, err
+		}
+		judge.row.Bucket = &judge.tokens.found
+	}
 	most := map[string]int64{} // bytes, by feature
 	for i, h := range hits {
 		if i%stride == 0 {
@@ -193,6 +209,7 @@ func (c Config) try(ctx context.Context, way contender, hits []hit) (Row, error)
 type judge struct {
 	limit
 	features map[string]*exactlog.Log
+	tokens   *tokens // nil: it is none
 	row      Row
 }
 
@@ -202,6 +219,9 @@ func (j *judge) see(feature string, now, cost int64, admitted bool) {
 	if log == nil {
 		log = &exactlog.Log{}
 		j.features[feature] = log
+	}
+	if j.tokens != nil {
+		j.tokens.see(feature, now, cost, admitted)
 	}
 	held := log.Sum(now-j.window+1, now) + cost
 	switch {

@@ -3,6 +3,7 @@ package compare
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/counterd/counterd/events"
@@ -40,6 +41,7 @@ type Row struct {
 	Trips           float64 `json:"trips"`        // of a decision, as are the next two
 	Reads           float64 `json:"reads"`
 	Writes          float64 `json:"writes"`
+	Bucket          *Held   `json:"by_its_own_rule,omitempty"` // of a token bucket
 }
 
 // finish adds what the decisions took. The bytes are the most of each feature, the limit n.
@@ -50,6 +52,9 @@ func (r Row) finish(n int64, a asked, bytes map[string]int64) Row {
 		r.MostBytes = max(r.MostBytes, b)
 	}
 	r.Bytes = float64(sum) / float64(len(bytes))
+	if r.Bucket != nil {
+		r.Bucket.Worst = float64(r.Bucket.Most) / float64(n)
+	}
 	decisions := float64(r.Admitted + r.Denied)
 	r.WorstWindow = float64(r.MostInAWindow) / float64(n)
 	r.Trips, r.Reads, r.Writes = float64(a.trips)/decisions, float64(a.reads)/decisions, float64(a.writes)/decisions
@@ -62,13 +67,21 @@ type Report struct {
 }
 
 // OK reports whether counterd was as right as it promises to be: in whole seconds no
-// admission is wrong, and with a second's precision or a log no denial.
+// admission is wrong, and with a second's precision or a log no denial. With fixed windows it
+// admits as many as the reference, and a token bucket keeps to its own rule.
 func (r *Report) OK() bool {
 	for _, c := range r.Comparisons {
+		fixed := slices.IndexFunc(c.Rows, func(row Row) bool { return row.Name == fixedReference })
 		for _, row := range c.Rows {
 			exact := row.Name == nameOf(events.Second) || row.Name == inLog
 			ours := exact || row.Name == nameOf(events.Minute)
 			if ours && c.Resolution == wholeSeconds && (row.WrongAdmissions > 0 || exact && row.WrongDenials > 0) {
+				return false
+			}
+			if h := row.Bucket; row.Name == inBucket && c.Resolution == wholeSeconds && h.WrongAdmissions+h.WrongDenials > 0 {
+				return false
+			}
+			if row.Name == inFixed && c.Resolution == wholeSeconds && fixed >= 0 && row.Admitted != c.Rows[fixed].Admitted {
 				return false
 			}
 		}
@@ -91,6 +104,16 @@ func (r *Report) WriteText(out io.Writer) error {
 		for _, row := range c.Rows {
 			rows = append(rows, row.cells())
 		}
+		var tokens [][]string
+		for _, row := range c.Rows {
+			if h := row.Bucket; h != nil {
+				row.WrongAdmissions, row.WrongDenials, row.WorstWindow = h.WrongAdmissions, h.WrongDenials, h.Worst
+				tokens = append(tokens, row.cells()[:6])
+			}
+		}
+		if len(tokens) > 0 {
+			rows = append(append(rows, []string{"by a bucket's own rule"}), tokens...)
+		}
 	}
 	text.WriteByte('\n')
 	columns.Write(&text, 1, rows)
@@ -103,6 +126,7 @@ const legend = `
 wrong adm.  admitted, though the window that ends with it then holds more than the limit
 wrong den.  denied, though it would have fitted; both by what that way itself had admitted
 worst       the most that any window held, in parts of the limit
+by a bucket's own rule   no interval holds more than the burst, as large as the limit, and what returns in it
 bytes       the most that a feature took in Memcached, on the average, and of any
 trips, reads, writes   of a decision, were the store elsewhere
 `

@@ -137,9 +137,17 @@ func TestRun(t *testing.T) {
 		}
 	}
 	assert.Equal(t, []string{
-		"counterd", "counterd, precision: minute", inLog, "sliding log", "two windows", "fixed window", "token bucket", "GCRA", "log, 16 at once",
+		"counterd", "counterd, precision: minute", inLog, inFixed, inBucket, "sliding log", "two windows", "fixed window", "token bucket", "GCRA", "log, 16 at once",
 	}, names)
 	assert.Equal(t, rowOf(t, found, "sliding log").Admitted, rowOf(t, found, "counterd").Admitted)
+	ours, reference := rowOf(t, found, inFixed), rowOf(t, found, "fixed window")
+	assert.Equal(t, []int64{reference.Admitted, reference.WrongAdmissions, reference.MostInAWindow}, []int64{ours.Admitted, ours.WrongAdmissions, ours.MostInAWindow})
+	ours, reference = rowOf(t, found, inBucket), rowOf(t, found, "GCRA")
+	assert.Equal(t, []int64{reference.Admitted, reference.WrongAdmissions, reference.MostInAWindow}, []int64{ours.Admitted, ours.WrongAdmissions, ours.MostInAWindow})
+	for _, name := range []string{inBucket, "token bucket", "GCRA"} {
+		assert.Equal(t, &Held{Most: smallLimit.N, Worst: 1}, rowOf(t, found, name).Bucket, name)
+	}
+	assert.Nil(t, rowOf(t, found, "counterd").Bucket)
 	assert.True(t, (&Report{[]*Comparison{found}}).OK())
 
 	again, err := Run(t.Context(), small())
@@ -171,7 +179,7 @@ func TestProgress(t *testing.T) {
 	_, err := Run(t.Context(), config)
 	require.NoError(t, err)
 	assert.EqualValues(t, 1, run.stages.Load())
-	assert.EqualValues(t, 9*len(config.Traffic.Events), run.steps.Load())
+	assert.EqualValues(t, 11*len(config.Traffic.Events), run.steps.Load())
 	assert.Equal(t, run.steps.Load(), run.done.Load())
 }
 
@@ -209,6 +217,14 @@ func TestCounterdMayBeWrong(t *testing.T) {
 		assert.True(t, r.OK(), name)
 	}
 	assert.True(t, (&Report{[]*Comparison{{Resolution: "second", Rows: []Row{{Name: "counterd, precision: minute", WrongDenials: 1}}}}}).OK())
+	other := &Report{[]*Comparison{{Resolution: "second", Rows: []Row{{Name: inFixed, Admitted: 2, WrongAdmissions: 1}, {Name: fixedReference, Admitted: 1}}}}}
+	assert.False(t, other.OK())
+	other.Comparisons[0].Rows[1].Admitted = 2
+	assert.True(t, other.OK())
+	for want, held := range map[bool]Held{true: {Most: 9}, false: {WrongDenials: 1}} {
+		bucket := &Report{[]*Comparison{{Resolution: "second", Rows: []Row{{Name: inBucket, WrongAdmissions: 1, Bucket: &held}}}}}
+		assert.Equal(t, want, bucket.OK())
+	}
 }
 
 // readLog reads a log as traffic, by addresses or names.
@@ -320,6 +336,25 @@ func TestWrongConfigs(t *testing.T) {
 	}
 }
 
+// What a bucket admits in the interval behind a burst, and what it denies, is wrong by its own rule only.
+func TestTokens(t *testing.T) {
+	for exactly, step := range map[bool]int64{false: second, true: second / 1e6} {
+		limit := events.Limit{N: 4, Window: time.Duration(6 * step)} // one returns in a step and a half
+		judged, err := Config{Limit: limit, Exactly: exactly}.newTokens([]hit{{at: 7 * step}, {at: 99 * step}})
+		require.NoError(t, err)
+		for _, h := range []struct {
+			at       int64
+			admitted bool
+		}{{7, true}, {7, true}, {7, true}, {7, true}, {7, false}, {8, true}, {10, true}, {10, false}, {11, false}, {12, false}, {99, true}} {
+			judged.see("f", h.at*step, 1, h.admitted)
+		}
+		// At 8 it lacks 3 1/3, at 10 again 3, at 11 3 1/3 and at 12 2 2/3.
+		assert.Equal(t, Held{WrongAdmissions: 1, WrongDenials: 1, Most: 5}, judged.found)
+	}
+	_, err := Config{Limit: events.Limit{N: 999_999_937, Window: events.MaxWindow}, Exactly: true}.newTokens(make([]hit, 1_000_000))
+	require.ErrorIs(t, err, errTooFine)
+}
+
 // An interrupted run ends without a report.
 func TestInterrupted(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
@@ -335,15 +370,18 @@ func TestWriteText(t *testing.T) {
 		Rows: []Row{{
 			Name: "counterd", Admitted: 999_000, Denied: 1000, WrongAdmissions: 3, WrongDenials: 12, MostInAWindow: 6, WorstWindow: 1.2,
 			Bytes: 1234.5, MostBytes: 2000, Trips: 1.5, Reads: 2.25, Writes: 0.125,
-		}},
+		}, {Name: "GCRA", Admitted: 4, Bucket: &Held{WrongAdmissions: 1, WrongDenials: 2, Worst: 1.04}}},
 	}}}
 	require.NoError(t, report.WriteText(&text))
 	table, _, _ := strings.Cut(text.String(), "\nwrong adm.")
 	assert.Equal(t, `1: made
    1,000,000 hits by 1 features, 5/m each, judged by the second; 2 lines are malformed
 
-          admitted  denied  wrong adm.  wrong den.  worst  bytes   most  trips  reads  writes
+                        admitted  denied  wrong adm.  wrong den.  worst  bytes   most  trips  reads  writes
 1, 5/m
-counterd   999,000   1,000           3          12   1.20  1,235  2,000   1.50   2.25    0.12
+counterd                 999,000   1,000           3          12   1.20  1,235  2,000   1.50   2.25    0.12
+GCRA                           4       0           0           0   0.00      0      0   0.00   0.00    0.00
+by a bucket's own rule
+GCRA                           4       0           1           2   1.04
 `, table)
 }

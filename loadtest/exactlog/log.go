@@ -45,7 +45,7 @@ func (l *Log) Sum(first, last int64) int64 {
 
 // Largest returns the largest sum of any window of that length.
 func (l *Log) Largest(length int64) (most int64) {
-	for w := range l.windows(length, 1) {
+	for w := range l.windows(func(to int64) int64 { return to - length + 1 }) {
 		most = max(most, w.Sum)
 	}
 	return most
@@ -64,11 +64,11 @@ func (w Window) String() string {
 	return fmt.Sprintf("%s to %s", time.Unix(w.From, 0).UTC().Format(time.TimeOnly), time.Unix(w.To, 0).UTC().Format(time.TimeOnly))
 }
 
-// Overfull returns each window of that length that holds more than n, in the order of time. A
-// window begins at a multiple of the step; the step of exact windows is 1.
-func (l *Log) Overfull(n, length, step int64) iter.Seq[Window] {
+// Overfull returns each window that holds more than n, in the order of time. A function says when the
+// window begins that a time is in: for none sooner than for a time before it.
+func (l *Log) Overfull(n int64, begins func(time int64) int64) iter.Seq[Window] {
 	return func(yield func(Window) bool) {
-		for w := range l.windows(length, step) {
+		for w := range l.windows(begins) {
 			if w.Sum > n && !yield(w) {
 				return
 			}
@@ -76,17 +76,16 @@ func (l *Log) Overfull(n, length, step int64) iter.Seq[Window] {
 	}
 }
 
-// windows returns the window that ends at each event. Any other window ends at a time without an
+// windows returns the window of each event, up to it. Any other window ends at a time without an
 // event, and holds no more than the one that ends at the last event within it.
-func (l *Log) windows(length, step int64) iter.Seq[Window] {
+func (l *Log) windows(begins func(time int64) int64) iter.Seq[Window] {
 	return func(yield func(Window) bool) {
 		first := 0
 		for i, to := range l.times {
 			if i+1 < len(l.times) && l.times[i+1] == to {
 				continue // the last event of a time ends the window
 			}
-			from := to - length + 1
-			from -= (from%step + step) % step
+			from := begins(to)
 			for l.times[first] < from {
 				first++
 			}

@@ -20,7 +20,7 @@ func Example() {
 	log.Add(2, 2)
 	log.Add(3, 2)
 	fmt.Println(log.Sum(2, 3), log.Largest(10))
-	for window := range log.Overfull(3, 2, 1) {
+	for window := range log.Overfull(3, func(second int64) int64 { return second - 1 }) {
 		fmt.Println(window, window.Sum)
 	}
 	// Output:
@@ -72,7 +72,11 @@ func TestAnswersAgreeWithEveryEvent(t *testing.T) {
 		}
 		require.Equal(t, most, log.Largest(length), "%v", events)
 		found += len(above)
-		for w := range log.Overfull(n, length, step) {
+		begins := func(to int64) int64 {
+			from := to - length + 1
+			return from - (from%step+step)%step
+		}
+		for w := range log.Overfull(n, begins) {
 			require.Equal(t, above[w.To], w.Sum, "%v %v", events, w)
 			require.Equal(t, w.Sum, sumOf(events[w.First:w.Last], w.From, w.To))
 			delete(above, w.To)

@@ -17,7 +17,7 @@ type counters struct {
 	each             bool // per each feature, of an event without limits
 	per              string
 	limits           []string // as rates
-	windows          []time.Duration
+	windows          []events.Limit
 	counter          events.Counter // one of them, without its feature
 	finest, coarsest hierarchy.Level
 	logged           bool            // each is a log, in place of the buckets of its finest level
@@ -56,9 +56,9 @@ func countersOf(event *events.Event) []counters {
 			all = append(all, c)
 		}
 		for _, limit := range rule.Limits {
-			all[at].bounds = append(all[at].bounds, journal.Limit{Window: limit.Window.Milliseconds(), Ceiling: rule.Throttle.Ceiling(limit.N)})
+			all[at].bounds = append(all[at].bounds, limit.Journal(rule.Throttle.Ceiling(limit.Most())))
 			all[at].limits = append(all[at].limits, events.FormatRate(limit))
-			all[at].windows = append(all[at].windows, limit.Window)
+			all[at].windows = append(all[at].windows, limit)
 		}
 	}
 	return all

@@ -19,6 +19,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/counterd/counterd/events"
+	"github.com/counterd/counterd/events/rulesfile"
 	"github.com/counterd/counterd/hierarchy"
 	"github.com/counterd/counterd/internal/testkit/bubble"
 	"github.com/counterd/counterd/internal/testkit/memcachedtest"
@@ -32,7 +33,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func rulesOf(t *testing.T, text string) *events.Rules {
 	t.Helper()
-	rules, err := events.ParseRules([]byte(text))
+	rules, err := rulesfile.Parse([]byte(text))
 	require.NoError(t, err)
 	rules.Modified(time.Now()) // as those of a file
 	return rules

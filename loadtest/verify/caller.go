@@ -48,6 +48,14 @@ type answer struct {
 	header  http.Header
 	body    []byte
 	whole   bool // all of the body came
+	lease   lease
+}
+
+// lease is what a hit has taken, until it is released or ends.
+type lease struct {
+	reservation string // empty: it is none
+	entry       int32
+	ends        int64 // at the soonest, in nanoseconds since the log began
 }
 
 type answerKey struct{}
@@ -91,7 +99,7 @@ func newCaller(config Config, urls []string, transport http.RoundTripper) (*call
 		if err != nil {
 			return nil, err
 		}
-		to, err := client.New(client.Config{URL: target, Token: config.Token, Transport: recorder{transport, c}, Timeout: judge.CallTimeout})
+		to, err := client.New(client.Config{URL: target, Token: config.Token, Transport: recorder{transport, c}, Timeout: judge.CallTimeout, MaxWaiting: -1})
 		if err != nil {
 			return nil, err
 		}
@@ -112,8 +120,8 @@ func (c *caller) begin(ctx context.Context, kind judge.Kind, call judge.Call, us
 	return context.WithValue(ctx, answerKey{}, a), a
 }
 
-// hit makes one hit and returns what became of it.
-func (c *caller) hit(ctx context.Context, call judge.Call, user int32, cost int64) judge.Entry {
+// hit makes one hit and returns what became of it, and what is to be released. It waits for no turn.
+func (c *caller) hit(ctx context.Context, call judge.Call, user int32, cost int64) (judge.Entry, lease) {
 	ctx, a := c.begin(ctx, judge.Hit, call, user, cost)
 	_, _ = a.target.Hit(ctx, c.Event, a.user.Features, cost) // its answer is read here, whatever its status
 	var denial wire.Denial
@@ -125,7 +133,20 @@ func (c *caller) hit(ctx context.Context, call judge.Call, user int32, cost int6
 			c.blame(judge.Bodies, a, contract.DenialFaults(a.header, denial))
 		}
 	}
-	return a.Entry
+	return a.Entry, a.lease
+}
+
+// release releases a lease. One that has ended is gone.
+func (c *caller) release(ctx context.Context, call judge.Call, l lease) {
+	if l.reservation == "" {
+		return
+	}
+	ctx, a := c.begin(ctx, judge.Settle, call, 0, 0)
+	err := a.target.Release(ctx, l.reservation)
+	if err != nil && (a.status != http.StatusGone || a.Answered < l.ends) {
+		c.unanswered(a, a.status, err)
+	}
+	c.log.Release(judge.Release{Call: a.Call, Entry: l.entry, Done: err == nil && a.status == http.StatusOK})
 }
 
 // batch makes several hits in one call.
@@ -200,7 +221,9 @@ func (c *caller) reset(ctx context.Context, call judge.Call, id int32) {
 // count asks for a window of a counter, as of a moment; 0: now. It reports whether there
 // was an answer.
 func (c *caller) count(ctx context.Context, call judge.Call, id int32, window, at int64) bool {
-	id = c.log.Counter(id).First
+	if id = c.log.Counter(id).First; id < 0 {
+		return false
+	}
 	of := c.log.Counter(id)
 	ctx, a := c.begin(ctx, judge.Count, call, 0, 0)
 	got, err := a.target.Count(ctx, c.Event, of.Features, time.Duration(window)*time.Second, moment(at))
@@ -225,7 +248,9 @@ func (c *caller) count(ctx context.Context, call judge.Call, id int32, window, a
 
 // history asks for a counter's buckets at a level, from a second on.
 func (c *caller) history(ctx context.Context, call judge.Call, id int32, level contract.Level, from, to int64) bool {
-	id = c.log.Counter(id).First
+	if id = c.log.Counter(id).First; id < 0 {
+		return false
+	}
 	of := c.log.Counter(id)
 	ctx, a := c.begin(ctx, judge.Count, call, 0, 0)
 	got, err := a.target.History(ctx, c.Event, of.Features, level.Name, moment(from), moment(to))
@@ -279,7 +304,10 @@ func (c *caller) decided(a *answer, status int, d *wire.Decision, err error) boo
 	}
 	asked := contract.Asked{Cost: int64(a.Cost), Check: a.Kind == judge.Check, Counters: a.user.Names}
 	c.answered(a, c.DecisionFaults(asked, status, *d))
-	c.log.Note(a.Entry, counts)
+	if d.Wait > 0 { // a release would give its turn back
+		d.Reservation = ""
+	}
+	a.lease = lease{d.Reservation, c.log.Note(a.Entry, counts), a.Sent + int64(c.ShortestLease()-2*c.skew-time.Second)}
 	return true
 }
 

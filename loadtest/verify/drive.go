@@ -88,15 +88,22 @@ func (w worker) limit(user int32) (contract.Limit, int32) {
 	return l, w.log.User(user).Counters[l.Index]
 }
 
-// busy calls for the users of all clients.
+// busy calls for the users of all clients. It releases some leases later.
 func (w worker) busy() {
+	var held []lease
 	for w.next() {
+		if len(held) > 0 && w.rng.IntN(2) == 0 {
+			w.release(w.calls, w.any(), held[0])
+			held = held[1:]
+		}
 		to, user, cost := w.any(), w.busyUser(), w.cost()
 		switch n := w.rng.IntN(100); {
 		case w.rng.IntN(400) == 0:
 			w.forget(to, user)
 		case n < 78:
-			w.hit(w.calls, to, user, cost)
+			if _, l := w.hit(w.calls, to, user, cost); l.reservation != "" && w.rng.IntN(4) > 0 {
+				held = append(held, l)
+			}
 		case n < 86:
 			w.check(w.calls, to, user, cost)
 		case n < 91:
@@ -133,7 +140,7 @@ func (w worker) late(to judge.Call, user int32) {
 		w.increment(w.calls, to, user, w.cost(), 0)
 		return
 	}
-	at := time.Now().Unix() - 1 - w.rng.Int64N(min(l.Length+5, w.Retention/2-contract.Margin))
+	at := time.Now().Unix() - 1 - w.rng.Int64N(min(l.Length+5, w.Past/2-contract.Margin))
 	if w.increment(w.calls, to, user, w.cost(), at).Outcome == judge.Admitted {
 		w.count(w.calls, to, id, min(l.Length, w.Retention/2), at)
 	}
@@ -182,7 +189,10 @@ func (w worker) quiet() {
 				}
 				continue
 			}
-			e := w.hit(w.calls, to, user, cost)
+			e, l := w.hit(w.calls, to, user, cost)
+			if w.rng.IntN(4) > 0 {
+				w.release(w.calls, to, l)
+			}
 			if e.Outcome == judge.Unknown || e.Outcome == judge.Denied && !w.again(e) {
 				break
 			}
@@ -205,7 +215,7 @@ func (w worker) again(told judge.Entry) bool {
 		if !w.sleep(time.Duration(w.rng.Float64() * float64(time.Until(due)))) {
 			return false
 		}
-		if w.hit(w.calls, to, told.User, int64(told.Cost)).Outcome == judge.Denied {
+		if e, _ := w.hit(w.calls, to, told.User, int64(told.Cost)); e.Outcome == judge.Denied {
 			atomic.AddInt64(&w.findings.Checked.Early, 1)
 		}
 	}
@@ -213,7 +223,7 @@ func (w worker) again(told judge.Entry) bool {
 	if !w.sleep(time.Until(due) + time.Millisecond) {
 		return false
 	}
-	if w.hit(w.calls, to, told.User, int64(told.Cost)).Outcome == judge.Admitted {
+	if e, _ := w.hit(w.calls, to, told.User, int64(told.Cost)); e.Outcome == judge.Admitted {
 		atomic.AddInt64(&w.findings.Checked.Retries, 1)
 	}
 	return true
@@ -224,7 +234,7 @@ func (w worker) bursts() {
 	size := maxBurst
 	for _, l := range w.Limits {
 		if l.N > 0 {
-			size = min(size, int(min(l.N*3+8, maxBurst)))
+			size = min(size, int(min(l.Most()*3+8, maxBurst)))
 		}
 	}
 	for more := true; more; more = w.sleep(burstEvery) {

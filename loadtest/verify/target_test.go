@@ -55,11 +55,25 @@ type target struct {
 	resetsAll         bool                              // forgets those of all features
 	bySeconds         bool                              // has windows of whole seconds, where they slide by milliseconds
 	longer            int64                             // has those longer by so many milliseconds
+	slides            bool                              // has windows slide that follow one another
+	turnsLate         int64                             // has those turn so many seconds late
+	refills           int64                             // has so many percent more tokens return
+	leasesEnd         int64                             // has leases end so many milliseconds late
+	releasesNothing   bool                              // releases no lease
+	releasesAll       bool                              // releases those of all others, too
+	settled           int                               // answers a release with that status
 
 	mu       sync.Mutex
 	contract *contract.Contract
 	log      map[string][]kept
+	full     map[string]int64 // by bucket, when it is full: in milliseconds times its rate
+	leases   map[string][]leased
 	admitted int
+}
+
+type leased struct {
+	name string // of the counter
+	from int64  // milliseconds
 }
 
 type kept struct {
@@ -82,8 +96,10 @@ func ruleOf(per string, limits ...string) wire.Rule {
 	return r
 }
 
-func with(r wire.Rule, change func(*wire.Rule)) wire.Rule {
-	change(&r)
+func with(r wire.Rule, changes ...func(*wire.Rule)) wire.Rule {
+	for _, change := range changes {
+		change(&r)
+	}
 	return r
 }
 
@@ -96,14 +112,52 @@ func inLogs(r *wire.Rule) {
 	}
 }
 
+func fixed(r *wire.Rule) {
+	for i := range r.Limits {
+		r.Limits[i].Algorithm = algorithm.FixedWindow
+	}
+}
+func of(calendar string) func(*wire.Rule) {
+	return func(r *wire.Rule) {
+		fixed(r)
+		for i := range r.Limits {
+			r.Limits[i].Calendar = calendar
+		}
+	}
+}
+
+// bucket has the limits of a rule be token buckets, or leaky ones.
+func bucket(burst int64, algorithm string) func(*wire.Rule) {
+	return func(r *wire.Rule) {
+		for i := range r.Limits {
+			r.Limits[i].Burst, r.Limits[i].Algorithm = burst, algorithm
+		}
+	}
+}
+
+func leases(r *wire.Rule) {
+	for i := range r.Limits {
+		r.Limits[i].Algorithm = algorithm.Concurrency
+	}
+}
+
 var (
-	targetRules = []wire.Rule{ruleOf("user", "3/1s", "5/3s"), ruleOf("ip", "8/2s")}
-	minuteRules = []wire.Rule{with(ruleOf("user", "9/60s", "20/90s"), minutes), ruleOf("ip", "8/2s")}
-	logRules    = []wire.Rule{with(ruleOf("user", "3/1s", "5/3s", "90/60s"), inLogs), with(ruleOf("ip", "8/2s"), inLogs)}
-	bothRules   = []wire.Rule{with(ruleOf("user", "3/1s", "90/60s"), inLogs), ruleOf("user", "5/3s", "9/4s"), ruleOf("ip", "8/2s")}
-	roomyRules  = []wire.Rule{ruleOf("user", "100000/600s")} // deny no hit, so that none waits
-	wholeRules  = []wire.Rule{ruleOf("user", "3/1s", "5/3s"), ruleOf("", "40/1s", "80/4s")}
-	allRules    = []wire.Rule{with(ruleOf("user", "3/1s", "6/3s"), allHits), ruleOf("ip", "4/2s")}
+	bucketRules   = []wire.Rule{with(ruleOf("user", "3/1s"), bucket(5, algorithm.TokenBucket)), ruleOf("user", "30/4s"), ruleOf("ip", "20/2s")}
+	queueRules    = []wire.Rule{with(ruleOf("user", "3/1s"), bucket(5, algorithm.LeakyBucket)), with(ruleOf("user", "9/4s"), inLogs), ruleOf("ip", "20/2s")}
+	leaseRules    = []wire.Rule{with(ruleOf("user", "4/2s"), leases), ruleOf("user", "9/1s"), ruleOf("ip", "20/2s")}
+	takenRules    = []wire.Rule{with(ruleOf("user", "3/1s"), bucket(4, algorithm.TokenBucket), allHits), with(ruleOf("user", "9/4s"), allHits), ruleOf("ip", "8/2s")}
+	aloneRules    = []wire.Rule{with(ruleOf("user", "5/1s"), bucket(5, algorithm.TokenBucket)), with(ruleOf("ip", "9/3s"), leases)}
+	slowRules     = []wire.Rule{with(ruleOf("user", "3/4s"), bucket(2, algorithm.TokenBucket)), ruleOf("ip", "20/2s")}
+	fixedRules    = []wire.Rule{with(ruleOf("user", "3/1s", "6/4s"), fixed), ruleOf("ip", "8/2s")}
+	calendarRules = []wire.Rule{with(ruleOf("user", "6/hour", "60/day"), of("Asia/Kathmandu")), ruleOf("ip", "8/2s")}
+	havana        = []wire.Rule{with(ruleOf("user", "5/day"), of("America/Havana")), ruleOf("ip", "8/2s")}
+	targetRules   = []wire.Rule{ruleOf("user", "3/1s", "5/3s"), ruleOf("ip", "8/2s")}
+	minuteRules   = []wire.Rule{with(ruleOf("user", "9/60s", "20/90s"), minutes), ruleOf("ip", "8/2s")}
+	logRules      = []wire.Rule{with(ruleOf("user", "3/1s", "5/3s", "90/60s"), inLogs), with(ruleOf("ip", "8/2s"), inLogs)}
+	bothRules     = []wire.Rule{with(ruleOf("user", "3/1s", "90/60s"), inLogs), ruleOf("user", "5/3s", "9/4s"), ruleOf("ip", "8/2s")}
+	roomyRules    = []wire.Rule{ruleOf("user", "100000/600s")} // deny no hit, so that none waits
+	wholeRules    = []wire.Rule{ruleOf("user", "3/1s", "5/3s"), ruleOf("", "40/1s", "80/4s")}
+	allRules      = []wire.Rule{with(ruleOf("user", "3/1s", "6/3s"), allHits), ruleOf("ip", "4/2s")}
 	// A limit of the elastic rule has room as long as the whole event has.
 	elasticRules = []wire.Rule{with(ruleOf("user", "1/1s", "3/3s"), elastic), ruleOf("", "40/2s"), ruleOf("ip", "4/2s")}
 )
@@ -116,7 +170,7 @@ func wholeLimit(limit string) []wire.Rule {
 // transport returns one that calls the target in this process, and takes about as long as a
 // network does, by a seed: in a bubble its time is fake.
 func (s *target) transport() http.RoundTripper {
-	s.log = map[string][]kept{}
+	s.log, s.full, s.leases = map[string][]kept{}, map[string]int64{}, map[string][]leased{}
 	if s.rules == nil {
 		s.rules = targetRules
 	}
@@ -170,6 +224,8 @@ func (s *target) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			out.Results = append(out.Results, wire.Result{Status: statusOf(d), Decision: &d})
 		}
 		write(w, http.StatusOK, out)
+	case r.URL.Path == "/v1/settle":
+		s.settle(w, read[wire.Settle](r))
 	case route == "":
 		write(w, http.StatusOK, s.event())
 	case route == "/hit":
@@ -228,7 +284,39 @@ func (s *target) increment(w http.ResponseWriter, in wire.Increment) {
 			s.log[name] = append(s.log[name], kept{at, *in.By, late})
 		}
 	}
+	for _, l := range s.contract.Limits {
+		s.take(l, in.Features, at, *in.By)
+		for range *in.By {
+			if name := s.name(l.Rule, in.Features); l.Leases && s.contract.Increments(l.Rule) {
+				s.leases[""] = append(s.leases[""], leased{name, at})
+			}
+		}
+	}
 	write(w, http.StatusOK, done)
+}
+
+// take takes tokens of a limit that is a token bucket.
+func (s *target) take(l contract.Limit, features map[string]string, at, tokens int64) {
+	if l.Burst > 0 {
+		name := l.Name + " " + s.name(l.Rule, features)
+		s.full[name] = max(s.full[name], at*s.rate(l)) + tokens*s.window(l)
+	}
+}
+
+func (s *target) rate(l contract.Limit) int64 { return l.N * (100 + s.refills) }
+
+func (s *target) window(l contract.Limit) int64 { return l.Millis() * 100 }
+
+func (s *target) settle(w http.ResponseWriter, in wire.Settle) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case s.releasesAll:
+		clear(s.leases)
+	case !s.releasesNothing:
+		delete(s.leases, in.Reservation)
+	}
+	write(w, cmp.Or(s.settled, http.StatusOK), wire.Settled{Settled: true, Cost: in.Cost})
 }
 
 func (s *target) reset(name string) {
@@ -239,6 +327,14 @@ func (s *target) reset(name string) {
 		clear(s.log)
 	case !s.resetsNothing:
 		delete(s.log, name)
+		for reservation, all := range s.leases {
+			s.leases[reservation] = slices.DeleteFunc(slices.Clone(all), func(l leased) bool { return l.name == name })
+		}
+		for of := range s.full {
+			if strings.HasSuffix(of, " "+name) {
+				delete(s.full, of)
+			}
+		}
 	}
 }
 
@@ -251,10 +347,11 @@ func (s *target) decide(features map[string]string, cost int64, adds bool) wire.
 	roomy := true // the whole event has room
 	for _, l := range s.contract.Limits {
 		sum := s.sum(l, features, now)
-		state := wire.LimitState{Name: l.Name, Limit: l.N, Window: l.Window, Count: sum, Remaining: max(l.N-sum, 0), Allowed: sum+cost <= s.most(l)}
-		if l.Log {
-			state.Algorithm = algorithm.SlidingLog
+		state := wire.LimitState{Name: l.Name, Limit: l.N, Window: l.Window, Count: sum, Remaining: max(l.Most()-sum, 0), Allowed: sum+l.Charge(cost) <= s.most(l)}
+		if l.Queues() {
+			d.Wait = max(d.Wait, float64(max(contract.Ceil(s.full[l.Name+" "+s.name(l.Rule, features)]-now*s.rate(l), s.rate(l)), 0))/1000)
 		}
+		state.Algorithm = l.Algorithm
 		if !l.Whole() {
 			state.Feature = s.name(l.Rule, features)
 		} else {
@@ -267,6 +364,9 @@ func (s *target) decide(features map[string]string, cost int64, adds bool) wire.
 			d.Limits[i].Allowed = true
 		}
 		d.Allowed = d.Allowed && d.Limits[i].Allowed
+	}
+	if !d.Allowed {
+		d.Wait = 0
 	}
 	over := !d.Allowed
 	if s.admits != nil {
@@ -282,7 +382,7 @@ func (s *target) decide(features map[string]string, cost int64, adds bool) wire.
 		s.mu.Lock()
 	}
 	if adds {
-		s.keep(features, now, cost, d.Allowed)
+		d.Reservation = s.keep(features, now, cost, d.Allowed)
 	}
 	whole := int64(0) // how long the whole event denies
 	for i, l := range s.contract.Limits {
@@ -290,10 +390,10 @@ func (s *target) decide(features map[string]string, cost int64, adds bool) wire.
 		counts := adds && !d.Allowed && l.CountAll && !l.Elastic && !s.forgetsItself
 		state.Reset = s.wait(l, features, now, cost, state.Allowed && !counts)
 		if adds && (d.Allowed || l.CountAll) {
-			state.Count += cost
-			state.Remaining = max(state.Limit-state.Count, 0)
+			state.Count += l.Charge(cost)
+			state.Remaining = max(l.Most()-state.Count, 0)
 		}
-		state.Over = state.Allowed && state.Count > state.Limit
+		state.Over = state.Allowed && state.Count > l.Most()
 		if l.Whole() && !state.Allowed {
 			whole = max(whole, *state.Reset) // the costs of these tests fit
 		}
@@ -315,8 +415,14 @@ func (s *target) decide(features map[string]string, cost int64, adds bool) wire.
 // the way.
 func (s *target) wait(l contract.Limit, features map[string]string, now, cost int64, roomy bool) *int64 {
 	wait := new(int64)
-	if !roomy && cost > l.N {
+	cost = l.Charge(cost)
+	if !roomy && cost > l.Most() {
 		return nil
+	}
+	if !roomy && l.Tiles() && !s.slides {
+		second := now/1000 - s.turnsLate
+		*wait = l.Begins(second) + l.LengthAt(second) - second
+		return wait
 	}
 	for !roomy && s.sum(l, features, now+1000*(*wait))+cost > s.most(l) && *wait < 200 {
 		*wait++
@@ -328,11 +434,24 @@ func (s *target) most(l contract.Limit) int64 {
 	if s.deniesAbove != nil {
 		return s.deniesAbove(l)
 	}
-	return l.N
+	return l.Most()
 }
 
 // sum is what a limit's window holds.
 func (s *target) sum(l contract.Limit, features map[string]string, at int64) (sum int64) {
+	if l.Burst > 0 {
+		return max(contract.Ceil(s.full[l.Name+" "+s.name(l.Rule, features)]-at*s.rate(l), s.window(l)), 0)
+	}
+	for _, all := range s.leases {
+		for _, one := range all {
+			if l.Leases && one.name == s.name(l.Rule, features) && one.from > at-1000*l.Length-s.leasesEnd {
+				sum++
+			}
+		}
+	}
+	if l.Leases {
+		return sum
+	}
 	second := at / 1000
 	from := (second - l.Length + 1) / l.Step * l.Step
 	if s.precise {
@@ -340,6 +459,9 @@ func (s *target) sum(l contract.Limit, features map[string]string, at int64) (su
 	}
 	if s.fixedWindows {
 		from = second / l.Length * l.Length
+	}
+	if l.Tiles() && !s.slides {
+		from = l.Begins(second-s.turnsLate) + s.turnsLate
 	}
 	first, last := 1000*from, 1000*second+999
 	if l.Slides(l.Length) && !s.bySeconds {
@@ -353,7 +475,8 @@ func (s *target) sum(l contract.Limit, features map[string]string, at int64) (su
 	return sum
 }
 
-func (s *target) keep(features map[string]string, now, cost int64, admitted bool) {
+// keep keeps a hit, and returns the reservation of its leases.
+func (s *target) keep(features map[string]string, now, cost int64, admitted bool) (reservation string) {
 	times := 1
 	if admitted {
 		s.admitted++
@@ -376,13 +499,23 @@ func (s *target) keep(features map[string]string, now, cost int64, admitted bool
 			s.log[name] = append(s.log[name], kept{now, cost, false})
 		}
 	}
+	for _, l := range s.contract.Limits {
+		if admitted || l.CountAll && !s.takesBack {
+			s.take(l, features, now, cost*int64(times))
+		}
+		if admitted && l.Leases {
+			reservation = fmt.Sprint("lease ", s.admitted)
+			s.leases[reservation] = append(s.leases[reservation], leased{s.name(l.Rule, features), now})
+		}
+	}
+	return reservation
 }
 
 // hit answers a hit, with headers and all.
 func (s *target) hit(w http.ResponseWriter, d wire.Decision) {
 	var policies, states, violated []string
-	for _, l := range d.Limits {
-		policies = append(policies, fmt.Sprintf("%q;q=%d;w=%s", l.Name, l.Limit, strings.TrimSuffix(l.Window, "s")))
+	for i, l := range d.Limits {
+		policies = append(policies, fmt.Sprintf("%q;q=%d;w=%d", l.Name, l.Limit, s.windowOf(i, d)))
 		state := fmt.Sprintf("%q;r=%d", l.Name, l.Remaining)
 		if !l.Allowed {
 			violated = append(violated, l.Name)
@@ -410,6 +543,14 @@ func (s *target) hit(w http.ResponseWriter, d wire.Decision) {
 	write(w, answered, wire.Denial{Problem: wire.Problem{Type: wire.TypeQuotaExceeded, Title: "no", Status: status}, ViolatedPolicies: violated, Decision: d})
 }
 
+func (s *target) windowOf(i int, d wire.Decision) int64 {
+	if l := s.contract.Limits[i]; l.Calendar != nil {
+		return l.LengthAt(d.At.Unix())
+	} else {
+		return l.Millis() / 1000
+	}
+}
+
 // added is what a counter got in those milliseconds.
 func (s *target) added(name string, from, to int64) (sum int64) {
 	for _, k := range s.log[name] {
@@ -432,7 +573,8 @@ func (s *target) count(w http.ResponseWriter, query url.Values) {
 	c := wire.Count{Event: "verify", Feature: strings.Join(query["feature"], "+")}
 	from, step := to-contract.Seconds(window)+1, int64(1)
 	for _, r := range s.contract.Rules {
-		if kind, _, _ := strings.Cut(c.Feature, ":"); strings.Join(r.Per, "") == kind {
+		kind, _, _ := strings.Cut(c.Feature, ":")
+		if at := s.contract.Counting([]string{kind}); strings.Join(r.Per, "") == kind && at >= 0 && s.contract.Limits[at].Index == r.Index {
 			step, slides = r.Step, !query.Has("at") && r.Slides(contract.Seconds(window))
 			break
 		}

@@ -2,8 +2,10 @@ package verify
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"flag"
+	"maps"
 	"net/http"
 	"os"
 	"slices"
@@ -15,7 +17,9 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/counterd/counterd/algorithm"
 	"github.com/counterd/counterd/api/wire"
+	"github.com/counterd/counterd/events/rulesfile"
 	"github.com/counterd/counterd/internal/testkit/bubble"
 	"github.com/counterd/counterd/internal/testkit/builttest"
 	"github.com/counterd/counterd/loadtest/fleet"
@@ -61,10 +65,13 @@ func TestRightTargets(t *testing.T) {
 	for name, rules := range map[string][]wire.Rule{
 		"limits by the second": targetRules, "by the minute": minuteRules, "the whole event": wholeRules,
 		"all hits counted": allRules, "elastic": elasticRules, "logs": logRules, "a log beside buckets": bothRules,
+		"fixed windows": fixedRules, "a calendar": calendarRules, "token buckets": bucketRules, "queues": queueRules,
+		"leases": leaseRules, "buckets that count all": takenRules, "buckets and leases alone": aloneRules,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			bubble.Test(t, func(t *testing.T) {
+				awaitTurn(rules)
 				config := against(&target{rules: rules})
 				config.Duration, config.Clients = 5*time.Second, 8
 				if rules[0].Precision == "minute" { // there is time to come back in
@@ -73,7 +80,7 @@ func TestRightTargets(t *testing.T) {
 				report, text := reportOf(t, config)
 				require.True(t, report.OK(), text)
 				assert.NotContains(t, text, "others may call for it", "all is held")
-				assert.Positive(t, report.Calls["late"])
+				assert.Equal(t, !strings.Contains(name, "alone"), report.Calls["late"] > 0, "buckets alone remember no past")
 				assert.Positive(t, report.Calls["reset"])
 				c := report.Checked
 				for name, n := range map[string]int64{
@@ -176,12 +183,44 @@ func TestWrongTargets(t *testing.T) {
 			d.RetryAfterMS = 1000
 		}}, judge.Bodies, "retry_after_ms is 1000"},
 		"windows of a log beside buckets that are too long": {&target{rules: bothRules, longer: 300}, judge.Denials, "is denied, and"},
-		"an error of its own":                               {&target{status: http.StatusInternalServerError}, judge.Answers, "with status 500"},
-		"another limit's name":                              {&target{answers: func(d *wire.Decision) { d.Limits[1].Name = "other" }}, judge.Bodies, "the rules have user-5-per-3s"},
+		"fixed windows that slide":                          {&target{rules: fixedRules, slides: true}, judge.Denials, "is denied, and"},
+		"fixed windows that turn late":                      {&target{rules: fixedRules, turnsLate: 2}, judge.Windows, "admitted in the 4s"},
+		"a calendar that turns late":                        {&target{rules: calendarRules, turnsLate: 1}, judge.Windows, "admitted in the hour"},
+		"a calendar that turns a second early":              {&target{rules: calendarRules, turnsLate: -1}, judge.Windows, "admitted in the hour"},
+		"waits that end before the turn":                    {&target{rules: calendarRules, answers: waitOtherwise(-1, anyLimit)}, judge.RetryAfter, "and by the log user-"},
+		"waits beyond the turn":                             {&target{rules: calendarRules, answers: waitOtherwise(1, anyLimit)}, judge.RetryAfter, "by the log it fits all limits a second before"},
+		"a calendar of another window":                      {&target{rules: calendarRules, answers: func(d *wire.Decision) { d.Limits[0].Window = "1h" }}, judge.Bodies, "the rules have user-6-per-hour"},
+		"the usual length of a day that is longer": {&target{rules: havana, says: func(h http.Header) {
+			h.Set("RateLimit-Policy", strings.Replace(h.Get("RateLimit-Policy"), "w=90000", "w=86400", 1))
+		}}, judge.Headers, "w=86400"},
+		"a bucket that more returns to":   {&target{rules: bucketRules, refills: 50}, judge.Windows, " ms of "},
+		"a bucket that less returns to":   {&target{rules: bucketRules, refills: -40}, judge.Denials, "is denied, and"},
+		"a bucket with a larger burst":    {&target{rules: bucketRules, deniesAbove: func(l contract.Limit) int64 { return l.Most() + l.Burst }}, judge.Windows, " ms of "},
+		"a bucket with a smaller burst":   {&target{rules: bucketRules, deniesAbove: func(l contract.Limit) int64 { return min(l.Most(), l.N) }}, judge.Denials, "is denied, and"},
+		"a bucket that forgets hits":      {&target{rules: aloneRules, forgets: third}, judge.Counts, "user:"},
+		"a bucket that takes hits twice":  {&target{rules: aloneRules, twice: third}, judge.Counts, "user:"},
+		"a bucket that takes back":        {&target{rules: takenRules, takesBack: true}, judge.Counts, "user:"},
+		"a bucket's waits that are short": {&target{rules: slowRules, answers: waitOtherwise(-1, anyLimit)}, judge.RetryAfter, "has a retry_after of 1s"},
+		"a bucket's waits that are long":  {&target{rules: slowRules, answers: waitOtherwise(1, anyLimit)}, judge.RetryAfter, "by the log it fits all limits a second before"},
+		"what remains of a rate":          {&target{rules: bucketRules, answers: func(d *wire.Decision) { d.Limits[0].Remaining = max(3-d.Limits[0].Count, 0) }}, judge.Bodies, "remaining is"},
+		"turns that come late":            {&target{rules: queueRules, answers: func(d *wire.Decision) { d.Wait *= 2 }}, judge.Bodies, "ms, and its turn is in"},
+		"turns that are all now":          {&target{rules: queueRules, answers: func(d *wire.Decision) { d.Wait = 0 }}, judge.Bodies, "wait is 0 ms"},
+		"a wait without a queue":          {&target{rules: bucketRules, answers: func(d *wire.Decision) { d.Wait = 0.1 }}, judge.Bodies, "wait is 100 ms"},
+		"releases that release nothing":   {&target{rules: leaseRules, releasesNothing: true}, judge.Denials, "is denied, and"},
+		"releases that release all":       {&target{rules: leaseRules, releasesAll: true}, judge.Windows, "leases that are live at"},
+		"leases that end late":            {&target{rules: leaseRules, leasesEnd: 500}, judge.Denials, "is denied, and"},
+		"leases that end early":           {&target{rules: leaseRules, leasesEnd: -500}, judge.Windows, "leases that are live at"},
+		"more leases":                     {&target{rules: leaseRules, deniesAbove: func(l contract.Limit) int64 { return l.N + 2 }}, judge.Windows, "leases that are live at"},
+		"a lease that cannot be released": {&target{rules: leaseRules, answers: func(d *wire.Decision) { d.Reservation = "" }}, judge.Bodies, "the reservation is"},
+		"a lease that was settled":        {&target{rules: leaseRules, settled: http.StatusConflict}, judge.Answers, "with status 409"},
+		"a lease that has ended at once":  {&target{rules: leaseRules, settled: http.StatusGone}, judge.Answers, "with status 410"},
+		"an error of its own":             {&target{status: http.StatusInternalServerError}, judge.Answers, "with status 500"},
+		"another limit's name":            {&target{answers: func(d *wire.Decision) { d.Limits[1].Name = "other" }}, judge.Bodies, "the rules have user-5-per-3s"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			bubble.Test(t, func(t *testing.T) {
+				awaitTurn(wrong.target.rules)
 				config := against(wrong.target)
 				switch {
 				case wrong.target.fixedWindows:
@@ -204,6 +243,19 @@ func TestWrongTargets(t *testing.T) {
 				t.Logf("\n%s", text)
 			})
 		})
+	}
+}
+
+// awaitTurn waits, in fake time, for the last seconds before a calendar's hour turns, if the rules have one:
+// Havana's clock goes back that night.
+func awaitTurn(rules []wire.Rule) {
+	for _, r := range rules {
+		switch r.Limits[0].Calendar {
+		case "Asia/Kathmandu":
+			time.Sleep(time.Until(time.Date(2000, 1, 1, 0, 14, 58, 0, time.UTC)))
+		case "America/Havana":
+			time.Sleep(time.Until(time.Date(2000, 10, 29, 12, 0, 0, 0, time.UTC)))
+		}
 	}
 }
 
@@ -243,6 +295,18 @@ const (
 	ownAll = `{events: {verify: {retention: 24h, limits: [
 		{per: user, rate: [4/s, 9/3s, 60/m], count: all, on_error: deny},
 		{per: ip, rate: [5/s, 50/10s], on_error: deny}]}}}`
+	ownFixed = `{events: {verify: {limits: [
+		{per: user, rate: [2/2s, 6/5s], algorithm: fixed-window, on_error: deny},
+		{per: user, rate: [40/h, 300/month], calendar: Australia/Lord_Howe, on_error: deny},
+		{per: [ip, user], rate: 30/7s, algorithm: fixed-window, count: all, on_error: deny},
+		{per: ip, rate: 12/s, on_error: deny}]}}}`
+	ownBuckets = `{events: {verify: {retention: 2h, limits: [
+		{per: user, rate: 3/s, burst: 6, count: all, on_error: deny},
+		{per: user, rate: 40/m, algorithm: sliding-log, count: all, on_error: deny},
+		{per: [ip, user], rate: 5/2s, queue: 3, throttle: soft 50%, on_error: deny},
+		{per: ip, concurrent: 5, lease: 2s, on_error: deny},
+		{per: user, concurrent: 2, lease: 90s, shadow: true, on_error: deny},
+		{per: ip, rate: 20/s, on_error: deny}]}}}`
 	ownLogs = `{events: {verify: {retention: 2h, limits: [
 		{per: user, rate: [2/s, 5/3s, 60/m, 300/h], algorithm: sliding-log, on_error: deny},
 		{per: user, rate: 9/4s, on_error: deny},
@@ -250,29 +314,49 @@ const (
 		{per: ip, rate: 12/s, on_error: deny}]}}}`
 )
 
+// Without rules of others all algorithms are called for.
+func TestOwnRules(t *testing.T) {
+	t.Parallel()
+	rules, err := rulesfile.Parse([]byte(ownRules))
+	require.NoError(t, err)
+	found := map[string]bool{}
+	for _, r := range rules.Events["verify"].Rules {
+		found[cmp.Or(r.Limits[0].Algorithm, algorithm.Default)] = true
+	}
+	require.ElementsMatch(t, algorithm.Names(), slices.Collect(maps.Keys(found)))
+}
+
 // counterd passes, on every store and with every protocol, also while servers die.
 func TestCounterd(t *testing.T) {
 	t.Parallel()
 	example, err := os.ReadFile("../../deploy/rules/rules.yaml")
 	require.NoError(t, err)
 	for name, config := range map[string]Config{
-		"embedded":        {Store: Embedded},
-		"minutes":         {Store: Embedded, Fleet: fleet.Config{Rules: ownMinutes}},
-		"whole, elastic":  {Store: Embedded, Fleet: fleet.Config{Rules: ownWhole}},
-		"count: all":      {Store: Embedded, Fleet: fleet.Config{Rules: ownAll}},
-		"logs, embedded":  {Store: Embedded, Fleet: fleet.Config{Rules: ownLogs}},
-		"logs":            {Fleet: fleet.Config{Rules: ownLogs}},
-		"logs, classic":   {Fleet: fleet.Config{Rules: ownLogs, Servers: 1, Protocol: "classic"}},
-		"logs, chaos":     {Chaos: true, Fleet: fleet.Config{Rules: ownLogs}},
-		"logs, replicas":  {Chaos: true, Fleet: fleet.Config{Rules: ownLogs, Servers: 3, Replicas: 2}},
-		"the example":     {Event: "url_shorten", Fleet: fleet.Config{Rules: string(example)}}, // has costs that never fit
-		"one server":      {Fleet: fleet.Config{Servers: 1, Processes: 1, Protocol: "meta"}},
-		"meta":            {Fleet: fleet.Config{Servers: 3, Protocol: "meta"}},
-		"classic":         {Fleet: fleet.Config{Protocol: "classic"}},
-		"replicas":        {Fleet: fleet.Config{Servers: 3, Replicas: 2}},
-		"chaos":           {Chaos: true},
-		"chaos, classic":  {Chaos: true, Fleet: fleet.Config{Servers: 1, Protocol: "classic"}},
-		"chaos, replicas": {Chaos: true, Fleet: fleet.Config{Servers: 3, Replicas: 2}},
+		"embedded":          {Store: Embedded},
+		"minutes":           {Store: Embedded, Fleet: fleet.Config{Rules: ownMinutes}},
+		"whole, elastic":    {Store: Embedded, Fleet: fleet.Config{Rules: ownWhole}},
+		"count: all":        {Store: Embedded, Fleet: fleet.Config{Rules: ownAll}},
+		"fixed, embedded":   {Store: Embedded, Fleet: fleet.Config{Rules: ownFixed}},
+		"fixed":             {Fleet: fleet.Config{Rules: ownFixed}},
+		"fixed, chaos":      {Chaos: true, Fleet: fleet.Config{Rules: ownFixed}},
+		"fixed, replicas":   {Chaos: true, Fleet: fleet.Config{Rules: ownFixed, Servers: 3, Replicas: 2}},
+		"buckets, embedded": {Store: Embedded, Fleet: fleet.Config{Rules: ownBuckets}},
+		"buckets":           {Fleet: fleet.Config{Rules: ownBuckets}},
+		"buckets, chaos":    {Chaos: true, Fleet: fleet.Config{Rules: ownBuckets}},
+		"buckets, replicas": {Chaos: true, Fleet: fleet.Config{Rules: ownBuckets, Servers: 3, Replicas: 2}},
+		"logs, embedded":    {Store: Embedded, Fleet: fleet.Config{Rules: ownLogs}},
+		"logs":              {Fleet: fleet.Config{Rules: ownLogs}},
+		"logs, classic":     {Fleet: fleet.Config{Rules: ownLogs, Servers: 1, Protocol: "classic"}},
+		"logs, chaos":       {Chaos: true, Fleet: fleet.Config{Rules: ownLogs}},
+		"logs, replicas":    {Chaos: true, Fleet: fleet.Config{Rules: ownLogs, Servers: 3, Replicas: 2}},
+		"the example":       {Event: "url_shorten", Fleet: fleet.Config{Rules: string(example)}}, // has costs that never fit
+		"one server":        {Fleet: fleet.Config{Servers: 1, Processes: 1, Protocol: "meta"}},
+		"meta":              {Fleet: fleet.Config{Servers: 3, Protocol: "meta"}},
+		"classic":           {Fleet: fleet.Config{Protocol: "classic"}},
+		"replicas":          {Fleet: fleet.Config{Servers: 3, Replicas: 2}},
+		"chaos":             {Chaos: true},
+		"chaos, classic":    {Chaos: true, Fleet: fleet.Config{Servers: 1, Protocol: "classic"}},
+		"chaos, replicas":   {Chaos: true, Fleet: fleet.Config{Servers: 3, Replicas: 2}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

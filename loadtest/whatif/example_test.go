@@ -6,13 +6,13 @@ import (
 	"log"
 	"strings"
 
-	"github.com/counterd/counterd/events"
+	"github.com/counterd/counterd/events/rulesfile"
 	"github.com/counterd/counterd/loadtest/accesslog"
 	"github.com/counterd/counterd/loadtest/whatif"
 )
 
 func ExampleRun() {
-	rules, err := events.ParseRules([]byte("events: {url_shorten: {limits: [{per: ip, rate: 2/m}]}}"))
+	rules, err := rulesfile.Parse([]byte("events: {url_shorten: {limits: [{per: ip, rate: 2/m}]}}"))
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -1,9 +1,11 @@
 package whatif
 
 import (
+	"fmt"
 	"maps"
 	"slices"
 
+	"github.com/counterd/counterd/algorithm"
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/limiter"
 )
@@ -30,11 +32,24 @@ func newLimits(event *events.Event, actors *actors) []*limit {
 				continue // overrides of several values
 			}
 			limits = append(limits, &limit{newScore(len(actors.names)), Limit{
-				Name: l.Name, Per: append([]string{}, rule.Per...), Rate: events.FormatRate(l), Shadow: rule.Shadow,
+				Name: l.Name, Per: append([]string{}, rule.Per...), Rate: rateOf(l), Shadow: rule.Shadow,
 			}, firstOf(event, rule.Per)})
 		}
 	}
 	return limits
+}
+
+// rateOf returns what the rules say that the limit admits.
+func rateOf(l events.Limit) string {
+	switch l.Algorithm {
+	case algorithm.TokenBucket:
+		return fmt.Sprintf("%s, burst %d", events.FormatRate(l), l.Burst)
+	case algorithm.LeakyBucket:
+		return fmt.Sprintf("%s, queue %d", events.FormatRate(l), l.Burst-1)
+	case algorithm.Concurrency:
+		return fmt.Sprintf("%d leases of %s", l.N, events.FormatDuration(l.Window))
+	}
+	return events.FormatRate(l)
 }
 
 // add counts a decision in which the limit took part. The hit was denied by so many limits that

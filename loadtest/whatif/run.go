@@ -117,8 +117,12 @@ func newRun(config Config) (*run, error) {
 	if err != nil {
 		return nil, err
 	}
+	leases, err := slidinglog.NewLeases(counters.Base())
+	if err != nil {
+		return nil, err
+	}
 	decider, err := limiter.New(limiter.Config{Timeout: timeout,
-		OnStoreError: func(err error) { r.failed = errors.Join(r.failed, err) }}, counters, logs)
+		OnStoreError: func(err error) { r.failed = errors.Join(r.failed, err) }}, counters, logs, leases)
 	r.limiter = decider
 	return r, err
 }
@@ -129,7 +133,7 @@ func checkTimes(list []accesslog.Event) error {
 	if len(list) == 0 {
 		return nil
 	}
-	earliest := time.Unix(0, 0).Add(events.MaxWindow)
+	earliest := time.Unix(0, 0).Add(events.MaxRetention)
 	latest := time.Date(10_000, 1, 1, 0, 0, 0, 0, time.UTC)
 	for _, e := range []accesslog.Event{list[0], list[len(list)-1]} {
 		if at := e.Time(); at.Before(earliest) || !at.Before(latest) {

@@ -15,7 +15,10 @@ import (
 func someLog(random *rand.Rand) string {
 	hosts := []string{"192.0.2.1", "192.0.2.2", "198.51.100.7", "2001:db8::1", "2001:db8::2", "2001:db8:0:1::1"}
 	users := []string{"-", "frank", "anna"}
-	begin := time.Date(2024, 2, 28, 23, 57, random.IntN(60), 0, time.UTC)
+	begin := time.Date(2024, 2, 28, 23, 57, random.IntN(60), 0, time.UTC) // a month turns within days
+	if random.IntN(2) == 0 {
+		begin = time.Date(2024, 3, 3, 18, 10, random.IntN(60), 0, time.UTC) // a week, in Kathmandu within minutes
+	}
 	span := []int{3, 90, 4000, 200_000}[random.IntN(4)]
 	var text strings.Builder
 	for i := range 1 + random.IntN(120) {
@@ -47,7 +50,14 @@ func someRules(random *rand.Rand) ruled {
 		// What shapes a counter is the same in all its rules.
 		shape := some(4, ", count: all") + some(5, ", precision: minute")
 		for range 1 + random.IntN(2) {
-			windows := []string{"1s", "1m", "5m", "1h", "24h", "48h", "90s"}
+			windows, counts, override := []string{"1s", "1m", "5m", "1h", "24h", "48h", "90s"}, "", "2/3m"
+			switch random.IntN(5) {
+			case 0:
+				windows, override = []string{"h", "d", "week", "month"}, "2/d"
+				counts = ", calendar: " + []string{"UTC", "Asia/Kathmandu", "America/New_York", "Europe/Berlin"}[random.IntN(4)]
+			case 1:
+				windows, counts = slices.DeleteFunc(windows, func(window string) bool { return window == "90s" }), ", algorithm: fixed-window"
+			}
 			random.Shuffle(len(windows), func(i, j int) { windows[i], windows[j] = windows[j], windows[i] })
 			var rates []string
 			for _, window := range windows[:2+random.IntN(3)] {
@@ -55,12 +65,12 @@ func someRules(random *rand.Rand) ruled {
 					rates = append(rates, fmt.Sprintf("%d/%s", random.IntN(12), window))
 				}
 			}
-			rule := fmt.Sprintf("{per: [%s], name: rule%d, rate: [%s]", per, len(rules), strings.Join(rates, ", ")) + shape + some(4, ", shadow: true")
+			rule := fmt.Sprintf("{per: [%s], name: rule%d, rate: [%s]", per, len(rules), strings.Join(rates, ", ")) + counts + shape + some(4, ", shadow: true")
 			if strings.Contains(per, "ip") {
 				rule += prefix + some(3, `, allow: [192.0.2.2, "2001:db8::2"]`) + some(3, `, deny: [192.0.2.0/31, "2001:db8::1"]`)
 			}
 			if per == "user" {
-				rule += some(2, ", overrides: {anna: 2/3m}")
+				rule += some(2, ", overrides: {anna: "+override+"}")
 			}
 			rules = append(rules, rule+some(4, fmt.Sprintf(", throttle: soft %d%%", 1+random.IntN(150)))+"}")
 		}

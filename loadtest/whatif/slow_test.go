@@ -5,6 +5,7 @@ package whatif_test
 // counted hit for each feature, and goes through all of it for each hit.
 
 import (
+	"fmt"
 	"maps"
 	"net/netip"
 	"regexp"
@@ -73,6 +74,7 @@ type slow struct {
 	costs    string            // the field that holds the cost
 	rules    []events.Rule
 	counted  map[string][]slowHit
+	leased   map[string][]slowHit     // by each hit that was admitted, whatever it cost
 	verdicts map[string][]slowVerdict // by the limit's name, "" for all together
 	alone    map[string]int64
 	over     map[string]int64
@@ -80,7 +82,7 @@ type slow struct {
 }
 
 func (s *slow) run(lines []slowLine, top int) *whatif.Report {
-	s.counted, s.verdicts = map[string][]slowHit{}, map[string][]slowVerdict{}
+	s.counted, s.leased, s.verdicts = map[string][]slowHit{}, map[string][]slowHit{}, map[string][]slowVerdict{}
 	s.alone, s.over = map[string]int64{}, map[string]int64{}
 	s.report = whatif.Report{Event: "test", Lines: len(lines), Missing: []whatif.Missing{}}
 	s.report.From = time.Unix(lines[0].second, 0).UTC()
@@ -95,13 +97,37 @@ func (s *slow) run(lines []slowLine, top int) *whatif.Report {
 				continue
 			}
 			s.report.Limits = append(s.report.Limits, whatif.Limit{
-				Name: limit.Name, Per: append([]string{}, rule.Per...), Rate: events.FormatRate(limit), Shadow: rule.Shadow,
+				Name: limit.Name, Per: append([]string{}, rule.Per...), Rate: slowRate(limit), Shadow: rule.Shadow,
 				Score: s.score(limit.Name, top), Alone: s.alone[limit.Name], Over: s.over[limit.Name],
 			})
 		}
 	}
 	s.timeline()
 	return &s.report
+}
+
+func slowRate(l events.Limit) string {
+	rate := events.FormatRate(l)
+	return map[string]string{
+		"token-bucket": fmt.Sprint(rate, ", burst ", l.Burst), "leaky-bucket": fmt.Sprint(rate, ", queue ", l.Burst-1),
+		"concurrency": fmt.Sprint(l.N, " leases of ", events.FormatDuration(l.Window)), "sliding-window": rate, "": rate, "fixed-window": rate, "sliding-log": rate,
+	}[l.Algorithm]
+}
+
+// lacks returns the tokens that a bucket lacks at the second, of whole ones, by going through all that it gave.
+func (s *slow) lacks(feature string, limit events.Limit, second int64) int64 {
+	window, last, parts := int64(limit.Window.Seconds()), int64(0), int64(0) // a token has as many parts as the window seconds
+	for _, hit := range append(slices.Clone(s.counted[feature]), slowHit{second, 0}) {
+		for ; parts > 0 && last < hit.second; last++ {
+			parts = max(0, parts-limit.N)
+		}
+		last = hit.second
+		parts += hit.cost * window
+	}
+	for parts%window != 0 {
+		parts++
+	}
+	return parts / window
 }
 
 // everyLimit returns the limits of the rule, then those of its overrides by value.
@@ -174,9 +200,42 @@ func (s *slow) on(list events.List, rule events.Rule, line slowLine) bool {
 	return false
 }
 
+// unitBegins returns when the unit of the calendar began that the name of the limit ends with.
+func unitBegins(now time.Time, name string) int64 {
+	year, month, day := now.Date()
+	hour := 0
+	switch _, unit, _ := strings.Cut(name, "-per-"); unit {
+	case "hour":
+		hour = now.Hour()
+	case "week":
+		for time.Date(year, month, day, 12, 0, 0, 0, now.Location()).Weekday() != time.Monday {
+			day--
+		}
+	case "month":
+		day = 1
+	}
+	return time.Date(year, month, day, hour, 0, 0, 0, now.Location()).Unix()
+}
+
 // holds returns what is counted of the feature in the limit's window that ends with the second.
 func (s *slow) holds(rule events.Rule, feature string, limit events.Limit, second int64) int64 {
 	first := second - int64(limit.Window.Seconds()) + 1
+	switch {
+	case limit.Burst > 0:
+		return s.lacks(feature, limit, second)
+	case limit.Algorithm == "concurrency":
+		live := int64(0)
+		for _, hit := range s.leased[feature] {
+			if hit.second >= first {
+				live++
+			}
+		}
+		return live
+	case limit.Calendar != nil:
+		first = unitBegins(time.Unix(second, 0).In(limit.Calendar), limit.Name)
+	case limit.Algorithm == "fixed-window":
+		first = second / int64(limit.Window.Seconds()) * int64(limit.Window.Seconds())
+	}
 	first -= first % int64(rule.Precision.Length().Seconds())
 	sum := int64(0)
 	for _, hit := range s.counted[feature] {
@@ -278,8 +337,15 @@ func (s *slow) line(line slowLine) {
 	var noes, over []string
 	for _, a := range rules {
 		for _, limit := range a.limits {
-			sum := s.holds(a.Rule, a.feature, limit, line.second) + cost
-			yes := sum <= limit.N+limit.N*a.Throttle.Percent/100 || a.Throttle.Kind == events.Elastic && whole || s.on(a.Allow, a.Rule, line)
+			takes, most := cost, limit.N
+			if limit.Algorithm == "concurrency" {
+				takes = 1
+			}
+			if limit.Burst > 0 {
+				most = limit.Burst
+			}
+			sum := s.holds(a.Rule, a.feature, limit, line.second) + takes
+			yes := sum <= most+most*a.Throttle.Percent/100 || a.Throttle.Kind == events.Elastic && whole || s.on(a.Allow, a.Rule, line)
 			if s.on(a.Deny, a.Rule, line) {
 				yes = false
 			}
@@ -290,7 +356,7 @@ func (s *slow) line(line slowLine) {
 					admitted = false
 					enforced++
 				}
-			} else if sum > limit.N {
+			} else if sum > most {
 				over = append(over, limit.Name)
 			}
 		}
@@ -310,12 +376,23 @@ func (s *slow) line(line slowLine) {
 		}
 	}
 	s.verdicts[""] = append(s.verdicts[""], slowVerdict{who, line.second, admitted})
+	leasing := map[string]bool{}
 	var done []string
 	for _, a := range rules {
+		if a.limits[0].Algorithm == "concurrency" {
+			leasing[a.feature] = admitted
+			continue
+		}
 		if (admitted || a.Count == events.CountAll) && !slices.Contains(done, a.feature) {
 			s.counted[a.feature] = append(s.counted[a.feature], slowHit{line.second, cost})
 			done = append(done, a.feature)
 		}
+	}
+	for feature, taken := range leasing {
+		if !taken {
+			continue
+		}
+		s.leased[feature] = append(s.leased[feature], slowHit{line.second, 1})
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/counterd/counterd/events"
+	"github.com/counterd/counterd/events/rulesfile"
 	"github.com/counterd/counterd/loadtest/exactlog"
 	"github.com/counterd/counterd/loadtest/share"
 )
@@ -66,7 +67,7 @@ func Suggest(ctx context.Context, config SuggestConfig) (*Suggestion, error) {
 // try has the engine decide the log by the rules of all kinds. Of a single kind it denies as
 // many features as were reckoned.
 func (r *Suggestion) try(ctx context.Context, config Config) error {
-	rules, err := events.ParseRules([]byte(r.file()))
+	rules, err := rulesfile.Parse([]byte(r.file()))
 	if err != nil {
 		return fmt.Errorf("suggest: the rules file: %w", err)
 	}
@@ -100,6 +101,7 @@ type population struct {
 	missing int       // lines without such a feature
 	traffic []int64   // what the hits cost together, by feature
 	largest [][]int64 // counts in any window, by span, then by feature
+	logs    []exactlog.Log
 }
 
 // population finds the largest counts of the features of a kind.
@@ -126,6 +128,7 @@ func (config SuggestConfig) population(kind string) (*population, error) {
 		}
 		p.largest = append(p.largest, largest)
 	}
+	p.logs = logs
 	for i := range logs {
 		p.traffic = append(p.traffic, logs[i].Total())
 	}
@@ -162,6 +165,7 @@ func (p *population) describe(kind string, deny share.Share, seconds int64) Kind
 			if w.LeftOut = chosen.idle(i); w.LeftOut == "" {
 				w.Rate = fmt.Sprintf("%d/%s", w.Chosen, s.unit)
 			}
+			w.Burst, w.BurstDenied = p.burst(alone, s.seconds, deny.Of(features))
 			if k.Attack.Denied > 0 && attack.idle(i) == "" {
 				w.AttackRate = fmt.Sprintf("%d/%s", attack.limits[i], s.unit)
 				k.Attack.Rates = append(k.Attack.Rates, w.AttackRate)
@@ -170,6 +174,20 @@ func (p *population) describe(kind string, deny share.Share, seconds int64) Kind
 		k.Windows = append(k.Windows, w)
 	}
 	return k
+}
+
+// burst returns the smallest burst of a token bucket, to which so many tokens return in so many seconds, that
+// denies at most as many features at some time as are to be, and how many it denies. A bucket denies a feature for
+// the first time when all its hits before were admitted.
+func (p *population) burst(rate, seconds int64, deny int) (burst int64, denied int) {
+	var peaks []int64
+	for i := range p.logs {
+		peaks = append(peaks, p.logs[i].Peak(rate, seconds))
+	}
+	slices.Sort(peaks)
+	burst = smallest(peaks, deny)
+	within, _ := slices.BinarySearch(peaks, burst+1)
+	return burst, len(peaks) - within
 }
 
 // attackers returns the smallest number of features that made attackPercent of the traffic.

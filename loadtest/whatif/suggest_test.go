@@ -15,7 +15,7 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/stretchr/testify/require"
 
-	"github.com/counterd/counterd/events"
+	"github.com/counterd/counterd/events/rulesfile"
 	"github.com/counterd/counterd/internal/testkit"
 	"github.com/counterd/counterd/loadtest/share"
 	"github.com/counterd/counterd/loadtest/whatif"
@@ -51,6 +51,21 @@ func slowLargest(hits []slowHit, seconds int64) int64 {
 			}
 		}
 		most = max(most, sum)
+	}
+	return most
+}
+
+// slowPeak returns the most tokens that a bucket lacks which is never empty, and to which so many return in so
+// many seconds.
+func slowPeak(hits []slowHit, rate, seconds int64) (most int64) {
+	last, parts := int64(0), int64(0) // a token has as many parts as the window seconds
+	for _, h := range hits {
+		for ; parts > 0 && last < h.second; last++ {
+			parts = max(0, parts-rate)
+		}
+		last = h.second
+		parts += h.cost * seconds
+		most = max(most, (parts+seconds-1)/seconds)
 	}
 	return most
 }
@@ -182,6 +197,21 @@ func slowKind(by map[string][]slowHit, kind string, deny float64, span int64) wh
 			window.LeftOut = "the log is shorter"
 		} else {
 			window.Chosen = limits[w]
+			var peaks []int64
+			for _, hits := range by {
+				peaks = append(peaks, slowPeak(hits, window.Alone, lengths[w]))
+			}
+			above := func(burst int64) (n int) {
+				for _, peak := range peaks {
+					if peak > burst {
+						n++
+					}
+				}
+				return n
+			}
+			for window.Burst = 1; above(window.Burst) > may; window.Burst++ {
+			}
+			window.BurstDenied = above(window.Burst)
 			rate := func(limits []int64) (rate, leftOut string) {
 				// A limit is of no use beside a longer one that is not larger, or beside a shorter
 				// one that cannot reach it.
@@ -293,6 +323,23 @@ func TestSuggestOnLogsByChance(t *testing.T) {
 	}
 }
 
+// A token bucket is suggested where hits do not come at once, and the engine denies by it as many as was said.
+func TestASuggestedBucket(t *testing.T) {
+	report := agreeOn(t, realText(t), []string{"ip"}, "ip=host", "1", false)
+	var text strings.Builder
+	require.NoError(t, report.WriteText(&text))
+	require.Contains(t, text.String(), "The hits of a minute do not come at once: a token bucket, rate: 33/m and burst: 8, would have denied 14 of 1753 features.\n")
+	for i, w := range report.Kinds[0].Windows {
+		rate := fmt.Sprintf("[{per: ip, rate: %d/%s, burst: %d}]", w.Alone, "smhd"[i:i+1], w.Burst)
+		tried, err := whatif.Run(t.Context(), whatif.Config{Event: parsed(t, rate), Log: readLog(t, realText(t), "ip=host")})
+		require.NoError(t, err)
+		require.Equal(t, w.BurstDenied, tried.All.EverDenied, rate)
+	}
+	even := agreeOn(t, at("10:00:00", "192.0.2.1")+at("10:00:00", "192.0.2.1")+at("10:02:00", "192.0.2.1"), []string{"ip"}, "ip=host", "0", false)
+	require.NoError(t, even.WriteText(&text))
+	require.NotContains(t, strings.Split(text.String(), "3 lines")[1], "token bucket")
+}
+
 // A feature with a hit every second is not denied by 60/m beside 1/s.
 func TestALimitThatAShorterOneNeverReaches(t *testing.T) {
 	var text strings.Builder
@@ -313,7 +360,7 @@ func TestTheEngineAgrees(t *testing.T) {
 	text := realText(t)
 	log := readLog(t, text, "ip=host")
 	denied := func(rates []string) whatif.Score {
-		rules, err := events.ParseRules([]byte("events: {test: {limits: [{per: ip, rate: [" + strings.Join(rates, ", ") + "]}]}}"))
+		rules, err := rulesfile.Parse([]byte("events: {test: {limits: [{per: ip, rate: [" + strings.Join(rates, ", ") + "]}]}}"))
 		require.NoError(t, err)
 		report, err := whatif.Run(t.Context(), whatif.Config{Event: rules.Events["test"], Log: log})
 		require.NoError(t, err)
@@ -323,7 +370,7 @@ func TestTheEngineAgrees(t *testing.T) {
 	for deny, may := range map[string]int{"0": 0, "0.1": 1, "1": 17, "10": 175} {
 		report := agreeOn(t, text, []string{"ip"}, "ip=host", deny, false)
 		require.LessOrEqual(t, report.WhatIf.All.EverDenied, may)
-		rules, err := events.ParseRules([]byte(report.Rules))
+		rules, err := rulesfile.Parse([]byte(report.Rules))
 		require.NoError(t, err)
 		again, err := whatif.Run(t.Context(), whatif.Config{Event: rules.Events["test"], Log: log, Top: 3})
 		require.NoError(t, err)
@@ -383,7 +430,7 @@ events:
 	require.NoError(t, report.WriteText(&out))
 	require.Contains(t, out.String(), "of 5 lines 1 malformed")
 	require.Contains(t, out.String(), "0.1% are 0.\nSo few features say little")
-	require.Contains(t, out.String(), "\nhour      1    2    2      2    2            2       0  0.00%       2/h       -\n")
+	require.Contains(t, out.String(), "\nhour      1    2    2      2    2            2       0  0.00%      2       2/h       -\n")
 	require.Contains(t, out.String(), "These limits catch nothing in this log: ")
 	require.Contains(t, out.String(), " (34% is one).\n")
 	require.NotContains(t, out.String(), "or take the column attack", "that would catch nothing either")

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -64,6 +65,10 @@ type Window struct {
 	Chosen  int64  `json:"chosen"`
 	Rate    string `json:"rate"`     // as the rules file has it; empty where it is left out
 	LeftOut string `json:"left_out"` // why
+	// Burst is the smallest of a token bucket to which Alone tokens return in the window that by itself denies no
+	// more features than it may, and BurstDenied how many it denies; 0 where the log is too short for it.
+	Burst       int64 `json:"burst"`
+	BurstDenied int   `json:"burst_denied"`
 	// AttackRate is the limit where the log is of failures or of an attack; empty where it is
 	// left out, for the same reasons, or where these limits would deny no feature.
 	AttackRate string `json:"attack_rate"`
@@ -100,7 +105,7 @@ func (k *Kind) summary(lines int) string {
 }
 
 func (k *Kind) head() []string {
-	return []string{"", "p50", "p90", "p99", "p99.9", "max", "limit alone", "denies", "", "together", "attack"}
+	return []string{"", "p50", "p90", "p99", "p99.9", "max", "limit alone", "denies", "", "burst", "together", "attack"}
 }
 
 func (k *Kind) rows() [][]string {
@@ -110,7 +115,8 @@ func (k *Kind) rows() [][]string {
 		for _, n := range []int64{w.P50, w.P90, w.P99, w.P999, w.Max, w.Alone} {
 			row = append(row, strconv.FormatInt(n, 10))
 		}
-		rows = append(rows, append(row, strconv.Itoa(w.AloneDenied), percent(int64(w.AloneDenied), int64(k.Features)), cmp.Or(w.Rate, "-"), cmp.Or(w.AttackRate, "-")))
+		rows = append(rows, append(row, strconv.Itoa(w.AloneDenied), percent(int64(w.AloneDenied), int64(k.Features)),
+			cmp.Or(strings.TrimPrefix(strconv.FormatInt(w.Burst, 10), "0"), "-"), cmp.Or(w.Rate, "-"), cmp.Or(w.AttackRate, "-")))
 	}
 	return rows
 }
@@ -137,6 +143,10 @@ func (k *Kind) verdict(deny share.Share) string {
 			"\nthese limits, from %d, would have denied %s.", strings.Join(k.Attack.Rates, ", "), k.Attack.Features, attackPercent, attackFloor,
 			k.caught(k.Attack.Denied, k.Attack.DeniedTraffic))
 	}
+	if w := k.bucket(); w.Burst > 0 {
+		text += fmt.Sprintf("\nThe hits of a %s do not come at once: a token bucket, rate: %d/%s and burst: %d, would have denied %d of %d features.",
+			w.Window, w.Alone, unitOf(w.Window), w.Burst, w.BurstDenied, k.Features)
+	}
 	for _, w := range k.Windows {
 		if w.LeftOut != "" && w.Chosen == 0 {
 			text += fmt.Sprintf("\nLeft out: one for the %s: %s.", w.Window, w.LeftOut)
@@ -145,6 +155,22 @@ func (k *Kind) verdict(deny share.Share) string {
 		}
 	}
 	return text
+}
+
+// bucket returns the window whose token bucket has the smallest burst beside the limit alone, at most half of it;
+// the zero Window if there is none.
+func (k *Kind) bucket() (best Window) {
+	for _, w := range k.Windows {
+		if w.Burst > 0 && 2*w.Burst <= w.Alone && (best.Burst == 0 || w.Burst*best.Alone < best.Burst*w.Alone) {
+			best = w
+		}
+	}
+	return best
+}
+
+func unitOf(window string) string {
+	all := spans()
+	return all[slices.IndexFunc(all, func(s span) bool { return s.name == window })].unit
 }
 
 // caught says how many features are denied, and how much of the traffic they made.

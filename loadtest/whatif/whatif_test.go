@@ -15,6 +15,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/counterd/counterd/events"
+	"github.com/counterd/counterd/events/rulesfile"
 	"github.com/counterd/counterd/internal/testkit"
 	"github.com/counterd/counterd/internal/testkit/bubble"
 	"github.com/counterd/counterd/loadtest/accesslog"
@@ -53,7 +54,7 @@ func readLog(t *testing.T, text, mapping string) *accesslog.Log {
 // parsed returns the event test with the limits of a rules file.
 func parsed(t testing.TB, limits string) *events.Event {
 	t.Helper()
-	rules, err := events.ParseRules([]byte("events: {test: {limits: " + limits + "}}"))
+	rules, err := rulesfile.Parse([]byte("events: {test: {limits: " + limits + "}}"))
 	require.NoError(t, err, limits)
 	return rules.Events["test"]
 }
@@ -95,7 +96,11 @@ func theRules() map[string]ruled {
 		"lists and overrides": {`[{per: ip, rate: [3/m, 9/h], allow: [66.249.73.135, 46.0.0.0/8], deny: [46.105.14.53, 50.16.0.0/16],
 			overrides: {"130.237.218.86": 50/h, "75.97.9.59": 50/h}}]`, "ip=host", ""},
 		"soft, and elastic": {"[{per: ip, rate: [10/h, 25/d], throttle: soft 30%}, {per: path, rate: 5/m, throttle: elastic}, {per: [], rate: 120/h}]", "ip=host,path=path", ""},
-		"precision":         {"[{per: ip, rate: [6/90s, 9/2h, 50/2d], precision: minute}]", "ip=host", ""},
+		"token buckets": {`[{per: ip, rate: 30/h, burst: 8}, {per: [ip, path], rate: 1/m, queue: 2}, {per: ip, rate: 60/d, burst: 30, throttle: soft 20%},
+			{per: path, rate: 4/m, burst: 3, count: all, shadow: true}]`, "ip=host,path=path", ""},
+		"leases":          {"[{per: ip, concurrent: 2, lease: 30s}, {per: path, concurrent: 9, lease: 10m, shadow: true}, {per: ip, rate: 100/d, count: all}]", "ip=host,path=path", ""},
+		"tokens by costs": {"[{per: ip, rate: 600/m, burst: 700}, {per: path, rate: 900/h, burst: 650}, {per: ip, concurrent: 4, lease: 20s}]", "ip=host,path=path", "status"},
+		"precision":       {"[{per: ip, rate: [6/90s, 9/2h, 50/2d], precision: minute}]", "ip=host", ""},
 	}
 }
 
@@ -103,7 +108,7 @@ func theRules() map[string]ruled {
 func TestOnTheRealLog(t *testing.T) {
 	text := realText(t)
 	for name, rules := range theRules() {
-		if !testkit.Thorough() && name != "per method, path and both" {
+		if !testkit.Thorough() && name != "per method, path and both" && name != "token buckets" && name != "leases" {
 			continue
 		}
 		t.Run(name, func(t *testing.T) {

@@ -2,11 +2,11 @@ package contract
 
 import (
 	"fmt"
+	"math"
 	"mime"
 	"net/http"
 	"slices"
 
-	"github.com/counterd/counterd/algorithm"
 	"github.com/counterd/counterd/api/wire"
 )
 
@@ -31,7 +31,8 @@ type Asked struct {
 
 // DecisionFaults holds a decision to the rules and to itself.
 func (c *Contract) DecisionFaults(asked Asked, status int, d wire.Decision) (f Faults) {
-	switch onError := slices.ContainsFunc(d.Limits, func(s wire.LimitState) bool { return s.OnError != "" }); {
+	onError := slices.ContainsFunc(d.Limits, func(s wire.LimitState) bool { return s.OnError != "" })
+	switch {
 	case d.Allowed:
 		f.add(status != http.StatusOK, "allowed, with status %d", status)
 	case status == http.StatusServiceUnavailable:
@@ -51,12 +52,12 @@ func (c *Contract) DecisionFaults(asked Asked, status int, d wire.Decision) (f F
 			roomy, known = roomy && s.Allowed, known && s.OnError == ""
 		}
 	}
-	allowed := true
+	allowed, least, most := true, int64(0), int64(0)
 	for i, s := range d.Limits {
 		l := c.Limits[i]
 		f.add(s.Name != l.Name || s.Limit != l.N || s.Window != l.Window || s.Shadow != l.Shadow,
 			"limit %d is %s, %d in %s, the rules have %s, %d in %s", i, s.Name, s.Limit, s.Window, l.Name, l.N, l.Window)
-		f.add((s.Algorithm == algorithm.SlidingLog) != l.Log, "%s counts by the algorithm %q", l.Name, s.Algorithm)
+		f.add(s.Algorithm != l.Algorithm, "%s counts by the algorithm %q", l.Name, s.Algorithm)
 		f.add(s.Feature != asked.Counters[i], "%s counts by another feature than the hit's", l.Name)
 		allowed = allowed && (s.Allowed || l.Shadow)
 		if s.OnError != "" {
@@ -64,14 +65,26 @@ func (c *Contract) DecisionFaults(asked Asked, status int, d wire.Decision) (f F
 		}
 		with := f.count(l, s, asked, d.Allowed, status == http.StatusServiceUnavailable)
 		if !l.Elastic || known {
-			f.room(l, s, asked.Cost, with, with <= l.Ceiling || l.Elastic && roomy)
+			f.room(l, s, l.Charge(asked.Cost), with, with <= l.Ceiling || l.Elastic && roomy)
 		}
+		if turn := s.Count; d.Allowed && l.Queues() && !l.Shadow {
+			if !asked.Check {
+				turn -= asked.Cost
+			}
+			least, most = max(least, (turn-1)*l.Millis()/l.N), max(most, Ceil(turn*l.Millis(), l.N))
+		}
+	}
+	if wait := int64(math.Round(d.Wait * 1000)); !onError {
+		f.add(wait < least || wait > most, "wait is %d ms, and its turn is in %d to %d", wait, least, most)
+		may, must := d.Allowed && !asked.Check && (c.HasLeases() || d.Wait > 0), c.HasLeases() // a large log remembers no turns
+		f.add(d.Reservation != "" && !may || d.Reservation == "" && may && must, "allowed is %t, and the reservation is %q", d.Allowed, d.Reservation)
 	}
 	f.add(d.Allowed != allowed, "allowed is %t, and its limits together say %t", d.Allowed, allowed)
 	f.add(OrNull(d.RetryAfter) != OrNull(c.RetryAfter(d)), "retry_after is %s, and by the resets of the limits that deny it is %s",
 		OrNull(d.RetryAfter), OrNull(c.RetryAfter(d)))
 	slides := slices.ContainsFunc(c.Limits, func(l Limit) bool { return l.Log })
-	f.add(d.RetryAfterMS != 0 && (!slides || d.RetryAfterMS < 1 || d.RetryAfterMS > 999 || Value(d.RetryAfter) != 1),
+	queues := slices.ContainsFunc(c.Limits, func(l Limit) bool { return l.Queues() })
+	f.add(d.RetryAfterMS != 0 && (!slides || d.RetryAfterMS < 1 || d.RetryAfterMS > 999 && !queues || Value(d.RetryAfter) != Ceil(d.RetryAfterMS, 1000)),
 		"retry_after_ms is %d, and retry_after is %s", d.RetryAfterMS, OrNull(d.RetryAfter))
 	return f
 }
@@ -80,37 +93,47 @@ func (c *Contract) DecisionFaults(asked Asked, status int, d wire.Decision) (f F
 // limit that admits does so at once, unless it counts a hit that another one has denied, and
 // has no room for it a second time. A log may hold others by then, which the count does not.
 func (f *Faults) count(l Limit, s wire.LimitState, asked Asked, admitted, refused bool) (with int64) {
-	left := max(s.Limit-s.Count, 0)
+	limit, cost := l.Most(), l.Charge(asked.Cost)
+	left := max(limit-s.Count, 0)
 	f.add(s.Count < 0, "%s: count is %d", l.Name, s.Count)
-	f.add(s.Remaining < 0 || s.Remaining > left, "%s: remaining is %d, which is more than is left of %d, %d counted", l.Name, s.Remaining, s.Limit, s.Count)
-	f.add(s.Over && s.Count <= s.Limit, "%s: over, and count is %d of %d", l.Name, s.Count, s.Limit)
+	f.add(s.Remaining < 0 || s.Remaining > left, "%s: remaining is %d, which is more than is left of %d, %d counted", l.Name, s.Remaining, limit, s.Count)
+	f.add(s.Over && s.Count <= limit, "%s: over, and count is %d of %d", l.Name, s.Count, limit)
 	switch counted := !asked.Check && !admitted && !refused && l.CountAll; {
-	case !s.Allowed, counted && l.Log && s.Count+asked.Cost <= l.Ceiling && Value(s.Reset) >= 0 && Value(s.Reset) <= l.Length+1:
-	case counted && !l.Shadow && s.Count+asked.Cost > l.Ceiling && known(s):
-		f.add(s.Reset == nil || *s.Reset > l.Length+l.Step || *s.Reset < 1 && s.IsExact(),
+	case !s.Allowed, counted && l.Log && s.Count+cost <= l.Ceiling && Value(s.Reset) >= 0 && Value(s.Reset) <= l.longest()+1:
+	case counted && !l.Shadow && s.Count+cost > l.Ceiling && known(s):
+		f.add(s.Reset == nil || *s.Reset > l.longest()+l.Step || *s.Reset < 1 && s.IsExact() && l.Burst == 0, // tokens return within the second
 			"%s: it counts the denied hit, and has no room for it again, and reset is %s", l.Name, OrNull(s.Reset))
 	default:
 		f.add(Value(s.Reset) != 0, "%s: allowed, and reset is %s", l.Name, OrNull(s.Reset))
 	}
 	if asked.Check || !admitted && !l.CountAll {
-		return s.Count + asked.Cost
+		return s.Count + cost
 	}
-	f.add(s.Count < asked.Cost, "%s: count is %d, without the cost of %d", l.Name, s.Count, asked.Cost)
-	f.add(s.Allowed && !s.Over && s.IsExact() && s.Count > s.Limit, "%s: count is %d, above %d, and over is not said", l.Name, s.Count, s.Limit)
+	f.add(s.Count < cost, "%s: count is %d, without the cost of %d", l.Name, s.Count, cost)
+	f.add(s.Allowed && !s.Over && s.IsExact() && s.Count > limit, "%s: count is %d, above %d, and over is not said", l.Name, s.Count, limit)
 	return s.Count
+}
+
+// longest is the longest time until the limit has room, in seconds. A token bucket may lack more than it holds, also
+// what came behind the hit.
+func (l Limit) longest() int64 {
+	if l.Burst > 0 {
+		return math.MaxInt32
+	}
+	return l.Length
 }
 
 // room holds what a limit says of the room that it has, and will have.
 func (f *Faults) room(l Limit, s wire.LimitState, cost, with int64, fits bool) {
 	f.add(s.Allowed && !fits, "%s: allowed, and with the hit it holds %d of %d", l.Name, with, l.Ceiling)
 	f.add(!s.Allowed && fits, "%s: denied, and with the hit it holds %d of %d", l.Name, with, l.Ceiling)
-	f.add(s.IsExact() && s.Remaining != max(s.Limit-s.Count, 0), "%s: remaining is %d, and of %d %d are counted", l.Name, s.Remaining, s.Limit, s.Count)
+	f.add(s.IsExact() && s.Remaining != max(l.Most()-s.Count, 0), "%s: remaining is %d, and of %d %d are counted", l.Name, s.Remaining, l.Most(), s.Count)
 	never := cost > l.Ceiling
 	if s.Allowed || l.Elastic && never { // which has room as soon as the whole event has
 		return
 	}
 	f.add((s.Reset == nil) != never, "%s: denied, and reset is %s for a cost of %d", l.Name, OrNull(s.Reset), cost)
-	f.add(s.Reset != nil && (*s.Reset < 1 || *s.Reset > l.Length+l.Step), "%s: denied, and reset is %s, the window has %d seconds", l.Name, OrNull(s.Reset), l.Length)
+	f.add(s.Reset != nil && (*s.Reset < 1 || *s.Reset > l.longest()+l.Step), "%s: denied, and reset is %s, the window has %d seconds", l.Name, OrNull(s.Reset), l.longest())
 }
 
 // RetryAfter is what it has to be by the resets, in seconds; nil: never.

@@ -44,8 +44,7 @@ func (c *Contract) HeaderFaults(header http.Header, status int, d wire.Decision)
 		if s.Shadow || !families.structured {
 			continue
 		}
-		window, _ := events.ParseDuration(s.Window) // one that cannot be read is a fault of the body
-		policies = append(policies, fmt.Sprintf("%q;q=%d;w=%d", s.Name, s.Limit, Seconds(window)))
+		policies = append(policies, fmt.Sprintf("%q;q=%d;w=%d", s.Name, s.Limit, c.lengthOf(s, d.At.Unix())))
 		if !known(s) {
 			continue
 		}
@@ -57,7 +56,7 @@ func (c *Contract) HeaderFaults(header http.Header, status int, d wire.Decision)
 	}
 	want[policyHeader], want[stateHeader] = strings.Join(policies, ", "), strings.Join(states, ", ")
 	if s, found := tightest(d.Limits); found && families.tightest {
-		want[tightestHeaders[0]], want[tightestHeaders[1]] = fmt.Sprint(s.Limit), fmt.Sprint(s.Remaining)
+		want[tightestHeaders[0]], want[tightestHeaders[1]] = fmt.Sprint(c.mostOf(s)), fmt.Sprint(s.Remaining)
 		if s.Reset != nil {
 			want[tightestHeaders[2]] = fmt.Sprint(*s.Reset)
 		}
@@ -66,6 +65,28 @@ func (c *Contract) HeaderFaults(header http.Header, status int, d wire.Decision)
 		want[retryHeader] = fmt.Sprint(*d.RetryAfter)
 	}
 	return headerFaults(header, want)
+}
+
+// lengthOf returns the length in seconds of the window that a hit of that second is in. A window that
+// cannot be read is a fault of the body.
+func (c *Contract) lengthOf(s wire.LimitState, second int64) int64 {
+	for _, l := range c.Limits {
+		if l.Calendar != nil && l.Name == s.Name && l.Window == s.Window {
+			return l.LengthAt(second)
+		}
+	}
+	window, _ := events.ParseDuration(s.Window)
+	return Seconds(window)
+}
+
+// mostOf returns how many a limit admits at once.
+func (c *Contract) mostOf(s wire.LimitState) int64 {
+	for _, l := range c.Limits {
+		if l.Burst > 0 && l.Name == s.Name {
+			return l.Burst
+		}
+	}
+	return s.Limit
 }
 
 // NoHeaderFaults holds an answer to having none: that of a check and of a batch.

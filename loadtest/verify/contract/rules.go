@@ -3,6 +3,7 @@
 package contract
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -47,6 +48,7 @@ var Levels = []Level{{"second", 1}, {"minute", 60}, {"hour", 3600}, {"day", 8640
 type Contract struct {
 	Event     string
 	Retention int64    // seconds
+	Past      int64    // how far back increments may be, in seconds: token buckets remember no more than they count
 	Kinds     []string // all that the rules name, sorted: every hit carries all of them
 	Rules     []Rule
 	Limits    []Limit // in the order of a decision
@@ -54,7 +56,8 @@ type Contract struct {
 	families atomic.Pointer[families]
 }
 
-// Rule is one of the event's. Two with the same kinds share their counter, if both or none count in a log.
+// Rule is one of the event's. Two with the same kinds share their counter, if both or none count in a log,
+// or leases.
 type Rule struct {
 	Index    int // among the event's rules
 	Per      []string
@@ -63,6 +66,9 @@ type Rule struct {
 	Shadow   bool
 	Elastic  bool
 	Log      bool // it counts in a log
+	Leases   bool // in one of leases: each hit takes one
+	// Algorithm is how its limits count, as answers name it; empty: the default.
+	Algorithm string
 }
 
 // Limit is one of a rule's.
@@ -70,8 +76,11 @@ type Limit struct {
 	Rule
 	Name       string
 	N, Ceiling int64
-	Length     int64  // of the window, in seconds
-	Window     string // as the rules have it
+	Length     int64          // of the window, at the most, in seconds; of a token bucket until it is full again
+	Burst      int64          // makes it a token bucket, in which N tokens return in a Window; 0: it is none
+	Window     string         // as the rules have it
+	Calendar   *time.Location // that the window is a unit of; nil: of none
+	usual      time.Duration  // the window's length, for a unit the usual one
 }
 
 // New reads the rules as GET /v1/events/{event} tells them.
@@ -88,6 +97,12 @@ func New(event wire.Event) (*Contract, error) {
 	}
 	if n := len(c.Limits); n == 0 || n > maxLimits {
 		return nil, fmt.Errorf("%w: it has %d limits, not 1 to %d", ErrRules, n, maxLimits)
+	}
+	c.Past = c.Retention
+	for _, l := range c.Limits {
+		if l.Burst > 0 && c.Counting(l.Per) < 0 {
+			c.Past = min(c.Past, l.Length)
+		}
 	}
 	slices.Sort(c.Kinds)
 	c.Kinds = slices.Compact(c.Kinds)
@@ -108,10 +123,10 @@ func (c *Contract) add(i int, r wire.Rule) error {
 		CountAll: r.Count == "all", Shadow: r.Shadow, Elastic: r.Throttle == "elastic",
 	}
 	for _, l := range r.Limits {
-		if l.Algorithm != "" && l.Algorithm != algorithm.SlidingLog {
-			return fmt.Errorf("the algorithm of its limit %s, %s, is not a sliding window or log, and no other is checked", l.Name, l.Algorithm)
+		if _, known := algorithm.Of(l.Algorithm); !known {
+			return fmt.Errorf("the algorithm of its limit %s, %s, is not known here", l.Name, l.Algorithm)
 		}
-		rule.Log = l.Algorithm != ""
+		rule.Algorithm, rule.Log, rule.Leases = l.Algorithm, algorithm.InLog(l.Algorithm), l.Algorithm == algorithm.Concurrency
 	}
 	for _, level := range Levels {
 		if level.Name == r.Precision {
@@ -131,17 +146,84 @@ func (c *Contract) add(i int, r wire.Rule) error {
 		throttle = events.Throttle{Kind: events.Soft, Percent: p}
 	}
 	for _, l := range r.Limits {
-		window, err := events.ParseDuration(l.Window)
-		if err != nil {
-			return err
+		limit := Limit{Rule: rule, Name: l.Name, N: l.Limit, Burst: l.Burst, Window: l.Window}
+		limit.Ceiling = throttle.Ceiling(limit.Most())
+		if err := limit.read(l); err != nil {
+			return fmt.Errorf("its limit %s: %w", l.Name, err)
 		}
-		c.Limits = append(c.Limits, Limit{rule, l.Name, l.Limit, throttle.Ceiling(l.Limit), Seconds(window), l.Window})
+		c.Limits = append(c.Limits, limit)
 	}
 	return nil
 }
 
+// read reads the window: a duration, or the unit of a calendar.
+func (l *Limit) read(from wire.Limit) (err error) {
+	if from.Calendar == "" {
+		l.usual, err = events.ParseDuration(from.Window)
+		switch l.Length = Seconds(l.usual); {
+		case l.Burst > 0 && l.N < 1:
+			return errors.New("it is a token bucket that nothing returns to")
+		case l.Burst > 0:
+			l.Length = Ceil(l.Ceiling*l.Length, l.N)
+		}
+		return err
+	}
+	if l.Calendar, err = time.LoadLocation(from.Calendar); err != nil {
+		return err
+	}
+	unit, err := events.ParseRate("1/" + map[string]string{"hour": "h", "day": "d", "week": "week", "month": "month"}[from.Window])
+	l.usual = unit.Window
+	l.Length = l.windows().Longest()
+	return err
+}
+
+// windows are those of the limit.
+func (l Limit) windows() algorithm.Windows {
+	return events.Limit{Window: l.usual, Algorithm: l.Algorithm, Calendar: l.Calendar}.Windows()
+}
+
+// Tiles reports whether windows follow one another, so that all hits of one leave together.
+func (l Limit) Tiles() bool { return l.windows().Algorithm.Tiles }
+
+// Begins returns when the window begins that a hit of that second is in, and that ends with it unless
+// windows follow one another.
+func (l Limit) Begins(second int64) (first int64) {
+	if !l.Tiles() {
+		first, _ = Outward(second-l.Length+1, second, l.Step)
+		return first
+	}
+	first, _ = l.windows().Around(second)
+	return first
+}
+
+// LengthAt returns how long the window is that a hit of that second is in, in seconds.
+func (l Limit) LengthAt(second int64) int64 {
+	if l.Calendar == nil {
+		return l.Length
+	}
+	first, last := l.windows().Around(second)
+	return last + 1 - first
+}
+
+// Most returns how many the limit admits at once: N, or its burst.
+func (l Limit) Most() int64 { return cmp.Or(l.Burst, l.N) }
+
+// Millis returns the length of its window in milliseconds.
+func (l Limit) Millis() int64 { return l.usual.Milliseconds() }
+
 // Slides reports whether a window of that many seconds slides by milliseconds, not by whole seconds.
 func (r Rule) Slides(window int64) bool { return r.Log && window < 60 }
+
+// Queues reports whether a hit may have to wait for its turn.
+func (r Rule) Queues() bool { return r.Algorithm == algorithm.LeakyBucket }
+
+// Charge returns what a hit of that cost takes.
+func (r Rule) Charge(cost int64) int64 {
+	if r.Leases {
+		return 1
+	}
+	return cost
+}
 
 // Whole reports whether the rule counts the whole event, by no feature.
 func (r Rule) Whole() bool { return len(r.Per) == 0 }
@@ -153,14 +235,46 @@ func (l Limit) Bounded() bool { return !l.Shadow && !l.Elastic }
 // WindowAt is what a limit looks at when it decides in that second, in Unix seconds: its edges
 // are rounded outward to the precision.
 func (l Limit) WindowAt(second int64) (from, to int64) {
+	if l.Tiles() {
+		first, last := l.windows().Around(second)
+		return Outward(first, min(second+Grace, last), l.Step)
+	}
 	return Outward(second-l.Length+1, second+min(Grace, l.Length-1), l.Step)
 }
 
 // RemembersLate reports whether events are remembered for long enough to add some late.
-func (c *Contract) RemembersLate() bool { return c.Retention >= 4*Margin }
+func (c *Contract) RemembersLate() bool { return c.Past >= 4*Margin }
+
+// Counting returns the place of the first limit per those kinds whose counter knows when its hits came: counts
+// and histories are of that one. -1: there is none.
+func (c *Contract) Counting(per []string) int {
+	return slices.IndexFunc(c.Limits, func(l Limit) bool { return l.Burst == 0 && !l.Leases && slices.Equal(l.Per, per) })
+}
 
 // HasWhole reports whether a rule counts the whole event.
 func (c *Contract) HasWhole() bool { return slices.ContainsFunc(c.Rules, Rule.Whole) }
+
+// HasLeases reports whether a rule is on leases.
+func (c *Contract) HasLeases() bool {
+	return slices.ContainsFunc(c.Rules, func(r Rule) bool { return r.Leases })
+}
+
+// Increments reports whether what is added without deciding is added to the rule's counter: to that of leases
+// only where it is the only one per its kinds.
+func (c *Contract) Increments(r Rule) bool {
+	return !r.Leases || !slices.ContainsFunc(c.Rules, func(o Rule) bool { return !o.Leases && slices.Equal(o.Per, r.Per) })
+}
+
+// ShortestLease returns how long the shortest lease is.
+func (c *Contract) ShortestLease() time.Duration {
+	shortest := time.Duration(0)
+	for _, l := range c.Limits {
+		if l.Leases && (shortest == 0 || l.usual < shortest) {
+			shortest = l.usual
+		}
+	}
+	return shortest
+}
 
 // CountsAll reports whether a rule counts denied hits, too.
 func (c *Contract) CountsAll() bool {
@@ -176,6 +290,9 @@ func (c *Contract) Same(other *Contract) bool {
 func Outward(from, to, step int64) (first, last int64) {
 	return from / step * step, to/step*step + step - 1
 }
+
+// Ceil returns a divided by b, from 0 on, rounded up.
+func Ceil(a, b int64) int64 { return (a + b - 1) / b }
 
 // Seconds returns the whole seconds of a duration.
 func Seconds(d time.Duration) int64 { return int64(d / time.Second) }

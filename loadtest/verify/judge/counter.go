@@ -25,6 +25,17 @@ type counter struct {
 	begun  *series // and from when on it may
 	late   []Entry // increments of the past
 	flight *flight
+	freed  *series // of leases, what may have been released
+	gone   *series // and what surely was
+}
+
+// entry returns an entry with what it takes of this counter for a cost.
+func (c *counter) entry(i int32) Entry {
+	e := c.Log.entries[i]
+	if e.Kind <= Check {
+		e.Cost = int32(c.Rule.Charge(int64(e.Cost)))
+	}
+	return e
 }
 
 // collect finds out what was added.
@@ -33,10 +44,10 @@ func (c *counter) collect() {
 	var hits []Entry
 	young := 0 // the first entry of the last seconds
 	for n, i := range c.entries {
-		e := c.Log.entries[i]
-		a := add{Call: e.Call, known: e.Answered, Times: c.stamped(e)}
+		e := c.entry(i)
+		a := add{Call: e.Call, known: e.Answered, Times: c.stamped(e), late: e.Kind == Late}
 		a.least, a.most = c.charge(e, i)
-		for c.Log.entries[c.entries[young]].Answered < e.Sent-int64(identified) {
+		for c.entry(c.entries[young]).Answered < e.Sent-int64(identified) {
 			young++
 		}
 		if c.all && c.Rule.Log && e.Outcome == Denied && 4*young+20*(n-young) > halfLog {
@@ -69,6 +80,7 @@ func (c *counter) collect() {
 	}
 	c.sure, c.begun = newSeries(adds, true, func(a add) int64 { return a.known }), newSeries(adds, false, func(a add) int64 { return a.Sent })
 	c.flight = newFlight(hits)
+	c.collectReleases()
 	for k := range c.resets {
 		c.collectReset(&c.resets[k])
 	}
@@ -118,14 +130,6 @@ func (c *counter) charge(e Entry, i int32) (least, most int64) {
 		return 0, 2 * cost
 	}
 	return cost, cost
-}
-
-// ask answers questions, and has each answer held to its bounds.
-func (c *counter) ask(questions []question) {
-	least, most := c.least(questions), c.most(questions)
-	for i, q := range questions {
-		q.then(least[i], most[i])
-	}
 }
 
 // least answers questions by what must have been added, and is not gone since: what was sent
@@ -201,7 +205,7 @@ func (c *counter) overshoot(e Entry) int64 {
 // for a while. A lone caller's it repeats for the same cost in the same second, of a log also beyond it, and
 // until it has added something itself.
 func (c *counter) knows(i int32) int64 {
-	e := c.Log.entries[i]
+	e := c.entry(i)
 	switch {
 	case e.Outcome != Denied:
 		return e.Sent
@@ -212,9 +216,9 @@ func (c *counter) knows(i int32) int64 {
 	}
 	since, entries := e.Sent, c.user(e).entries
 	for _, k := range slices.Backward(entries[:slices.Index(entries, i)]) {
-		switch o := c.Log.entries[k]; {
+		switch o := c.entry(k); {
 		case o.Target != e.Target || o.Kind == Check:
-		case !c.Rule.Log && o.Stamp != e.Stamp, o.Answered < e.Sent-remembered, o.Outcome != Denied && !c.Log.deniesBeside(c.user(o), o, e.Cost):
+		case !c.Rule.Log && o.Stamp != e.Stamp, o.Answered < e.Sent-remembered, o.Outcome != Denied && !c.deniesBeside(c.user(o), o, e.Cost):
 			return since
 		case o.Cost == e.Cost:
 			since = o.Sent
@@ -225,9 +229,9 @@ func (c *counter) knows(i int32) int64 {
 
 // deniesBeside reports whether the batch of an entry of the user has a denial of that cost, which is of after
 // the batch.
-func (l *Log) deniesBeside(u *User, o Entry, cost int32) bool {
+func (c *counter) deniesBeside(u *User, o Entry, cost int32) bool {
 	return o.Kind == Batch && slices.ContainsFunc(u.entries, func(k int32) bool {
-		b := l.entries[k]
+		b := c.entry(k)
 		return b.Kind == Batch && b.Client == o.Client && b.Answered == o.Answered && b.Outcome == Denied && b.Cost == cost
 	})
 }
@@ -236,7 +240,7 @@ func (l *Log) deniesBeside(u *User, o Entry, cost int32) bool {
 func (c *counter) which(such func(i int32, e Entry) bool) func() []int32 {
 	return func() (list []int32) {
 		for _, i := range c.entries {
-			if such(i, c.Log.entries[i]) {
+			if such(i, c.entry(i)) {
 				list = append(list, i)
 			}
 		}

@@ -67,7 +67,7 @@ func (c Case) Judge() {
 		c.collect()
 		for at, limit := range j.Limits {
 			if slices.Contains(c.rules, limit.Index) {
-				l := &limitEval{c, limit, at, nil}
+				l := newLimitEval(c, limit, at)
 				l.windows()
 				l.answers()
 			}
@@ -91,7 +91,7 @@ func (j *judge) sort(i int32) {
 			c.rules = append(c.rules, r)
 			c.all = c.all || j.Rules[r].CountAll
 		}
-		if !slices.Contains(counters[:r], id) { // else another rule has the same counter
+		if !slices.Contains(counters[:r], id) && (e.Kind <= Check || j.Increments(c.Rule)) { // else another rule has the same counter
 			c.entries = append(c.entries, i)
 		}
 	}

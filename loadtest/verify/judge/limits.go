@@ -13,7 +13,32 @@ type limitEval struct {
 	*counter
 	limit     contract.Limit
 	at        int // its place in a decision
+	held      holding
 	questions []question
+}
+
+// holding is what a limit holds, by how it counts.
+type holding interface {
+	// overfull reports whether those hits, which it admitted between two resets, were too many, and that is
+	// not excused.
+	overfull(entries []int32) bool
+	// least answers questions by what must count, and most by what may.
+	least(questions []question) []int64
+	most(questions []question) []int64
+}
+
+// newLimitEval returns it for a limit that counts by the counter.
+func newLimitEval(c *counter, limit contract.Limit, at int) *limitEval {
+	l := &limitEval{counter: c, limit: limit, at: at}
+	switch {
+	case limit.Burst > 0:
+		l.held = bucketEval{l}
+	case limit.Leases:
+		l.held = leaseEval{l}
+	default:
+		l.held = windowEval{l}
+	}
+	return l
 }
 
 // says reports whether a set of limits has this one.
@@ -34,7 +59,7 @@ func (l *limitEval) windows() {
 	}
 	segments := make([][]int32, len(l.resets)+1)
 	for _, i := range l.entries {
-		e := l.Log.entries[i]
+		e := l.entry(i)
 		if !e.isHit() || e.Outcome != Admitted || l.says(e.OnError) {
 			continue
 		}
@@ -46,23 +71,23 @@ func (l *limitEval) windows() {
 		segments[n] = append(segments[n], i)
 	}
 	for _, entries := range segments {
-		if l.overfull(entries) {
+		if l.Findings.Checked.Windows += int64(len(entries)); l.held.overfull(entries) {
 			return // the others are mostly the same hits
 		}
 	}
 }
 
-// overfull reports whether a window of those hits held more than the limit admits, and is not excused.
-func (l *limitEval) overfull(entries []int32) bool {
-	most := l.limit.Ceiling
+// windowEval counts in windows.
+type windowEval struct{ *limitEval }
+
+func (l windowEval) overfull(entries []int32) bool {
 	var log exactlog.Log
-	slices.SortStableFunc(entries, func(a, b int32) int { return cmp.Compare(l.Log.entries[a].Stamp, l.Log.entries[b].Stamp) })
+	slices.SortStableFunc(entries, func(a, b int32) int { return cmp.Compare(l.entry(a).Stamp, l.entry(b).Stamp) })
 	for _, i := range entries {
-		log.Add(l.Log.entries[i].Stamp, int64(l.Log.entries[i].Cost))
+		log.Add(l.entry(i).Stamp, int64(l.entry(i).Cost))
 	}
-	l.Findings.Checked.Windows += int64(log.Len())
-	for w := range log.Overfull(most, l.limit.Length, l.limit.Step) {
-		if !l.isExcused(w, entries[w.First:w.Last]) {
+	for w := range log.Overfull(l.limit.Ceiling, l.limit.Begins) {
+		if !l.isExcused(l.inWindow(w), entries[w.First:w.Last]) {
 			return true
 		}
 	}
@@ -71,15 +96,15 @@ func (l *limitEval) overfull(entries []int32) bool {
 
 // overfullToTheMillisecond finds the same of windows that slide by milliseconds, by the hits that
 // were surely stamped in them.
-func (l *limitEval) overfullToTheMillisecond(entries []int32) bool {
+func (l windowEval) overfullToTheMillisecond(entries []int32) bool {
 	slices.SortStableFunc(entries, func(a, b int32) int {
-		return cmp.Compare(l.stamped(l.Log.entries[a]).First, l.stamped(l.Log.entries[b]).First)
+		return cmp.Compare(l.stamped(l.entry(a)).First, l.stamped(l.entry(b)).First)
 	})
 	for n, first := range entries {
-		from := l.stamped(l.Log.entries[first]).First
+		from := l.stamped(l.entry(first)).First
 		w, hits := exactlog.Window{From: from / 1000, To: from/1000 + l.limit.Length}, []int32(nil)
 		for _, i := range entries[n:] {
-			e := l.Log.entries[i]
+			e := l.entry(i)
 			at := l.stamped(e)
 			if at.First >= from+l.limit.Length*1000 {
 				break
@@ -88,26 +113,37 @@ func (l *limitEval) overfullToTheMillisecond(entries []int32) bool {
 				w.Sum, hits = w.Sum+int64(e.Cost), append(hits, i)
 			}
 		}
-		if w.Sum > l.limit.Ceiling && !l.isExcused(w, hits) {
+		if w.Sum > l.limit.Ceiling && !l.isExcused(l.inWindow(w), hits) {
 			return true
 		}
 	}
 	return false
 }
 
-// isExcused reports whether such a window, of these hits, is excused, and counts it; else it blames it.
-func (l *limitEval) isExcused(w exactlog.Window, hits []int32) bool {
-	excused, most, strict := &l.Findings.Excused, l.limit.Ceiling, w.Sum
+// excess is a time in which more was admitted than the most that the limit admits then.
+type excess struct {
+	exactlog.Window
+	most int64
+	time string // in words
+}
+
+func (l windowEval) inWindow(w exactlog.Window) excess {
+	return excess{w, l.limit.Ceiling, "the " + l.limit.Window + " of " + w.String()}
+}
+
+// isExcused reports whether such an excess, of these hits, is excused, and counts it; else it blames it.
+func (l *limitEval) isExcused(w excess, hits []int32) bool {
+	excused, most, strict := &l.Findings.Excused, w.most, w.Sum
 	for _, i := range hits {
-		if e := l.Log.entries[i]; l.excused(e) {
+		if e := l.entry(i); l.excused(e) {
 			strict -= int64(e.Cost)
 		}
 	}
-	robbed := l.resets.robbed(l.Log.entries[hits[0]].Sent)
+	robbed := l.resets.robbed(l.entry(hits[0]).Sent)
 	switch {
 	case strict > most+robbed, l.Ours && w.Sum > most*(1+l.losses.within(w.From, w.To, l.Log.second))+robbed:
 		l.blame(Violation{Check: Windows, Limit: l.limit.Name}, l.id, only(hits...),
-			"%d admitted in the %s of %s, and %s admits %d", w.Sum, l.limit.Window, w, l.limit.Name, most)
+			"%d admitted in %s, and %s admits %d", w.Sum, w.time, l.limit.Name, most)
 		return false
 	case strict == w.Sum:
 		excused.AfterResets++
@@ -121,12 +157,15 @@ func (l *limitEval) isExcused(w exactlog.Window, hits []int32) bool {
 // answers holds the decisions to the log.
 func (l *limitEval) answers() {
 	for _, i := range l.entries {
-		if e := l.Log.entries[i]; e.Outcome <= Denied && !l.says(e.OnError) {
+		if e := l.entry(i); e.Outcome <= Denied && !l.says(e.OnError) {
 			l.decided(i, e)
 			l.waits(i, e)
 		}
 	}
-	l.ask(l.questions)
+	least, most := l.held.least(l.questions), l.held.most(l.questions)
+	for i, q := range l.questions {
+		q.then(least[i], most[i])
+	}
 }
 
 // decided holds a count, and a denial. An admitted hit counts no less than what had been
@@ -138,7 +177,7 @@ func (l *limitEval) decided(i int32, e Entry) {
 	if e.Kind > Check || !counts && !denies {
 		return
 	}
-	q := question{Call: e.Call}
+	q := question{Call: e.Call, denied: e.Outcome == Denied}
 	least, most := l.window(e, 0)
 	if counts {
 		q.least = span{l.knows(i), least}
@@ -174,21 +213,21 @@ func (l *limitEval) decided(i int32, e Entry) {
 
 // counted holds the count in an answer to the log.
 func (l *limitEval) counted(i int32, q question, own, least, most int64) {
-	e, got := l.Log.entries[i], l.Log.countsOf(i)[l.at]
+	e, got := l.entry(i), l.Log.countsOf(i)[l.at]
 	l.Findings.Checked.Counts++
 	if !l.lone {
 		most = unlimited
 	} else {
 		if now := q; q.least.time < e.Sent && least <= got && got < most {
 			now.least.time = e.Sent
-			if got < l.least([]question{now})[0]+own {
+			if got < l.held.least([]question{now})[0]+own {
 				l.marks[i].repeated = true
 			}
 		}
 		if e.Outcome == Denied {
 			most += l.overshoot(e)
 		}
-		if least != most {
+		if least != most && (l.limit.Burst == 0 || most-least > 1) { // in which millisecond a token returned
 			l.marks[i].vague = true
 		}
 	}
@@ -200,7 +239,7 @@ func (l *limitEval) counted(i int32, q question, own, least, most int64) {
 
 // denied holds a denial to the most that the limit can have counted beside it.
 func (l *limitEval) denied(i int32, most int64) {
-	e := l.Log.entries[i]
+	e := l.entry(i)
 	l.Findings.Checked.Denials++
 	switch room := l.limit.Ceiling - int64(e.Cost); {
 	case most > room:
@@ -224,7 +263,7 @@ func (l *limitEval) deniedByWhole(e Entry) bool {
 
 // before returns an entry and what it may have counted.
 func (l *limitEval) before(i int32) func() []int32 {
-	e := l.Log.entries[i]
+	e := l.entry(i)
 	return l.which(func(k int32, o Entry) bool {
 		return k == i || o.Sent < e.Answered && o.Stamp >= e.Stamp-l.limit.Length && o.Stamp <= e.Stamp+contract.Grace && (o.Outcome != Denied || l.all) && o.Kind != Check
 	})
@@ -247,7 +286,7 @@ func (l *limitEval) waits(i int32, e Entry) {
 	}
 	excused := l.excused(e)
 	_, sooner := l.window(e, int64(e.RetryAfter)-1)
-	q := question{Call: e.Call, most: span{e.Answered, sooner}}
+	q := question{Call: e.Call, denied: true, most: span{e.Answered, sooner}}
 	if !excused {
 		then, _ := l.window(e, int64(e.RetryAfter))
 		q.least = span{l.knows(i), then}
@@ -260,7 +299,7 @@ func (l *limitEval) waits(i int32, e Entry) {
 			l.tooSoon(i, least, beyond)
 		}
 		// Others were stamped while it was under way, and by clocks that differ by less than the grace.
-		if latest := e.Stamp + contract.Grace + contract.Seconds(e.took()) + 1; q.most.First <= latest*1000+999 {
+		if latest := e.Stamp + contract.Grace + contract.Seconds(e.took()) + 1; l.limit.Burst > 0 || q.most.First <= latest*1000+999 {
 			most += l.overshoot(e)
 		}
 		mark.waits = mark.waits || l.shared || most+int64(e.Cost) > l.limit.Ceiling
@@ -272,7 +311,7 @@ func (l *limitEval) waits(i int32, e Entry) {
 // denial may not know of a late increment beside it, or so shortly before that it may know of some
 // buckets as they were and of others as they are.
 func (l *limitEval) tooSoon(i int32, least, beyond int64) {
-	e := l.Log.entries[i]
+	e := l.entry(i)
 	_, beside := l.window(e, 0)
 	for _, o := range l.late {
 		if !l.lone && (o.Stamp == 0 || beside.First <= o.Stamp*1000 && o.Stamp*1000 <= beside.Last) && o.Sent < e.Answered && o.Answered+stale >= e.Sent {

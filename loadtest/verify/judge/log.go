@@ -20,12 +20,13 @@ const (
 	Late   // an increment of the past
 	Count  // or a history
 	Forget // a counter
+	Settle // the leases of a hit: they are released
 	Kinds  // how many there are
 )
 
 // String returns its name.
 func (k Kind) String() string {
-	return [Kinds]string{"hit", "batch", "check", "increment", "late", "count", "reset"}[k]
+	return [Kinds]string{"hit", "batch", "check", "increment", "late", "count", "reset", "settle"}[k]
 }
 
 // Outcome is what became of a call.
@@ -85,6 +86,13 @@ type Reset struct {
 	underWay  int64 // the cost of what was under way at it
 }
 
+// Release is what releases the leases of an entry.
+type Release struct {
+	Call
+	Entry int32
+	Done  bool // it was acknowledged
+}
+
 func (r Reset) outcome() Outcome {
 	if r.Done {
 		return Admitted
@@ -105,16 +113,18 @@ type Log struct {
 	counts  []int64 // of each entry what its limits said, one behind the other
 	looks   []Look
 	resets  []Reset
+	// releases of leases, by the entries that took them.
+	releases map[int32]Release
 }
 
 // NewLog returns an empty log of so many entries and looks at most. It begins now, and has so many
 // busy users.
 func NewLog(c *contract.Contract, targets []string, bound, busy int) *Log {
-	return &Log{Users: newUsers(c, busy), Began: time.Now(), contract: c, targets: targets, bound: bound}
+	return &Log{Users: newUsers(c, busy), Began: time.Now(), contract: c, targets: targets, bound: bound, releases: map[int32]Release{}}
 }
 
-// Note adds an entry, with what its limits said; nil: it has none.
-func (l *Log) Note(e Entry, counts []int64) {
+// Note adds an entry, with what its limits said; nil: it has none. It returns its number.
+func (l *Log) Note(e Entry, counts []int64) int32 {
 	if e.Kind == Late && e.Stamp != 0 {
 		l.late(e.User, e.Stamp)
 	}
@@ -123,6 +133,7 @@ func (l *Log) Note(e Entry, counts []int64) {
 	l.entries = append(l.entries, e)
 	l.counts = append(l.counts, counts...)
 	l.counts = append(l.counts, make([]int64, len(l.contract.Limits)-len(counts))...)
+	return int32(len(l.entries) - 1)
 }
 
 // Look adds an answer to a count.
@@ -137,6 +148,13 @@ func (l *Log) Reset(r Reset) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.resets = append(l.resets, r)
+}
+
+// Release adds a release.
+func (l *Log) Release(r Release) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.releases[r.Entry] = r
 }
 
 // Full reports whether it takes no more calls. Those under way are still noted.

@@ -13,6 +13,7 @@ type add struct {
 	Call
 	Times
 	known       int64 // from when on an answer has to know the least
+	late        bool  // it is of the past
 	least, most int64
 }
 
@@ -27,6 +28,7 @@ type span struct {
 type question struct {
 	Call
 	least, most span
+	denied      bool                    // the answer is a denial, which may repeat one of before
 	then        func(least, most int64) // holds the answer to the bounds
 }
 

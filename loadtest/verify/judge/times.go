@@ -50,6 +50,10 @@ func (l *Log) SlidingWindow(c Call, skew time.Duration, second, window int64) (l
 // window returns what the limit surely looks at, and at the most, when it decides so many seconds after
 // the stamp of an entry.
 func (l *limitEval) window(e Entry, after int64) (least, most Times) {
+	if l.limit.Burst > 0 { // it looks at one moment: the later, the more has returned
+		at := l.stamped(e)
+		return Times{at.Last + after*1000, at.Last + after*1000}, Times{at.First + after*1000, at.First + after*1000}
+	}
 	least = Seconds(l.limit.WindowAt(e.Stamp + after))
 	if most = least; l.limit.Slides(l.limit.Length) {
 		at := l.stamped(e)

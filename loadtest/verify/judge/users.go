@@ -37,7 +37,7 @@ type Counter struct {
 	Name     string // as answers have it; empty: the whole event
 	Features events.Features
 	Rule     contract.Rule
-	First    int32 // of the counters with its name: counts and histories are of that one
+	First    int32 // of the counters with its name: counts and histories are of that one; -1: of none
 	Late     int64 // the Unix second of its last late increment; 0: none
 }
 
@@ -53,10 +53,10 @@ type Users struct {
 	ids      map[counterKey]int32
 }
 
-// counterKey is what counters differ in: rules with the same kinds share a log, or buckets.
+// counterKey is what counters differ in: rules with the same kinds share a log, a log of leases, or buckets.
 type counterKey struct {
-	name string
-	log  bool
+	name        string
+	log, leases bool
 }
 
 // newUsers returns so many busy users.
@@ -97,6 +97,13 @@ func (us *Users) add(role Role, number func(kind int) int) int32 {
 	for _, r := range us.contract.Rules {
 		user.Counters = append(user.Counters, us.counter(r, user.Features))
 	}
+	for _, id := range user.Counters {
+		c := &us.counters[id]
+		c.First = -1
+		if at := us.contract.Counting(c.Rule.Per); at >= 0 {
+			c.First = user.Counters[us.contract.Limits[at].Index]
+		}
+	}
 	for _, limit := range us.contract.Limits {
 		user.Names = append(user.Names, us.counters[user.Counters[limit.Index]].Name)
 	}
@@ -113,14 +120,10 @@ func (us *Users) counter(r contract.Rule, all events.Features) int32 {
 		parts = append(parts, kind+":"+all[kind])
 	}
 	c.Name = strings.Join(parts, "+")
-	key := counterKey{c.Name, r.Log}
+	key := counterKey{c.Name, r.Log, r.Leases}
 	id, known := us.ids[key]
 	if !known {
 		id = int32(len(us.counters))
-		c.First = id
-		if other, known := us.ids[counterKey{c.Name, !r.Log}]; known {
-			c.First = other
-		}
 		us.counters, us.ids[key] = append(us.counters, c), id
 	}
 	return id

@@ -104,7 +104,7 @@ type Checked struct {
 	Headers     int64 `json:"headers"`
 	Waits       int64 `json:"waits"`       // of denials, what they say when to come again
 	Lone        int64 `json:"lone"`        // decisions of features that one caller calls
-	Predictions int64 `json:"predictions"` // of these, what the log knows to the last number
+	Predictions int64 `json:"predictions"` // of these, what the log knows to the last number, of token buckets give or take a token
 	Retries     int64 `json:"retries"`     // hits of lone callers that came when retry_after was over, and were admitted
 	Early       int64 `json:"early"`       // and before it was, and were denied
 }

@@ -1,0 +1,112 @@
+package client
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+
+	"github.com/go-json-experiment/json"
+
+	"github.com/counterd/counterd/api/wire"
+	"github.com/counterd/counterd/events"
+)
+
+// maxAnswer bounds the answer that is read, far above the longest history and
+// the largest batch.
+const maxAnswer = 64 << 20
+
+// server is what exchanges are made with.
+type server struct {
+	base  *url.URL
+	http  *http.Client
+	token func() (string, error) // nil: requests carry none
+}
+
+// event returns the URL of a route on an event. What is no name of an event could
+// lead to another route.
+func (s server) event(event, route string) (*url.URL, error) {
+	if !events.ValidName(event) {
+		return nil, fmt.Errorf("%w: the event's name is 1 to 64 of a-z, 0-9, _, . and -, and begins with a letter", ErrInvalid)
+	}
+	to := s.base.JoinPath("v1", "events", event)
+	if route != "" {
+		to = to.JoinPath(route)
+	}
+	return to, nil
+}
+
+// call makes one exchange: in, if not nil, is the body, and the answer goes to
+// out, if not nil.
+func (s server) call(ctx context.Context, method string, to *url.URL, query url.Values, in, out any) error {
+	answer, err := s.exchange(ctx, method, to, query, in)
+	if err != nil {
+		return err
+	}
+	return answer.decode(out)
+}
+
+// callOn makes one exchange on a route of an event.
+func (s server) callOn(ctx context.Context, event, method, route string, query url.Values, in, out any) error {
+	to, err := s.event(event, route)
+	if err != nil {
+		return err
+	}
+	return s.call(ctx, method, to, query, in, out)
+}
+
+// exchange makes one exchange, whatever the status of its answer.
+func (s server) exchange(ctx context.Context, method string, to *url.URL, query url.Values, in any) (answer, error) {
+	var body io.Reader
+	if in != nil {
+		data, err := json.Marshal(in)
+		if err != nil {
+			return answer{}, fmt.Errorf("%w: %w", ErrInvalid, err)
+		}
+		body = bytes.NewReader(data)
+	}
+	to.RawQuery = query.Encode()
+	request, err := http.NewRequestWithContext(ctx, method, to.String(), body)
+	if err != nil {
+		return answer{}, fmt.Errorf("%w: %w", ErrInvalid, err)
+	}
+	if in != nil {
+		request.Header.Set("Content-Type", wire.TypeJSON)
+	}
+	if err := s.authorize(request); err != nil {
+		return answer{}, err
+	}
+	response, err := s.http.Do(request)
+	if err != nil {
+		// The URL in net/http's error holds features.
+		if fault, ok := errors.AsType[*url.Error](err); ok {
+			err = fault.Err
+		}
+		return answer{}, fmt.Errorf("%w: %s %s: %w", ErrUnavailable, method, s.base.Host, err)
+	}
+	defer response.Body.Close()
+	data, err := io.ReadAll(io.LimitReader(response.Body, maxAnswer+1))
+	switch {
+	case err != nil:
+		return answer{}, fmt.Errorf("%w: %s %s: %w", ErrUnavailable, method, s.base.Host, err)
+	case len(data) > maxAnswer:
+		return answer{}, fmt.Errorf("%w: %s %s: longer than %d bytes", ErrUnexpected, method, s.base.Host, maxAnswer)
+	}
+	return answer{response, data}, nil
+}
+
+// authorize gives the request its token.
+func (s server) authorize(request *http.Request) error {
+	if s.token == nil {
+		return nil
+	}
+	token, err := s.token()
+	if err != nil {
+		return fmt.Errorf("%w: no token: %w", ErrRefused, err)
+	}
+	request.Header.Set("Authorization", "Bearer "+token)
+	return nil
+}

@@ -1,0 +1,178 @@
+package hierarchy
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/counterd/counterd/engine"
+	"github.com/counterd/counterd/events"
+	"github.com/counterd/counterd/store"
+)
+
+// receiptLevel is the level of items that say what reservations were settled with.
+const receiptLevel = store.OtherLevels + 1
+
+// errTaken is the error of a reservation whose item another one has. What was reserved stays.
+var errTaken = fmt.Errorf("%w: the receipt of another reservation is in the way", engine.ErrStore)
+
+// settling is what settles one reservation.
+type settling struct {
+	of      *Counters
+	counter events.Counter
+	engine.Reserved
+	cost int64
+}
+
+// Settle settles a reservation at most once on each replica: the item with its receipt, which is created if
+// it is not there, says that it was. What was not used is subtracted after that, so that a call which is
+// broken off leaves what was reserved, or a part of it. What was used besides is added before: such a call
+// then leaves too much. See [engine.Counting].
+func (c *Counters) Settle(ctx context.Context, r engine.Reserved, cost int64) error {
+	now := c.now()
+	if now.UnixMilli() >= r.Ends {
+		return engine.ErrEnded
+	}
+	s := settling{c, events.Counter{Retention: r.Retention, Precision: r.Precision}, r, cost}
+	defer func() {
+		c.cache.forget(r.Counter, now)
+		c.base.Changes.Of(r.Counter).Add(1)
+	}()
+	c.use(r.Counter, s.counter, now)
+	kept, decided, err := s.look(ctx)
+	if err == nil && !decided.first {
+		s.cost = decided.cost // that of a call under way, perhaps
+		decided, err = s.decide(ctx, kept)
+	}
+	if err == nil && decided.cost != cost {
+		err = fmt.Errorf("%w: %d", engine.ErrSettled, decided.cost)
+	}
+	return err
+}
+
+// decide creates the receipt, adds what was used besides, and takes it back if another call was faster. Where
+// this call has created the receipt it subtracts what was not used, whichever call decides.
+func (s *settling) decide(ctx context.Context, kept bool) (d decision, err error) {
+	var added store.Receipt
+	if s.cost > s.Cost {
+		if added, err = s.of.addTo(ctx, s.cost-s.Cost, s.Time/1000, s.counter, s.Counter); err != nil {
+			return d, err
+		}
+	}
+	if d, err = s.create(ctx); err != nil {
+		return d, err
+	}
+	if s.cost > s.Cost && !d.own {
+		err = s.subtract(ctx, added, s.cost-s.Cost)
+	}
+	if by := s.Cost - d.cost; by > 0 && kept && !d.created.None() {
+		err = errors.Join(err, s.subtract(ctx, d.created, by))
+	}
+	return d, err
+}
+
+// look returns whether what the hit has added is there yet, and what it was settled with before. After a reset,
+// or a loss, the coarser buckets hold what came since, and the finest does not.
+func (s *settling) look(ctx context.Context) (kept bool, before decision, err error) {
+	finest := store.Op{Counter: s.Counter, Reads: []store.Read{{Item: s.adds()[0].Item}}}
+	receipt := store.Op{Counter: s.Counter, Data: true, Reads: []store.Read{{Item: s.item()}}}
+	s.of.store.Do(ctx, &finest, &receipt)
+	if finest.Err != nil {
+		return false, before, engine.StoreError(finest.Err)
+	}
+	before, err = s.decision(&receipt)
+	return finest.Reads[0].Value >= s.Reserved.Cost, before, err
+}
+
+// Renew returns an error: a reservation in buckets is no lease.
+func (c *Counters) Renew(_ context.Context, r engine.Reserved, _ time.Duration) (engine.Reserved, error) {
+	return r, engine.OutOfRange(engine.ArgRenew, "it is no lease")
+}
+
+// decision is what a reservation was settled with, by the receipt on the first replica: to the others calls may
+// come in another order.
+type decision struct {
+	cost    int64         // by the first receipt that there is; none: of the call
+	first   bool          // it is on the first replica that answers
+	own     bool          // this call has created it
+	created store.Receipt // on which replicas this call has created one, as of the adds of the hit
+}
+
+// create creates the receipt where there is none.
+func (s *settling) create(ctx context.Context) (decision, error) {
+	op := store.Op{
+		Counter: s.Counter, Data: true,
+		Writes: []store.Write{{Kind: store.Create, Item: s.item(), Data: s.receipt(), Expires: s.Ends/1000 + 2*engine.CeilSeconds(s.of.grace) + 1}},
+		Reads:  []store.Read{{Item: s.item()}},
+	}
+	s.of.store.Do(ctx, &op)
+	return s.decision(&op)
+}
+
+// decision returns what the replicas say.
+func (s *settling) decision(op *store.Op) (decision, error) {
+	d := decision{cost: s.cost}
+	if op.Err != nil {
+		return d, engine.StoreError(op.Err)
+	}
+	d.created.List = op.Receipt.List
+	want, found, missing := s.receipt(), false, false
+	for i, part := range partsOf(op) {
+		receipt, created := part.Reads[0].Data, len(part.Writes) > 0 && part.Writes[0].Result == 1
+		switch {
+		case part.Err != nil:
+			continue
+		case len(receipt) == 0:
+			missing = true
+			continue
+		case len(receipt) != receiptBytes || !bytes.Equal(receipt[:identityBytes], want[:identityBytes]):
+			return d, errTaken
+		case !found:
+			found, d.first, d.own = true, !missing, created
+			d.cost = int64(binary.BigEndian.Uint64(receipt[identityBytes:]))
+		}
+		if created {
+			d.created.Acknowledged[i] = uint32(len(s.adds()))
+		}
+	}
+	return d, nil
+}
+
+// partsOf returns what each replica made of the op.
+func partsOf(op *store.Op) []store.Op {
+	if len(op.Replicas) == 0 {
+		return []store.Op{*op}
+	}
+	return op.Replicas
+}
+
+// subtract subtracts a part of what the hit has added, or a raise.
+func (s *settling) subtract(ctx context.Context, receipt store.Receipt, by int64) error {
+	var undo store.Op
+	undo.RollBack(s.Counter, s.adds(), receipt, by)
+	s.of.store.Do(context.WithoutCancel(ctx), &undo)
+	if undo.Err != nil {
+		return engine.StoreError(undo.Err)
+	}
+	return nil
+}
+
+func (s *settling) adds() []store.Write { return s.of.addsOf(nil, s.counter, s.Time/1000) }
+
+// item returns the item of the receipt.
+func (s *settling) item() uint64 { return store.Item(receiptLevel, int64(s.ID)) }
+
+const (
+	identityBytes = 17
+	receiptBytes  = identityBytes + 8
+)
+
+// receipt returns what the item holds: a version, the identity of the reservation, and the cost.
+func (s *settling) receipt() []byte {
+	b := binary.BigEndian.AppendUint64(append(make([]byte, 0, receiptBytes), 1), s.ID)
+	b = binary.BigEndian.AppendUint64(b, uint64(s.Time))
+	return binary.BigEndian.AppendUint64(b, uint64(s.cost))
+}

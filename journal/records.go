@@ -1,0 +1,119 @@
+package journal
+
+import (
+	"math/bits"
+	"slices"
+)
+
+// records are the entries of a log with an identity, in their order.
+type records struct {
+	head *Head
+	list []record
+	kept int // how many of them a rewrite kept; all, while these are folded
+	// rests are, of each hit that is to be settled and that the floor has passed, and of each token bucket of
+	// the log, what of the hit the bucket lacks at the floor.
+	rests []int64
+
+	keys  []ID    // of the question
+	table []int32 // by identity: 1 + index of a record, or -1 - index of a key not met yet
+	shift int
+}
+
+// record is an entry, and how many of its hits count.
+type record struct {
+	Entry
+	counts   int64
+	key      int  // of the question, or -1
+	released bool // a Void says so
+	voided   int64
+	rests    int // 1 + where the rests of the record begin; 0: it has none, see records.rests
+}
+
+// held returns until when a rewrite keeps the identity of the entry. One that does not count needs no
+// later time than its writer, and its voids, do, and what may have it without them.
+func (r *record) held() int64 {
+	if r.counts == 0 && r.Kind != denied {
+		return max(r.appended(), r.voided)
+	}
+	return r.Entry.held()
+}
+
+// begin makes room for so many entries, and for keys.
+func (rs *records) begin(head *Head, keys []ID, entries int) {
+	rs.head, rs.keys = head, keys
+	rs.list = slices.Grow(rs.list, entries+1)
+	exponent := bits.Len(uint(4 * (entries + len(keys) + 1)))
+	rs.shift = 64 - exponent
+	rs.table = slices.Grow(rs.table[:0], 1<<exponent)[:1<<exponent]
+	clear(rs.table)
+	for i, key := range keys {
+		*rs.find(key) = int32(-1 - i)
+	}
+}
+
+// next returns the entry that is to be folded next.
+func (rs *records) next() *Entry {
+	rs.list = append(rs.list, record{})
+	return &rs.list[len(rs.list)-1].Entry
+}
+
+// takeRests takes the rests of the entry that is to be folded next. It is false if they are not those of a
+// hit that is to be settled, of so many buckets of the log.
+func (rs *records) takeRests(rests []int64, buckets int) bool {
+	r := &rs.list[len(rs.list)-1]
+	if (len(rests) > 0) != (buckets > 0 && r.isRest(rs.head.Floor)) || len(rests) > 0 && len(rests) != buckets {
+		return false
+	}
+	if len(rests) > 0 {
+		r.rests = len(rs.rests) + 1
+		rs.rests = append(rs.rests, rests...)
+	}
+	return true
+}
+
+// find returns where in the table the identity is or belongs.
+func (rs *records) find(id ID) *int32 {
+	mask := len(rs.table) - 1
+	for i := int(uint64(id) * 0x9E3779B97F4A7C15 >> rs.shift); ; i++ {
+		place := &rs.table[i&mask]
+		if n := int(*place); n == 0 || n > 0 && rs.list[n-1].ID == id || n < 0 && rs.keys[-1-n] == id {
+			return place
+		}
+	}
+}
+
+// place returns which of the records has the identity, or -1.
+func (rs *records) place(id ID) int {
+	if rs.head == nil {
+		return -1
+	}
+	return max(int(*rs.find(id)), 0) - 1
+}
+
+// reservation returns the place of the hit that the n-th record settles, or -1: it settles none, or that has
+// been forgotten, or has not come, or counts as well: a replica has brought it back.
+func (rs *records) reservation(n int) int {
+	r := &rs.list[n]
+	if !r.settles() {
+		return -1
+	}
+	i := rs.place(r.ID &^ settlement)
+	if i >= 0 && (rs.list[i].Kind == Void || rs.list[i].counts > 0 || rs.isPassed(&rs.list[i])) {
+		return -1
+	}
+	return i
+}
+
+// settlementOf returns the place of what settles the n-th record, or -1.
+func (rs *records) settlementOf(n int) int {
+	r := &rs.list[n]
+	if r.Ends == 0 || r.settles() {
+		return -1
+	}
+	return rs.place(r.ID.Settlement())
+}
+
+// isPassed reports whether the record counts nothing, and did so when the floor passed it.
+func (rs *records) isPassed(r *record) bool {
+	return r.Kind == denied && r.appended() <= rs.head.Floor
+}

@@ -1,0 +1,416 @@
+package counterd_test
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/counterd/counterd"
+	"github.com/counterd/counterd/api/client"
+	"github.com/counterd/counterd/api/wire"
+	"github.com/counterd/counterd/events"
+	"github.com/counterd/counterd/internal/testkit/bubble"
+	"github.com/counterd/counterd/internal/testkit/memcachedtest"
+)
+
+const reservingRules = `events:
+  chat:
+    limits:
+      - {per: user, rate: 100/d, on_error: deny}
+      - {per: user, rate: 90/h, algorithm: sliding-log, on_error: deny}
+      - {per: user, concurrent: 2, lease: 1m, on_error: deny}
+  export:
+    limits: [{per: user, concurrent: 1, lease: 1m, on_error: deny}]
+  report:
+    limits:
+      - {per: user, rate: 1/m, queue: 2, on_error: deny}
+      - {per: user, rate: 100/h, algorithm: sliding-log, on_error: deny}
+      - {per: user, rate: 100/d, on_error: deny}
+      - {per: user, concurrent: 9, lease: 3m, on_error: deny}
+`
+
+var bob = counterd.Features{"user": "bob"}
+
+// fleets calls test with two limiters that share counters: in each kind of store.
+func fleets(t *testing.T, test func(t *testing.T, one, other *counterd.Limiter)) {
+	t.Run("embedded", func(t *testing.T) {
+		l := start(t, parse(t, reservingRules))
+		test(t, l, l)
+	})
+	secret := filepath.Join(t.TempDir(), "secret")
+	require.NoError(t, os.WriteFile(secret, []byte("0123456789abcdef\n"), 0o600))
+	for name, more := range map[string][]counterd.Option{"one server": nil, "a secret": {counterd.WithKeySecret(secret)}, "replicas": {counterd.WithReplicas(2)}} {
+		t.Run(name, func(t *testing.T) {
+			servers := []string{memcachedtest.Start(t).Addr}
+			if name == "replicas" {
+				servers = append(servers, memcachedtest.Start(t).Addr)
+			}
+			options := append([]counterd.Option{counterd.WithMemcached(servers...), counterd.WithTimeout(5 * time.Second), counterd.WithGrace(10 * time.Second)}, more...)
+			test(t, start(t, parse(t, reservingRules), options...), start(t, parse(t, reservingRules), options...))
+		})
+	}
+}
+
+// What one process reserves another one settles, once, in buckets and in a log, and its lease is free.
+func TestReserveAndSettle(t *testing.T) {
+	fleets(t, func(t *testing.T, one, other *counterd.Limiter) {
+		d, err := one.Reserve(ctx, "chat", bob, 80, time.Minute)
+		require.NoError(t, err)
+		require.True(t, d.Allowed)
+		require.NotEmpty(t, d.Reservation)
+		assert.NotContains(t, d.Reservation, "bob")
+		assert.EqualValues(t, []int64{80, 80, 1}, []int64{d.Limits[0].Count, d.Limits[1].Count, d.Limits[2].Count}, "a hit takes one lease")
+		denied, err := one.Reserve(ctx, "chat", bob, 30, time.Minute)
+		require.NoError(t, err)
+		assert.False(t, denied.Allowed)
+		assert.Empty(t, denied.Reservation)
+
+		for range 3 {
+			require.NoError(t, other.Settle(ctx, d.Reservation, 7))
+			require.NoError(t, one.Settle(ctx, d.Reservation, 7))
+		}
+		require.ErrorIs(t, one.Settle(ctx, d.Reservation, 8), counterd.ErrSettled)
+		require.ErrorIs(t, one.Settle(ctx, d.Reservation[1:], 7), counterd.ErrOutOfRange)
+		require.ErrorIs(t, one.Settle(ctx, d.Reservation, 1_000_001), counterd.ErrOutOfRange)
+		require.ErrorIs(t, one.Settle(ctx, "", 0), counterd.ErrOutOfRange)
+		for _, limit := range stateOf(t, one, "chat").Limits[:2] {
+			assert.EqualValues(t, 7, limit.Count, "%+v", limit)
+		}
+		assert.Zero(t, stateOf(t, other, "chat").Limits[2].Count)
+
+		more, err := other.Reserve(ctx, "chat", bob, 10, time.Minute) // it used more
+		require.NoError(t, err)
+		require.NoError(t, one.Settle(ctx, more.Reservation, 40))
+		require.NoError(t, other.Settle(ctx, more.Reservation, 40))
+		for _, limit := range stateOf(t, one, "chat").Limits[:2] {
+			assert.EqualValues(t, 47, limit.Count)
+		}
+		given, err := other.Reserve(ctx, "chat", bob, 10, time.Minute)
+		require.NoError(t, err)
+		require.NoError(t, one.Release(ctx, given.Reservation))
+		require.ErrorIs(t, other.Settle(ctx, given.Reservation, 10), counterd.ErrSettled)
+		for _, limit := range stateOf(t, other, "chat").Limits[:2] {
+			assert.EqualValues(t, 47, limit.Count)
+		}
+	})
+}
+
+// Of two processes that settle one reservation at once with different costs, one does, and the other one learns
+// of it.
+func TestSettlementsAtOnce(t *testing.T) {
+	fleets(t, func(t *testing.T, one, other *counterd.Limiter) {
+		sum := int64(0)
+		for round := range int64(30) {
+			d, err := one.Reserve(ctx, "chat", bob, 10, time.Minute)
+			require.NoError(t, err)
+			require.True(t, d.Allowed, "%+v", d)
+			costs, faults := [2]int64{round % 4, 11 - round%4*3}, [2]error{}
+			var calls sync.WaitGroup
+			for i, l := range []*counterd.Limiter{one, other} {
+				calls.Go(func() { faults[i] = l.Settle(ctx, d.Reservation, costs[i]) })
+			}
+			calls.Wait()
+			winner := 0
+			if faults[0] != nil {
+				winner = 1
+			}
+			require.NoError(t, faults[winner], "%v", faults)
+			require.ErrorIs(t, faults[1-winner], counterd.ErrSettled)
+			sum += costs[winner]
+			for i, want := range []int64{sum, sum, 0} {
+				require.Equal(t, want, stateOf(t, other, "chat").Limits[i].Count)
+			}
+			if sum > 60 {
+				require.NoError(t, one.Reset(ctx, "chat", bob))
+				sum = 0
+			}
+		}
+	})
+}
+
+// Each hit of a batch that reserves is settled by itself.
+func TestReservationsOfABatch(t *testing.T) {
+	fleets(t, func(t *testing.T, one, other *counterd.Limiter) {
+		hit := func(cost int64, reserve time.Duration) counterd.Hit {
+			return counterd.Hit{Event: "chat", Features: bob, Cost: cost, Reserve: reserve}
+		}
+		results, err := one.Hits(ctx, []counterd.Hit{hit(30, time.Minute), hit(70, time.Minute), hit(20, time.Hour), hit(1, 25*time.Hour), hit(1, -time.Second), hit(5, time.Minute)})
+		require.NoError(t, err)
+		for i, allowed := range []bool{true, false, true, false, false, false} { // there are two leases
+			assert.Equal(t, allowed, results[i].Decision.Allowed, "%d", i)
+			assert.Equal(t, allowed, results[i].Decision.Reservation != "", "%d", i)
+			assert.Equal(t, i == 3 || i == 4, results[i].Err != nil, "%d: %v", i, results[i].Err)
+		}
+		counts := func(want ...int64) {
+			t.Helper()
+			for i, n := range want {
+				assert.Equal(t, n, stateOf(t, other, "chat").Limits[i].Count)
+			}
+		}
+		counts(50, 50, 2)
+		require.NoError(t, other.Settle(ctx, results[0].Decision.Reservation, 4))
+		counts(24, 24, 1)
+		require.NoError(t, one.Settle(ctx, results[2].Decision.Reservation, 21))
+		require.ErrorIs(t, other.Settle(ctx, results[0].Decision.Reservation, 21), counterd.ErrSettled)
+		counts(25, 25, 0)
+	})
+}
+
+// stateOf returns the state of bob's limits.
+func stateOf(t *testing.T, l *counterd.Limiter, event string) counterd.Decision {
+	t.Helper()
+	d, err := l.Check(ctx, event, bob)
+	require.NoError(t, err)
+	assert.Empty(t, d.Reservation, "a check takes nothing")
+	return d
+}
+
+// There are as many leases at a time as the limit allows, on all processes. One that is released, by
+// whichever, is free at once, and one that is renewed is not.
+func TestLeases(t *testing.T) {
+	fleets(t, func(t *testing.T, one, other *counterd.Limiter) {
+		first, err := one.Hit(ctx, "export", bob)
+		require.NoError(t, err)
+		require.True(t, first.Allowed)
+		assert.Equal(t, "concurrency", first.Limits[0].Algorithm)
+		for _, l := range []*counterd.Limiter{one, other, one} {
+			d, err := l.Hit(ctx, "export", bob)
+			require.NoError(t, err)
+			require.False(t, d.Allowed)
+			assert.Greater(t, d.RetryAfter, 50*time.Second)
+		}
+		renewed, err := other.Renew(ctx, first.Reservation, 30*time.Second)
+		require.NoError(t, err)
+		_, err = one.Renew(ctx, first.Reservation, 30*time.Second)
+		require.ErrorIs(t, err, counterd.ErrEnded, "it is another one now")
+		_, err = one.Renew(ctx, renewed, 2*time.Minute)
+		require.ErrorIs(t, err, counterd.ErrOutOfRange)
+		d, err := one.Hit(ctx, "export", bob)
+		require.NoError(t, err)
+		require.False(t, d.Allowed)
+		assert.LessOrEqual(t, d.RetryAfter, 30*time.Second)
+		for _, l := range []*counterd.Limiter{one, other} {
+			require.NoError(t, l.Release(ctx, renewed))
+			for _, l := range []*counterd.Limiter{one, other} {
+				d, err := l.Hit(ctx, "export", bob)
+				require.NoError(t, err)
+				require.True(t, d.Allowed, "%+v", d)
+				require.NoError(t, other.Release(ctx, d.Reservation))
+			}
+		}
+		_, err = other.Renew(ctx, renewed, time.Second)
+		require.ErrorIs(t, err, counterd.ErrEnded)
+	})
+}
+
+// The middleware releases what a request has taken, also if its handler panics.
+func TestTheMiddlewareReleases(t *testing.T) {
+	l := start(t, parse(t, reservingRules))
+	var inner http.HandlerFunc
+	user := counterd.FeatureFrom("user", func(*http.Request) (string, error) { return "bob", nil })
+	h := l.Middleware("export", user)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { inner(w, r) }))
+	serve := func() (status int, fault any) {
+		defer func() { fault = recover() }()
+		answer := httptest.NewRecorder()
+		h.ServeHTTP(answer, httptest.NewRequest(http.MethodGet, "/", nil))
+		return answer.Code, nil
+	}
+	inner = func(w http.ResponseWriter, _ *http.Request) {
+		before := inner
+		defer func() { inner = before }()
+		inner = func(http.ResponseWriter, *http.Request) { t.Error("there is one lease") }
+		status, _ := serve()
+		w.WriteHeader(status)
+	}
+	for range 3 {
+		status, fault := serve()
+		assert.Nil(t, fault)
+		assert.Equal(t, http.StatusTooManyRequests, status, "while it is served another one is denied")
+	}
+	ok := inner
+	for range 3 {
+		inner = func(http.ResponseWriter, *http.Request) { panic("broken") }
+		_, fault := serve()
+		assert.Equal(t, "broken", fault)
+	}
+	inner = ok
+	_, fault := serve()
+	assert.Nil(t, fault)
+	assert.Zero(t, stateOf(t, l, "export").Limits[0].Count)
+}
+
+// POST /v1/settle, reserve and reservation, by the client and to the letter.
+func TestSettleByHTTP(t *testing.T) {
+	l := start(t, parse(t, reservingRules))
+	server := httptest.NewServer(l.Handler())
+	defer server.Close()
+	c, err := client.New(client.Config{URL: server.URL})
+	require.NoError(t, err)
+	defer c.Close()
+	user := events.Features{"user": "bob"}
+	d, err := c.Reserve(ctx, "chat", user, 50, 30*time.Second)
+	require.NoError(t, err)
+	require.NotEmpty(t, d.Reservation)
+	require.NoError(t, c.Settle(ctx, d.Reservation, 3))
+	require.ErrorIs(t, c.Settle(ctx, d.Reservation, 4), client.ErrSettled)
+	require.ErrorIs(t, c.Release(ctx, d.Reservation[:20]), client.ErrInvalid)
+
+	lease, err := c.Hit(ctx, "export", user, 1)
+	require.NoError(t, err)
+	renewed, err := c.Renew(ctx, lease.Reservation, time.Minute)
+	require.NoError(t, err)
+	_, err = c.Renew(ctx, lease.Reservation, time.Minute)
+	require.ErrorIs(t, err, client.ErrEnded)
+	require.NoError(t, c.Release(ctx, renewed))
+
+	reserve := "1m"
+	results, err := c.Batch(ctx, []wire.BatchHit{
+		{Event: "chat", Features: user, Reserve: &reserve}, {Event: "chat", Features: user}, {Event: "chat", Features: user, Reserve: new("soon")},
+	})
+	require.NoError(t, err)
+	require.NotNil(t, results[0].Decision)
+	assert.NotEmpty(t, results[0].Reservation)
+	assert.NotEmpty(t, results[1].Reservation, "it takes a lease")
+	assert.NotEqual(t, results[0].Reservation, results[1].Reservation)
+	assert.Equal(t, http.StatusBadRequest, results[2].Status)
+	require.NoError(t, c.Settle(ctx, results[0].Reservation, 1))
+
+	post := func(body string) (int, string) {
+		answer, err := http.Post(server.URL+"/v1/settle", "application/json", strings.NewReader(body))
+		require.NoError(t, err)
+		defer answer.Body.Close()
+		buffer := make([]byte, 4096)
+		n, _ := answer.Body.Read(buffer)
+		return answer.StatusCode, string(buffer[:n])
+	}
+	status, text := post(`{"reservation": "` + results[1].Reservation + `", "cost": 0}`)
+	assert.Equal(t, http.StatusOK, status)
+	assert.JSONEq(t, `{"settled": true, "cost": 0}`, text)
+	for body, want := range map[string]int{
+		`{"reservation": "x", "cost": 0}`:                                              http.StatusBadRequest,
+		`{"cost": 0}`:                                                                  http.StatusBadRequest,
+		`{"reservation": "` + results[1].Reservation + `"}`:                            http.StatusBadRequest,
+		`{"reservation": "` + results[1].Reservation + `", "cost": -1}`:                http.StatusBadRequest,
+		`{"reservation": "` + results[1].Reservation + `", "cost": 1, "renew": "30s"}`: http.StatusBadRequest,
+		`{"reservation": "` + results[1].Reservation + `", "renew": "2m"}`:             http.StatusBadRequest,
+		`{"reservation": "` + results[1].Reservation + `", "renew": "30s"}`:            http.StatusGone,
+	} {
+		status, text := post(body)
+		assert.Equal(t, want, status, "%s: %s", body, text)
+	}
+	events := strings.Count(string(must(http.Get(server.URL+"/v1/events/export"))), `"algorithm":"concurrency"`)
+	assert.Equal(t, 1, events)
+}
+
+// must reads the body of an answer.
+func must(answer *http.Response, err error) []byte {
+	if err != nil {
+		panic(err)
+	}
+	defer answer.Body.Close()
+	buffer := make([]byte, 1<<16)
+	n, _ := answer.Body.Read(buffer)
+	return buffer[:n]
+}
+
+// Clients with tokens could alter what others have reserved: that needs the secret.
+func TestReservationsNeedASecretBesideTokens(t *testing.T) {
+	tokens := filepath.Join(t.TempDir(), "tokens")
+	require.NoError(t, os.WriteFile(tokens, []byte("edge decide edge-edge-edge-edge\n"), 0o600))
+	_, err := counterd.New(parse(t, reservingRules), counterd.WithTokens(tokens))
+	require.ErrorContains(t, err, "WithKeySecret")
+	l := start(t, parse(t, "events: {e: {limits: [{per: user, rate: 5/m}]}}"), counterd.WithTokens(tokens))
+	_, err = l.Reserve(ctx, "e", bob, 1, time.Minute)
+	require.ErrorIs(t, err, counterd.ErrOutOfRange)
+	require.ErrorContains(t, l.SetRules(parse(t, reservingRules)), "WithKeySecret")
+	_, err = l.Hit(ctx, "e", bob)
+	require.NoError(t, err)
+}
+
+// What was reserved by older rules is settled in what it was added to: the reservation says how its counter
+// was kept.
+func TestSettlingAfterAReload(t *testing.T) {
+	l := start(t, parse(t, "events: {e: {limits: [{per: user, rate: 100/m}, {per: user, rate: 50/m, algorithm: sliding-log}]}}"))
+	d, err := l.Reserve(ctx, "e", bob, 20, time.Minute)
+	require.NoError(t, err)
+	require.NoError(t, l.SetRules(parse(t, "events: {e: {limits: [{per: user, rate: [100/m, 200/3d]}, {per: user, rate: [50/m, 70/h], algorithm: sliding-log}]}}")))
+	_, err = l.HitN(ctx, "e", bob, 3)
+	require.NoError(t, err)
+	require.NoError(t, l.Settle(ctx, d.Reservation, 5))
+	for _, limit := range stateOf(t, l, "e").Limits {
+		want := int64(8)
+		if limit.Window == 72*time.Hour { // days were not kept
+			want = 3
+			assert.True(t, limit.Incomplete)
+		}
+		assert.Equal(t, want, limit.Count, "%+v", limit)
+	}
+}
+
+// Increments take no leases, and a count is of the other limits. Of leases alone it counts the live ones.
+func TestCountsBesideLeases(t *testing.T) {
+	l := start(t, parse(t, reservingRules))
+	require.NoError(t, l.Increment(ctx, "chat", bob, 40, time.Time{}))
+	d, err := l.HitN(ctx, "chat", bob, 9)
+	require.NoError(t, err)
+	assert.EqualValues(t, []int64{49, 49, 1}, []int64{d.Limits[0].Count, d.Limits[1].Count, d.Limits[2].Count})
+	n, err := l.Count(ctx, "chat", bob, time.Hour)
+	require.NoError(t, err)
+	assert.EqualValues(t, 49, n)
+	require.NoError(t, l.Reset(ctx, "chat", bob))
+	assert.Zero(t, stateOf(t, l, "chat").Limits[2].Count, "a reset forgets leases, too")
+
+	_, err = l.Hit(ctx, "export", bob)
+	require.NoError(t, err)
+	n, err = l.Count(ctx, "export", bob, time.Minute)
+	require.NoError(t, err)
+	assert.EqualValues(t, 1, n)
+}
+
+// A hit that is admitted without the store has reserved nothing: to settle it is no fault.
+func TestReservingWithoutAStore(t *testing.T) {
+	rules := "events: {e: {limits: [{per: user, rate: 100/m, on_error: local}, {per: user, concurrent: 1, lease: 1m, on_error: allow}]}}"
+	l := start(t, parse(t, rules), counterd.WithMemcached("127.0.0.1:1"))
+	for range 3 {
+		d, err := l.Reserve(ctx, "e", bob, 20, time.Minute)
+		require.NoError(t, err)
+		require.True(t, d.Allowed)
+		require.NotEmpty(t, d.Reservation)
+		require.NoError(t, l.Settle(ctx, d.Reservation, 5))
+	}
+	require.NoError(t, l.Close())
+	require.ErrorIs(t, l.Settle(ctx, "x", 5), counterd.ErrClosed)
+}
+
+// A request that takes longer than its lease keeps it by renewals, and no longer than it takes.
+func TestTheMiddlewareRenews(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		l := start(t, parse(t, "events: {e: {limits: [{per: [], concurrent: 1, lease: 2s, on_error: deny}]}}"))
+		var long time.Duration
+		h := l.Middleware("e")(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { time.Sleep(long) }))
+		serve := func() int {
+			answer := httptest.NewRecorder()
+			h.ServeHTTP(answer, httptest.NewRequest(http.MethodGet, "/", nil))
+			return answer.Code
+		}
+		long = 10 * time.Second
+		done := make(chan int)
+		go func() { done <- serve() }()
+		for range 19 {
+			time.Sleep(500 * time.Millisecond)
+			assert.Equal(t, http.StatusTooManyRequests, serve())
+		}
+		assert.Equal(t, http.StatusOK, <-done)
+		long = 0
+		assert.Equal(t, http.StatusOK, serve())
+		assert.Equal(t, http.StatusOK, serve())
+	})
+}

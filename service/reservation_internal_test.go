@@ -1,0 +1,71 @@
+package service
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/counterd/counterd/engine"
+	"github.com/counterd/counterd/events"
+)
+
+var someReservation = Reservation{"api", []engine.Reserved{
+	{Counter: "\x00hash", Retention: 24 * time.Hour, Precision: events.Minute, ID: 1<<63 + 5, Time: 1_800_000_000_000, Ends: 1_800_000_030_000, Cost: 1_000_000},
+	{Counter: "\x00hash", Retention: time.Hour, Engine: 2, ID: 7, Time: 1_800_000_000_001, Ends: 1_800_000_030_000, Cost: 1, Lease: 30 * time.Second},
+}}
+
+// A reservation is read as it was written, by the processes with the same secret alone. Each altered
+// character makes it none.
+func TestReservations(t *testing.T) {
+	secret, other := SealOf([]byte("0123456789abcdef")), SealOf([]byte("0123456789abcdeg"))
+	for _, seal := range [][]byte{nil, secret} {
+		text, err := someReservation.seal(seal)
+		require.NoError(t, err)
+		assert.Less(t, len(text), 200)
+		var read Reservation
+		require.NoError(t, read.open(text, seal))
+		assert.Equal(t, someReservation, read)
+		for i := range text {
+			for _, c := range []string{"A", "_", "", "=", "\n"} {
+				if altered := text[:i] + c + text[i+1:]; altered != text {
+					require.ErrorIs(t, read.open(altered, seal), engine.ErrOutOfRange, "%q at %d", c, i)
+				}
+			}
+		}
+		for _, foreign := range [][]byte{nil, secret, other} {
+			if string(foreign) != string(seal) {
+				require.Error(t, read.open(text, foreign))
+			}
+		}
+		require.Error(t, read.open(strings.Repeat("A", MaxReservation+1), seal))
+	}
+	text, err := someReservation.seal(secret)
+	require.NoError(t, err)
+	again, err := someReservation.seal(secret)
+	require.NoError(t, err)
+	assert.NotEqual(t, text, again, "nothing is to be learned from two of them")
+}
+
+// FuzzReservation reads any content, and writes again what it has read.
+func FuzzReservation(f *testing.F) {
+	f.Add(someReservation.append(nil))
+	f.Add([]byte{0, 0})
+	f.Fuzz(func(t *testing.T, b []byte) {
+		var r, again Reservation
+		if r.read(b) != nil {
+			require.Zero(t, r)
+			return
+		}
+		require.NoError(t, again.read(r.append(nil)))
+		require.Equal(t, r, again)
+		text, err := r.seal(nil)
+		require.NoError(t, err)
+		if len(text) <= MaxReservation {
+			require.NoError(t, again.open(text, nil))
+			require.Equal(t, r, again)
+		}
+	})
+}

@@ -1,0 +1,218 @@
+package counterd_test
+
+import (
+	"encoding/base64"
+	"encoding/binary"
+	"fmt"
+	"hash/crc32"
+	"math"
+	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-json-experiment/json"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/counterd/counterd"
+	"github.com/counterd/counterd/api/wire"
+	"github.com/counterd/counterd/internal/testkit"
+	"github.com/counterd/counterd/internal/testkit/memcachedtest"
+)
+
+// sends makes requests to a limiter's whole HTTP interface.
+type sends struct {
+	t *testing.T
+	h http.Handler
+}
+
+func (s sends) post(path, body string) *httptest.ResponseRecorder {
+	r := httptest.NewRequest(http.MethodPost, "http://127.0.0.1"+path, strings.NewReader(body))
+	r.Header.Set("Content-Type", wire.TypeJSON)
+	w := httptest.NewRecorder()
+	s.h.ServeHTTP(w, r)
+	return w
+}
+
+// reserved returns the reservation of a hit.
+func (s sends) reserved(event, more string) string {
+	s.t.Helper()
+	w := s.post("/v1/events/"+event+"/hit", `{"features": {"user": "bob"}`+more+`}`)
+	require.Equal(s.t, http.StatusOK, w.Code, "%s", w.Body)
+	var d wire.Decision
+	require.NoError(s.t, json.Unmarshal(w.Body.Bytes(), &d))
+	require.NotEmpty(s.t, d.Reservation)
+	return d.Reservation
+}
+
+func (s sends) settle(reservation, more string) (status int) {
+	return s.post("/v1/settle", `{"reservation": "`+reservation+`"`+more+`}`).Code
+}
+
+// Whatever is sent to settle, or to reserve, is answered as the contract says, and nothing by a fault of the
+// server's own.
+func TestOddReservations(t *testing.T) {
+	folder := t.TempDir()
+	secret := func(text string) counterd.Option {
+		path := filepath.Join(folder, text)
+		require.NoError(t, os.WriteFile(path, []byte(text+"\n"), 0o600))
+		return counterd.WithKeySecret(path)
+	}
+	for name, more := range map[string][]counterd.Option{"checksum": nil, "secret": {secret("0123456789abcdef")}} {
+		t.Run(name, func(t *testing.T) {
+			of := func(more []counterd.Option) sends {
+				options := []counterd.Option{counterd.WithMemcached(memcachedtest.Start(t).Addr), counterd.WithTimeout(5 * time.Second), counterd.WithGrace(10 * time.Second)}
+				return sends{t, start(t, parse(t, reservingRules), append(options, more...)...).Handler()}
+			}
+			s, other := of(more), of([]counterd.Option{secret("another secret of 16 bytes")})
+			lease := s.reserved("export", "")
+			reservation := s.reserved("chat", `, "cost": 10, "reserve": "30s"`)
+			for i := range len(reservation) {
+				altered := []byte(reservation)
+				altered[i] ^= 1
+				require.Equal(t, http.StatusBadRequest, s.settle(strings.ToValidUTF8(string(altered), "x"), `, "cost": 1`), "altered at %d", i)
+			}
+			for body, want := range map[string]int{
+				``:                                      400,
+				`{`:                                     400,
+				`null`:                                  400,
+				`[]`:                                    400,
+				`{}`:                                    400,
+				`{"cost": 1}`:                           400,
+				`{"reservation": "", "cost": 1}`:        400,
+				`{"reservation": null, "cost": 1}`:      400,
+				`{"reservation": 7, "cost": 1}`:         400,
+				`{"reservation": "R"}`:                  400,
+				`{"reservation": "R", "cost": null}`:    400,
+				`{"reservation": "R", "cost": -1}`:      400,
+				`{"reservation": "R", "cost": 1000001}`: 400,
+				`{"reservation": "R", "cost": 9223372036854775808}`:                  400,
+				`{"reservation": "R", "cost": 0.5}`:                                  400,
+				`{"reservation": "R", "cost": "1"}`:                                  400,
+				`{"reservation": "R", "cost": 1, "cost": 1}`:                         400,
+				`{"reservation": "R", "cost": 1, "renew": "30s"}`:                    400,
+				`{"reservation": "R", "cost": 1, "event": "chat"}`:                   400,
+				`{"reservation": "L", "renew": ""}`:                                  400,
+				`{"reservation": "L", "renew": "0s"}`:                                400,
+				`{"reservation": "L", "renew": "-5s"}`:                               400,
+				`{"reservation": "L", "renew": "1ms"}`:                               400,
+				`{"reservation": "L", "renew": "61s"}`:                               400,
+				`{"reservation": "L", "renew": "106751d"}`:                           400,
+				`{"reservation": "L", "renew": 30}`:                                  400,
+				`{"reservation": "RR", "cost": 1}`:                                   400,
+				`{"reservation": " R", "cost": 1}`:                                   400,
+				`{"reservation": "R=", "cost": 1}`:                                   400,
+				`{"reservation": "` + other.reserved("export", "") + `", "cost": 1}`: 400,
+				`{"reservation": "` + strings.Repeat("A", 17<<10) + `", "cost": 1}`:  400,
+				`{"reservation": "` + strings.Repeat("A", 2<<20) + `", "cost": 1}`:   413,
+			} {
+				body = strings.NewReplacer(`"R"`, `"`+reservation+`"`, `"L"`, `"`+lease+`"`, `"RR"`, `"`+reservation+reservation+`"`, `" R"`, `" `+reservation+`"`, `"R="`, `"`+reservation+`="`).Replace(body)
+				w := s.post("/v1/settle", body)
+				require.Equal(t, want, w.Code, "%.200s: %s", body, w.Body)
+				require.Equal(t, wire.TypeProblem, w.Header().Get("Content-Type"))
+			}
+			require.Equal(t, http.StatusBadRequest, other.settle(reservation, `, "cost": 1`), "of another fleet")
+			for _, reserve := range []string{`""`, `"0s"`, `"-30s"`, `"1ms"`, `"1.5s"`, `"86401s"`, `"106751d"`, `30`, `"soon"`} {
+				w := s.post("/v1/events/chat/hit", `{"features": {"user": "eve"}, "reserve": `+reserve+`}`)
+				require.Equal(t, http.StatusBadRequest, w.Code, reserve)
+				w = s.post("/v1/batch", `{"hits": [{"event": "chat", "features": {"user": "eve"}, "reserve": `+reserve+`}]}`)
+				require.True(t, w.Code == http.StatusBadRequest || w.Code == http.StatusOK && strings.HasPrefix(w.Body.String(), `{"results":[{"status":400`), "%s: %s", reserve, w.Body)
+			}
+			for _, cost := range []string{"0", "-1", "1000001"} {
+				w := s.post("/v1/events/chat/hit", `{"features": {"user": "eve"}, "reserve": "30s", "cost": `+cost+`}`)
+				require.Equal(t, http.StatusBadRequest, w.Code, cost)
+			}
+			counts := func(want ...int64) {
+				t.Helper()
+				var d wire.Decision
+				r := httptest.NewRequest(http.MethodGet, "http://127.0.0.1/v1/events/chat/check?feature=user:bob", nil)
+				w := httptest.NewRecorder()
+				s.h.ServeHTTP(w, r)
+				require.NoError(t, json.Unmarshal(w.Body.Bytes(), &d), "%s", w.Body)
+				for i, n := range want {
+					require.Equal(t, n, d.Limits[i].Count, "%+v", d.Limits[i])
+				}
+			}
+			counts(10, 10, 1)
+			require.Equal(t, http.StatusOK, s.settle(lease, `, "renew": "60s"`), "as long as the lease")
+			require.Equal(t, http.StatusGone, s.settle(lease, `, "renew": "60s"`), "it is another one now")
+
+			require.Equal(t, http.StatusOK, s.settle(reservation, `, "cost": 1000000`))
+			counts(1_000_000, 1_000_000, 0)
+			for cost, want := range map[int]int{1_000_000: http.StatusOK, 0: http.StatusConflict, 10: http.StatusConflict, 999_999: http.StatusConflict} {
+				require.Equal(t, want, s.settle(reservation, fmt.Sprint(`, "cost": `, cost)))
+			}
+			require.Equal(t, http.StatusGone, s.settle(reservation, `, "renew": "30s"`), "the lease was released")
+			counts(1_000_000, 1_000_000, 0)
+
+			forgets := func() {
+				r := httptest.NewRequest(http.MethodDelete, "http://127.0.0.1/v1/events/chat/counters?feature=user:bob", nil)
+				w := httptest.NewRecorder()
+				s.h.ServeHTTP(w, r)
+				require.Equal(t, http.StatusNoContent, w.Code)
+			}
+			forgets()
+			counts(0, 0, 0)
+			early, late := s.reserved("chat", `, "cost": 10, "reserve": "30s"`), s.reserved("chat", `, "cost": 10, "reserve": "1s"`)
+			forgets()
+			require.Equal(t, http.StatusOK, s.post("/v1/events/chat/hit", `{"features": {"user": "bob"}, "cost": 4}`).Code)
+			require.Equal(t, http.StatusOK, s.settle(early, `, "cost": 0`))
+			require.Equal(t, http.StatusConflict, s.settle(early, `, "cost": 3`))
+			counts(4, 4, 1)
+			time.Sleep(time.Second)
+			require.Equal(t, http.StatusGone, s.settle(late, `, "cost": 0`))
+			counts(4, 4, 1)
+		})
+	}
+}
+
+// forge returns a reservation as a limiter without a secret takes it: it has a checksum only.
+func forge(content []byte) string {
+	b := append([]byte{'p', 1}, content...)
+	return base64.RawURLEncoding.EncodeToString(binary.BigEndian.AppendUint32(b, crc32.ChecksumIEEE(b)))
+}
+
+// Nor is a forged one, where there is no secret. It may count anything, but breaks
+// nothing.
+func TestForgedReservations(t *testing.T) {
+	l := start(t, parse(t, reservingRules), counterd.WithMemcached(memcachedtest.Start(t).Addr), counterd.WithTimeout(5*time.Second), counterd.WithGrace(10*time.Second))
+	s := sends{t, l.Handler()}
+	genuine, err := base64.RawURLEncoding.DecodeString(s.reserved("chat", `, "cost": 10, "reserve": "30s"`))
+	require.NoError(t, err)
+	genuine = genuine[2 : len(genuine)-4]
+	rnd := rand.New(rand.NewPCG(1, 7))
+	statuses := map[int]int{}
+	for range testkit.Times(5000) {
+		content := append([]byte(nil), genuine...)
+		if rnd.IntN(2) == 0 {
+			for range 1 + rnd.IntN(3) {
+				content[rnd.IntN(len(content))] = testkit.Pick(rnd, 0, 1, 2, 0x7f, 0x80, 0xff, byte(rnd.Uint32()))
+			}
+		} else {
+			content = append([]byte{1, 'e'}, byte(rnd.IntN(4)))
+			for range content[2] {
+				content = append(content, byte(rnd.IntN(4)), byte(rnd.IntN(3)))
+				counter := testkit.Pick(rnd, "", "x", "a b\r\nset x 0 0 1\r\ny\r\n", strings.Repeat("c", 300))
+				content = append(binary.AppendUvarint(content, uint64(len(counter))), counter...)
+				content = binary.BigEndian.AppendUint64(content, testkit.Pick(rnd, 0, 1, 1<<55, rnd.Uint64(), math.MaxUint64))
+				now := uint64(time.Now().UnixMilli())
+				for _, most := range []uint64{32 * 24 * 3600, 1 << 46, 1 << 46, 1_000_000, 32 * 24 * 3600 * 1000} {
+					content = binary.AppendUvarint(content, testkit.Pick(rnd, 0, 1, most, rnd.Uint64N(most), min(now, most), min(now+30_000, most)))
+				}
+			}
+		}
+		forged, more := forge(content), testkit.Pick(rnd, `, "cost": 0`, `, "cost": 7`, `, "cost": 1000000`, `, "renew": "30s"`, `, "renew": "1s"`)
+		w := s.post("/v1/settle", `{"reservation": "`+forged+`"`+more+`}`)
+		statuses[w.Code]++
+		require.Contains(t, []int{200, 400, 409, 410, 503}, w.Code, "%x%s: %s", content, more, w.Body)
+	}
+	t.Log(statuses)
+	assert.NotZero(t, min(statuses[200], statuses[400], statuses[410]))
+	_, err = l.Hit(ctx, "export", bob)
+	require.NoError(t, err)
+}
