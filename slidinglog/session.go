@@ -490,7 +490,7 @@ func (s *session) Later() func(context.Context, store.Store) {
 	e := s.engine
 	late := e.now().Add(time.Duration(e.grace) * time.Millisecond) // what it repairs may be void, and forgotten, later
 	return func(ctx context.Context, st store.Store) {
-		if e.now().After(late) || !noted.busy.CompareAndSwap(false, true) {
+		if later == repairing && e.now().After(late) || !noted.busy.CompareAndSwap(false, true) {
 			return
 		}
 		defer noted.busy.Store(false)
