@@ -93,7 +93,7 @@ modules:
 	go mod tidy -diff
 	go mod verify
 
-# With the race detector, which takes a fortieth of the seeds.
+# With the race detector, which takes a hundredth of the seeds.
 race:
 	COUNTERD_TEST=all go test -race -shuffle=on -timeout 90m ./...
 

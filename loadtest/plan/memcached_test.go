@@ -278,8 +278,9 @@ func (s patientStore) Do(ctx context.Context, ops ...*store.Op) {
 }
 
 func (g *game) call(ctx context.Context, fleet *memcache.Fleet, caller int, begin time.Time) error {
-	now := begin
-	counters := hierarchy.NewCounters(hierarchy.Config{Store: patientStore{fleet}, Clock: func() time.Time { return now }, CacheBytes: 1 << 20})
+	var second atomic.Int64
+	now := func() time.Time { return begin.Add(time.Duration(second.Load()) * time.Second) }
+	counters := hierarchy.NewCounters(hierarchy.Config{Store: patientStore{fleet}, Clock: now, CacheBytes: 1 << 20})
 	logs, err := slidinglog.New(counters.Base())
 	if err != nil {
 		return err
@@ -292,7 +293,7 @@ func (g *game) call(ctx context.Context, fleet *memcache.Fleet, caller int, begi
 		if next.actor%callers != caller {
 			continue
 		}
-		now = begin.Add(time.Duration(next.second) * time.Second)
+		second.Store(int64(next.second))
 		if err := hit(ctx, decider, limiter.Hit{Event: g.event, Features: g.features(next.actor), Cost: 1}); err != nil {
 			return err
 		}

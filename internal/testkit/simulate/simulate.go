@@ -18,12 +18,10 @@ func All() bool { return os.Getenv(Variable) == "all" }
 // to twenty times as slow, and finds nothing in the one goroutine of most of them.
 func Share() uint64 {
 	switch {
-	case All() && !bubble.RaceDetector:
-		return 1
-	case All():
-		return 40
 	case bubble.RaceDetector:
 		return 100
+	case All():
+		return 1
 	}
 	return 20
 }
