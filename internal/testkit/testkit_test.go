@@ -53,7 +53,7 @@ func TestEverythingIsTestedWhereThatIsAskedFor(t *testing.T) {
 	t.Setenv(Variable, "all")
 	require.True(t, All())
 	if bubble.RaceDetector {
-		assert.Equal(t, uint64(200), Seeds(8000))
+		assert.Equal(t, uint64(80), Seeds(8000))
 		assert.Equal(t, 6, Fifth(30))
 	} else {
 		assert.Equal(t, uint64(8000), Seeds(8000))
