@@ -14,6 +14,8 @@ import (
 // Algorithm is one way in which a limit counts what its window holds.
 type Algorithm struct {
 	Name string // in the rules
+	// Log: one ordered log of all hits decides. Else buckets do.
+	Log bool
 	// Tiles: windows follow one another, and each second is in one of them. Else one ends with each
 	// second, and only windows that tile may be of a calendar.
 	Tiles bool
@@ -21,8 +23,8 @@ type Algorithm struct {
 	// to last, the second among them, none of them as far away as the longest window is long. Both
 	// directions agree: one second is around another where that is around the one. Length is that
 	// of the window, at least 1; with a zone it names the unit of its calendar. A hit leaves the
-	// windows of others when the last second around it has passed. nil: it does not count by
-	// seconds, and needs an engine of its own.
+	// windows of others when the last second around it has passed. nil: a log counts more finely
+	// than by seconds.
 	Around func(second, length int64, zone *time.Location) (first, last int64)
 	// Fault returns why the algorithm has no windows of that length at that precision, both in
 	// seconds; empty: it has. nil: it has all.
@@ -54,12 +56,13 @@ func (w Windows) Unit() string {
 
 // table has the algorithms, the default first.
 var table = []Algorithm{
-	{"sliding-window", false, slidingWindow, nil},
-	{FixedWindow, true, fixedwindow.Around, fixedwindow.Fault},
-	{SlidingLog, false, nil, nil},
-	{TokenBucket, false, nil, nil},
-	{LeakyBucket, false, nil, nil},
-	{Concurrency, false, nil, nil},
+	{Name: "sliding-window", Around: slidingWindow},
+	{Name: FixedWindow, Tiles: true, Around: fixedwindow.Around, Fault: fixedwindow.Fault},
+	{Name: SlidingLog, Log: true},
+	{Name: FixedLog, Log: true, Tiles: true, Around: fixedwindow.Around},
+	{Name: TokenBucket, Log: true},
+	{Name: LeakyBucket, Log: true},
+	{Name: Concurrency, Log: true},
 }
 
 // FixedWindow is the algorithm of windows that follow one another, those of a calendar among them.
@@ -69,6 +72,8 @@ const FixedWindow = "fixed-window"
 const (
 	// SlidingLog is sliding windows.
 	SlidingLog = "sliding-log"
+	// FixedLog is windows that follow one another, as those of FixedWindow.
+	FixedLog = "fixed-log"
 	// TokenBucket admits a burst, and then as many as the rate.
 	TokenBucket = "token-bucket"
 	// LeakyBucket is a token bucket that admits hits ahead of their turn, and says how long to wait.
@@ -80,7 +85,7 @@ const (
 // InLog reports whether a log keeps the limits of that algorithm.
 func InLog(name string) bool {
 	a, known := Of(name)
-	return known && a.Around == nil
+	return known && a.Log
 }
 
 // Default is the algorithm of limits that name none.

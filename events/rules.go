@@ -214,7 +214,7 @@ func (l Limit) LongestWait(ceiling int64) time.Duration {
 
 // Journal returns the limit as a log keeps it that admits so many at once.
 func (l Limit) Journal(ceiling int64) journal.Limit {
-	limit := journal.Limit{Window: l.Window.Milliseconds(), Ceiling: ceiling}
+	limit := journal.Limit{Window: l.Window.Milliseconds(), Ceiling: ceiling, Tiles: l.Algorithm == algorithm.FixedLog, Zone: l.Calendar}
 	if l.Burst > 0 {
 		limit.Rate = l.N
 	}

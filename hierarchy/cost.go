@@ -62,7 +62,7 @@ func FarReadsOf(counter events.Counter, limits []events.Limit, grace time.Durati
 	windows := make([]algorithm.Windows, len(limits))
 	for i, limit := range limits {
 		windows[i] = limit.Windows()
-		if windows[i].Algorithm.Around == nil {
+		if windows[i].Algorithm.Log {
 			windows[i].Algorithm = sliding // as it would be in buckets
 		}
 		if limit.Calendar != nil {

@@ -50,7 +50,7 @@ func (c *Counters) Base() engine.Base { return c.base }
 // Keeps reports whether the algorithm counts by windows: all of these do with buckets.
 func (c *Counters) Keeps(name string) bool {
 	a, known := algorithm.Of(name)
-	return known && a.Around != nil
+	return known && !a.Log
 }
 
 // Tick returns a second: windows are of whole seconds.

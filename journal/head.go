@@ -4,6 +4,8 @@ import (
 	"encoding/binary"
 	"fmt"
 	"slices"
+	"sync"
+	"time"
 )
 
 const (
@@ -99,6 +101,7 @@ const (
 	inSeconds = 1 << iota
 	isBucket
 	isShadow
+	isTiled
 	markBits = iota
 )
 
@@ -158,8 +161,19 @@ func (l Limit) append(dst []byte, base int64) []byte {
 	if l.Shadow {
 		marks |= isShadow
 	}
+	if l.Tiles {
+		marks |= isTiled
+	}
 	dst = binary.AppendUvarint(dst, uint64(window)<<markBits|marks)
-	if dst = binary.AppendUvarint(dst, uint64(l.Ceiling)); !l.isBucket() {
+	dst = binary.AppendUvarint(dst, uint64(l.Ceiling))
+	if l.Tiles {
+		name := ""
+		if l.Zone != nil {
+			name = l.Zone.String()
+		}
+		dst = append(binary.AppendUvarint(dst, uint64(len(name))), name...)
+	}
+	if !l.isBucket() {
 		return dst
 	}
 	dst = binary.AppendUvarint(dst, uint64(l.Rate))
@@ -177,6 +191,9 @@ func (c *cursor) limit(base int64) (l Limit) {
 	if window&inSeconds != 0 {
 		l.Window = min(l.Window, maxTime) * second
 	}
+	if l.Tiles = window&isTiled != 0; l.Tiles {
+		l.Zone = c.zone()
+	}
 	if window&isBucket != 0 {
 		l.Rate = c.below(maxRate)
 		c.bad = c.bad || l.Rate == 0
@@ -188,6 +205,29 @@ func (c *cursor) limit(base int64) (l Limit) {
 	c.bad = c.bad || !l.valid() || l.Shadow && !l.isBucket()
 	return l
 }
+
+// zone reads the name of the zone of a calendar; it may be empty.
+func (c *cursor) zone() *time.Location {
+	size := int(c.below(int64(len(c.data) - c.at)))
+	name := string(c.data[c.at : c.at+size])
+	c.at += size
+	if name == "" || c.bad {
+		return nil
+	}
+	zone, known := zones.Load(name)
+	if !known {
+		loaded, err := time.LoadLocation(name)
+		if err != nil || loaded == time.Local {
+			c.unknown = name
+			return time.UTC
+		}
+		zone, _ = zones.LoadOrStore(name, loaded)
+	}
+	return zone.(*time.Location)
+}
+
+// zones has those that headers named, by their names.
+var zones sync.Map
 
 // known returns the time after which all events are known if some of a second are not; 0: all are.
 func known(unknown int64) int64 {
@@ -228,6 +268,8 @@ type cursor struct {
 	data []byte
 	at   int
 	bad  bool
+	// unknown is a zone that the database of this machine does not have.
+	unknown string
 }
 
 func (c *cursor) next() uint64 {
@@ -348,6 +390,9 @@ func readHead(value []byte, head *Head, sums *timeline) ([]byte, error) {
 	}
 	if c.bad || c.at < len(c.data) || h.Reset > h.Floor {
 		return nil, ErrCorrupt
+	}
+	if c.unknown != "" {
+		return nil, fmt.Errorf("%w (time zone %q)", ErrVersion, c.unknown)
 	}
 	return entries, nil
 }

@@ -13,9 +13,15 @@ type judge struct {
 	undecided timeline // what of it pending hits may still give back
 	buckets   buckets
 
-	places  []int // for each limit, where the last hit's window began
+	places  []place // of the last hit's window, for each limit
 	answers []answer
 	ahead   []Content // for each key and limit of the question
+}
+
+// place is a window, and how many of the times that count are before it.
+type place struct {
+	span
+	before int
 }
 
 type answer struct {
@@ -38,7 +44,8 @@ func (j *judge) begin(head *Head, q Question, entries int) {
 	j.records.begin(head, q.Keys, entries)
 	j.places = slices.Grow(j.places[:0], len(head.Limits))[:len(head.Limits)]
 	for i, limit := range head.Limits {
-		j.places[i] = j.counted.search(limit.edge(head.base))
+		window := limit.around(head.base)
+		j.places[i] = place{window, j.counted.search(window.edge)}
 	}
 	for range q.Keys {
 		j.answers = append(j.answers, answer{record: -1})
@@ -173,8 +180,16 @@ func (j *judge) admits(n int) int64 {
 			}
 			continue
 		}
-		j.places[i] = j.counted.after(limit.edge(r.Time), j.places[i])
-		count = limit.fits(j.counted.total()-j.counted.upTo(j.places[i]), r.Cost, count)
+		p := &j.places[i]
+		if !limit.Tiles || !p.has(r.Time) {
+			p.span = limit.around(r.Time)
+		}
+		p.before = j.counted.after(p.edge, p.before)
+		sum := j.counted.total() - j.counted.upTo(p.before)
+		if limit.Tiles {
+			sum -= j.counted.later(p.last)
+		}
+		count = limit.fits(sum, r.Cost, count)
 	}
 	return count
 }
@@ -225,8 +240,8 @@ func (j *judge) held(limit Limit, now int64) Content {
 		count := limit.tokens(level)
 		return Content{count, count - limit.tokens(held.decided.at(limit, now)), level}
 	}
-	edge := limit.edge(now)
-	return Content{Count: j.counted.later(edge), Undecided: j.undecided.later(edge)}
+	window := limit.around(now)
+	return Content{Count: j.counted.within(window), Undecided: j.undecided.within(window)}
 }
 
 // level returns what the bucket of the limit lacks: one that neither the log nor its reader has is

@@ -1,6 +1,12 @@
 package journal
 
-import "fmt"
+import (
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/counterd/counterd/algorithm/fixedwindow"
+)
 
 const (
 	second = 1000
@@ -17,6 +23,10 @@ type Limit struct {
 	Ceiling int64
 	// Rate is of a token bucket; 0: the limit is a window.
 	Rate int64
+	// Tiles: windows follow one another, and each time is in one of them. They are whole seconds long. Of a
+	// calendar in Zone, Window names their unit: see [fixedwindow.Around].
+	Tiles bool
+	Zone  *time.Location
 	// Shadow limits take no part in verdicts. Windows in shadow are no part of the log.
 	Shadow bool
 
@@ -27,13 +37,36 @@ type Limit struct {
 
 // slides returns by what the window moves.
 func (l Limit) slides() int64 {
-	if l.Window < minute {
+	if l.Window < minute && !l.Tiles {
 		return 1
 	}
 	return second
 }
 
-// edge returns the last time that is no longer in the window that ends at now.
+// span is the times after one, and up to another.
+type span struct{ edge, last int64 }
+
+func (s span) has(time int64) bool { return time > s.edge && time <= s.last }
+
+// around returns the window of now. One that slides ends there, and what is later counts as well: a clock
+// may be ahead.
+func (l Limit) around(now int64) span {
+	if !l.Tiles {
+		return span{l.edge(now), math.MaxInt64}
+	}
+	first, last := fixedwindow.Around(now/second, l.Window/second, l.Zone)
+	return span{first*second - 1, last*second + second - 1}
+}
+
+// Longest returns how long the longest window is, in milliseconds.
+func (l Limit) Longest() int64 {
+	return fixedwindow.Longest(l.Window/second, l.Zone)*second + l.Window%second
+}
+
+// Edge returns the last time before the window of now.
+func (l Limit) Edge(now int64) int64 { return l.around(now).edge }
+
+// edge returns the last time that is no longer in the sliding window that ends at now.
 func (l Limit) edge(now int64) int64 {
 	if l.slides() == second {
 		now += second - 1 - now%second
@@ -43,6 +76,9 @@ func (l Limit) edge(now int64) int64 {
 
 // Leaves returns the first moment at which a time is no longer in the window.
 func (l Limit) Leaves(time int64) int64 {
+	if l.Tiles {
+		return l.around(time).last + 1
+	}
 	return time - time%l.slides() + l.Window
 }
 
@@ -67,7 +103,7 @@ func (l Limit) valid() bool {
 	if l.isBucket() {
 		return l.Rate > 0 && l.Rate <= maxRate && l.Ceiling <= l.Rate*maxRefill/l.Window
 	}
-	return l.Window%l.slides() == 0
+	return l.Window%l.slides() == 0 && (l.Zone == nil || l.Tiles && fixedwindow.Unit(l.Window/second) != "")
 }
 
 // enforced appends the limits that take part in verdicts to dst, and token buckets in shadow: the
@@ -87,10 +123,20 @@ func enforced(dst, limits []Limit) ([]Limit, error) {
 	return dst, nil
 }
 
-// longest returns the longest window of at most bound milliseconds, or 0. Token buckets have none.
-func longest(limits []Limit, bound int64) (window int64) {
+// longest returns the longest window, or 0. Token buckets have none.
+func longest(limits []Limit) (window int64) {
 	for _, l := range limits {
-		if l.Window <= bound && !l.isBucket() {
+		if !l.isBucket() {
+			window = max(window, l.Longest())
+		}
+	}
+	return window
+}
+
+// Fine returns the longest window that slides by milliseconds, or 0.
+func Fine(limits []Limit) (window int64) {
+	for _, l := range limits {
+		if !l.isBucket() && l.slides() < second {
 			window = max(window, l.Window)
 		}
 	}

@@ -163,7 +163,7 @@ const (
 // events may not become several times as large: it grows by no more than three times the others. One
 // of token buckets alone forgets its entries, so it stays near to what the youngest take.
 func grown(size int, limits []Limit) int {
-	if len(limits) > 0 && longest(limits, maxTime) == 0 {
+	if len(limits) > 0 && longest(limits) == 0 {
 		return max(leastGrown, size+min(fixedGrowth, (size-leastGrown)*2/3))
 	}
 	return max(smallGrown, size+min(fixedGrowth+size/4, (size-fewEvents)*3))
@@ -211,6 +211,15 @@ func (l *Log) Frees(limit Limit, cost, now int64) (at int64, ok bool) {
 	}
 	if limit.isBucket() {
 		return l.judge.level(limit).all.frees(limit, cost, now), true
+	}
+	if limit.Tiles {
+		for at = now; ; {
+			window := limit.around(at)
+			if l.judge.counted.within(window) <= limit.Ceiling-cost {
+				return at, true
+			}
+			at = window.last + 1
+		}
 	}
 	leave := sort.Search(len(l.judge.counted.times), func(i int) bool {
 		return l.judge.counted.total()-l.judge.counted.upTo(i) <= limit.Ceiling-cost

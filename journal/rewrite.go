@@ -61,7 +61,7 @@ func (l *Log) AppendRewrite(dst []byte, r Rewrite) ([]byte, error) {
 	l.rewriter.limits = h.Limits
 	h.base, h.Floor = r.Now-r.Now%second, max(h.Floor, r.Now-r.Young)
 
-	window := max(longest(h.Limits, maxTime), longest(l.head.Limits, maxTime), r.Retain)
+	window := max(longest(h.Limits), longest(l.head.Limits), r.Retain)
 	l.judge.split(h.Floor, -1)
 	defer l.judge.split(h.Floor, 1)
 	left := rests{}
@@ -79,7 +79,7 @@ func (l *Log) AppendRewrite(dst []byte, r Rewrite) ([]byte, error) {
 	if l.judge.counted.upTo(old) > 0 {
 		h.Since = max(h.Since, l.judge.counted.times[old-1]+second-1)
 	}
-	fine := max(longest(h.Limits, minute-1), longest(l.head.Limits, minute-1))
+	fine := max(Fine(h.Limits), Fine(l.head.Limits))
 	cut := h.Floor - fine
 
 	begin := len(dst)

@@ -120,7 +120,7 @@ func (w *world) store(value []byte) {
 // retention is the longest window of any rules: what newer rules count is then still known.
 func (w *world) retention() (window int64) {
 	for _, limits := range w.rules {
-		window = max(window, longest(limits, maxTime))
+		window = max(window, longest(limits))
 		for _, l := range limits {
 			if l.isBucket() {
 				window = max(window, l.refill())
@@ -373,7 +373,7 @@ func (w *world) spoil(l *Log, value []byte, r Rewrite) []byte {
 		}
 	case "dropped too early":
 		for i, time := range l.judge.counted.times {
-			if time <= r.Now-max(young, longest(l.head.Limits, maxTime)/2) {
+			if time <= r.Now-max(young, longest(l.head.Limits)/2) {
 				l.judge.counted.add(time, l.judge.counted.upTo(i)-l.judge.counted.upTo(i+1))
 			}
 		}

@@ -5,6 +5,8 @@ import (
 	"iter"
 	"math"
 	"slices"
+
+	"github.com/counterd/counterd/algorithm/fixedwindow"
 )
 
 // Size returns the most bytes that a rewritten log takes whose hits all pass these limits. Retain
@@ -15,14 +17,14 @@ func Size(limits []Limit, retain, young int64) int {
 	size := headSize(limits)
 	// Clocks may be ahead of that of the rewrite, and windows are of whole seconds.
 	youth := young + young/2 + second
-	window := max(longest(limits, maxTime), retain, youth)
+	window := max(longest(limits), retain, youth)
 	all, recent := admissible(limits, window), admissible(limits, youth)
 	size += int(min(recent, MaxSize)) * shortSize
 	size += sumsSize(all-recent, window)
 	// What is no longer in the window, and not yet dropped, is in sums by second.
 	size += int(min(recent, young/second+2)) * sumSize
 	// Sums by millisecond are up to two bytes longer.
-	size += 2 * int(min(admissible(limits, longest(limits, minute-1)), all-recent, MaxSize))
+	size += 2 * int(min(admissible(limits, Fine(limits)), all-recent, MaxSize))
 	return size
 }
 
@@ -38,7 +40,7 @@ func LeasesSize(limit Limit, young int64) int {
 // they are retained, and the bytes of a log that has them if they come at equal distances: just
 // rewritten, and about to be. Retain and young are those of its [Rewrite].
 func Spread(limits []Limit, retain, young int64) (hits int64, rewritten, due int) {
-	window := max(longest(limits, maxTime), retain, second)
+	window := max(longest(limits), retain, second)
 	hits = admissible(limits, window)
 	s := spread{limits, window, float64(hits) / float64(window), young, evenSum}
 	for _, l := range limits {
@@ -89,7 +91,7 @@ func (s spread) size(n int64) int {
 	// It keeps the identity of this hit, at least, and what has just left the window.
 	young := min(max(1, s.each*float64(s.young)), float64(n))
 	summed := min(float64(n)-young, s.each*float64(s.window))
-	fine := min(s.each*float64(longest(s.limits, minute-1)), summed)
+	fine := min(s.each*float64(Fine(s.limits)), summed)
 	const first = 3 // the first sum begins at the second 0: it is longer
 	bytes := first + (summed-fine)*s.sum(s.each*second) + fine*s.sum(s.each) + firstKept + (young-1)*float64(4+uvarintSize(uint64(2/s.each)))
 	return size + int(min(bytes, MaxSize))
@@ -149,6 +151,10 @@ func admissible(limits []Limit, span int64) int64 {
 			continue
 		}
 		windows := (span + l.Window - 1) / l.Window
+		if l.Tiles {
+			shortest := fixedwindow.Shortest(l.Window/second, l.Zone) * second
+			windows = 1 + (span+shortest-2)/shortest
+		}
 		least = min(least, min(l.Ceiling, math.MaxInt32)*windows)
 	}
 	return least

@@ -132,13 +132,7 @@ func windowOf(head journal.Head, length time.Duration, at time.Time, now int64) 
 
 // rounded returns the time up to which a rewrite has rounded events down to their seconds.
 func rounded(head journal.Head) int64 {
-	var fine int64
-	for _, limit := range head.Limits {
-		if limit.Rate == 0 && limit.Window < time.Minute.Milliseconds() {
-			fine = max(fine, limit.Window)
-		}
-	}
-	return head.Floor - fine
+	return head.Floor - journal.Fine(head.Limits)
 }
 
 // isKnown reports whether the log knows, of each event, whether it was before that time: rewrites of

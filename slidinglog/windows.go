@@ -135,19 +135,18 @@ func (w *windows) isFull(ahead, cost int64) bool {
 
 // isExact reports whether the log knows the moments of all events in the window of the limit.
 func (w *windows) isExact(limit journal.Limit) bool {
-	return limit.Rate > 0 || w.log.Head().Coarse <= w.time-limit.Window-1000
+	return limit.Rate > 0 || w.log.Head().Coarse+999 <= limit.Edge(w.time)
 }
 
 // Span returns the first second of the window, and since when the log that was read knows all
 // events. A log has one order.
 func (w *windows) Span(limit int) engine.Span {
 	own := w.question.Limits[limit]
-	length := w.limits[limit].Span(own.Ceiling)
-	span := engine.Span{First: w.time/1000 - int64(length/time.Second) + 1, Since: w.log.Since(own) / 1000}
-	if length < time.Minute {
-		span.First = (w.time - length.Milliseconds() + 1) / 1000
+	edge := own.Edge(w.time)
+	if own.Rate > 0 {
+		edge = w.time - w.limits[limit].Span(own.Ceiling).Milliseconds()
 	}
-	return span
+	return engine.Span{First: (edge + 1) / 1000, Since: w.log.Since(own) / 1000}
 }
 
 // since returns the time after which a new log knows all events: those before would have left it, or

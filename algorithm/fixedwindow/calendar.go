@@ -33,6 +33,22 @@ func Longest(length int64, zone *time.Location) int64 {
 	return length + longestShift
 }
 
+// Shortest returns the least seconds of a window: an hour ends where the clock moves by a part of it, and a
+// calendar may leave out a day.
+func Shortest(length int64, zone *time.Location) int64 {
+	switch {
+	case zone == nil:
+		return length
+	case length == Hour:
+		return Hour / 4
+	case length == Month:
+		return 27*Day - longestShift
+	case length == Week:
+		return 6*Day - longestShift
+	}
+	return length - longestShift
+}
+
 // unitAround returns the unit of the zone's calendar that holds the second. A day begins in the
 // first second in which the clock of the zone shows that day or a later one: a day that is skipped
 // has no second, and a clock that goes back over midnight begins no day again.

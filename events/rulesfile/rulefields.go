@@ -297,10 +297,13 @@ func (r ruleReader) calendar(rule *ruleFields) {
 		r.fault(at, "the time zone database of this machine has no such zone: it is named like Europe/Berlin, America/New_York or UTC")
 		return
 	}
-	if given := rule.fields["algorithm"]; given.given() && rule.algorithm != algorithm.FixedWindow && r.sound(given) {
-		r.fault(given, "the windows of a calendar are fixed: leave the algorithm out, or make it fixed-window")
+	if rule.calendar = zone; rule.algorithm == algorithm.FixedLog {
+		return
 	}
-	rule.algorithm, rule.calendar = algorithm.FixedWindow, zone
+	if given := rule.fields["algorithm"]; given.given() && rule.algorithm != algorithm.FixedWindow && r.sound(given) {
+		r.fault(given, "the windows of a calendar are fixed: leave the algorithm out, or make it fixed-window or fixed-log")
+	}
+	rule.algorithm = algorithm.FixedWindow
 }
 
 func limitsOf(fields []rateField) []events.Limit {
