@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -26,6 +27,28 @@ var ruleSets = [][][]Limit{
 	{{{Window: 5 * second, Ceiling: 3}, {Window: 20 * second, Ceiling: 6}, {Window: 60 * second, Ceiling: 9}}},
 	{{{Window: 60 * second, Ceiling: 6}}, {{Window: 120 * second, Ceiling: 5}}, {{Window: 60 * second, Ceiling: 3}}},
 	{{{Window: 250, Ceiling: 1}, {Window: 20 * second, Ceiling: 6}}, {{Window: 20 * second, Ceiling: 4}, {Window: 60 * second, Ceiling: 8}}},
+}
+
+// tiledSets are the same with windows that follow one another, and others beside them.
+var tiledSets = [][][]Limit{
+	{{{Window: 8 * second, Ceiling: 3, Tiles: true}}},
+	{{{Window: 30 * second, Ceiling: 5, Tiles: true}}, {{Window: 30 * second, Ceiling: 2, Tiles: true}}, {{Window: 60 * second, Ceiling: 6}}},
+	{{{Window: 7 * second, Ceiling: 2, Tiles: true}, {Window: 90 * second, Ceiling: 7}}},
+	{{{Window: hour, Ceiling: 6, Tiles: true, Zone: zone("Australia/Lord_Howe")}}},
+	{{{Window: 24 * hour, Ceiling: 4, Tiles: true, Zone: zone("Asia/Tokyo")}, {Window: 10 * second, Rate: 7, Ceiling: 3}}},
+	{{{Window: 60 * second, Ceiling: 6, Tiles: true}, {Window: second, Ceiling: 2}}, {{Window: hour, Ceiling: 3, Tiles: true, Zone: zone("UTC")}, {Window: second, Ceiling: 2}}},
+}
+
+// simulated is when simulations begin: a minute before clocks are put back by half an hour on Lord Howe
+// Island, and a day begins in Tokyo.
+var simulated = time.Date(2026, 4, 4, 14, 59, 0, 0, time.UTC).UnixMilli()
+
+func zone(name string) *time.Location {
+	zone, err := time.LoadLocation(name)
+	if err != nil {
+		panic(err)
+	}
+	return zone
 }
 
 // bucketSets are rules with token buckets, whose rates stay: a log that gets another rate begins with
@@ -389,6 +412,13 @@ func (w *world) spoil(l *Log, value []byte, r Rewrite) []byte {
 		h := l.head
 		h.Limits, h.Revision = r.Limits, r.Revision
 		_ = l.Read(append(appendHead(nil, h, &timeline{}, 0), value[l.offset:]...), Question{})
+	case "windows slide":
+		h := l.head
+		h.Limits = slices.Clone(h.Limits)
+		for i := range h.Limits {
+			h.Limits[i].Tiles, h.Limits[i].Zone = false, nil
+		}
+		_ = l.Read(append(appendHead(nil, h, &timeline{}, 0), value[l.offset:]...), Question{})
 	case "stale rules win":
 		r.Revision = l.head.Revision + 1
 	case "no increments", "no pending hits":
@@ -473,7 +503,7 @@ func (w *world) judge() {
 	var head Head
 	sum := func(l Limit, now int64) (sum int64) {
 		for _, c := range entries {
-			if l.Window < minute && c.Time > now-l.Window || l.Window >= minute && c.Time/second > now/second-l.Window/second {
+			if within(l, c.Time, now) || !l.Tiles && c.Time > now {
 				sum += c.left * c.Cost
 			}
 		}
@@ -540,14 +570,25 @@ func (w *world) judge() {
 	}
 }
 
+// within reports whether a time is in the window of a later one.
+func within(l Limit, first, last int64) bool {
+	switch {
+	case l.Zone != nil: // an hour or a day
+		name := "2006-01-02"
+		if l.Window == hour {
+			name += " 15 -0700"
+		}
+		return time.UnixMilli(first).In(l.Zone).Format(name) == time.UnixMilli(last).In(l.Zone).Format(name)
+	case l.Tiles:
+		return first/l.Window == last/l.Window
+	case l.Window < minute:
+		return first > last-l.Window
+	}
+	return first/second > last/second-l.Window/second
+}
+
 // measure looks for a window that holds more than its limit.
 func (w *world) measure() {
-	within := func(l Limit, first, last int64) bool {
-		if l.Window < minute {
-			return first > last-l.Window
-		}
-		return first/second > last/second-l.Window/second
-	}
 	for _, x := range w.admitted {
 		if x.refunded {
 			continue
@@ -558,7 +599,7 @@ func (w *world) measure() {
 			}
 			sum := int64(0)
 			for _, y := range w.admitted {
-				if !y.refunded && y.revision == x.revision && y.losses == x.losses && y.time/l.slides() <= x.time/l.slides() && within(l, y.time, x.time) {
+				if !y.refunded && y.revision == x.revision && y.losses == x.losses && (l.Tiles || y.time/l.slides() <= x.time/l.slides()) && within(l, y.time, x.time) {
 					sum += y.cost
 				}
 			}
@@ -609,7 +650,7 @@ func (w *world) measureBucket(l Limit, x *decided) {
 // simulate runs one seed.
 func simulate(seed uint64, sabotage string, sets [][][]Limit) *world {
 	rnd := rand.New(rand.NewPCG(seed, 15))
-	w := &world{rnd: rnd, sabotage: sabotage, now: 1_000_000_000, read: map[int]int64{}, faults: map[fault]string{}}
+	w := &world{rnd: rnd, sabotage: sabotage, now: simulated, read: map[int]int64{}, faults: map[fault]string{}}
 	w.rules = sets[rnd.IntN(len(sets))]
 	for range 1 + rnd.IntN(5) {
 		w.skew = append(w.skew, rnd.Int64N(2*skews)-skews)
@@ -649,7 +690,7 @@ func simulate(seed uint64, sabotage string, sets [][][]Limit) *world {
 // and rule changes. No window and no token bucket exceeds its limit, and every verdict is that of a
 // sequential limiter.
 func TestSimulation(t *testing.T) {
-	for name, sets := range map[string][][][]Limit{"windows": ruleSets, "token buckets": bucketSets} {
+	for name, sets := range map[string][][][]Limit{"windows": ruleSets, "fixed windows": tiledSets, "token buckets": bucketSets} {
 		t.Run(name, func(t *testing.T) {
 			var hits, admitted, rewrites, losses, expired int
 			for seed := range testkit.Seeds(10_000) {
@@ -686,6 +727,16 @@ func TestSimulationFindsSabotage(t *testing.T) {
 		"reads before it appends":  exceeded,
 	} {
 		t.Run(sabotage, func(t *testing.T) { finds(t, sabotage, want, ruleSets) })
+	}
+	for sabotage, want := range map[string]fault{
+		"no compare-and-swap": exceeded,
+		"a lagging rewrite":   exceeded,
+		"dropped too early":   exceeded,
+		"judged again":        exceeded,
+		"no floor":            exceeded,
+		"windows slide":       differs,
+	} {
+		t.Run("fixed windows, "+sabotage, func(t *testing.T) { finds(t, sabotage, want, tiledSets) })
 	}
 	for sabotage, want := range map[string]fault{
 		"no compare-and-swap":        overrun,

@@ -12,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/counterd/counterd/algorithm"
 	"github.com/counterd/counterd/engine"
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/internal/testkit"
@@ -429,7 +430,7 @@ func (w *replicaSimulation) held(limit engine.Limit, now int64) (least, most int
 		return 0, math.MaxInt32
 	}
 	return w.sum(func(a simEvent) bool {
-		return limit.Window < time.Minute && a.time > now-limit.Window.Milliseconds() || limit.Window >= time.Minute && a.time/second > now/second-int64(limit.Window/time.Second)
+		return simShare(limit, a.time, now) || a.time > now && limit.Algorithm != algorithm.FixedLog
 	})
 }
 
@@ -574,11 +575,8 @@ func (w *replicaSimulation) measure() {
 			}
 			sum := int64(0)
 			for _, y := range w.admitted {
-				first, last := y.time, x.time
-				if limit.Window >= time.Minute {
-					first, last = first/second*second, last/second*second
-				}
-				if x.epoch >= 0 && x.epoch == y.epoch && first <= last && first > last-limit.Window.Milliseconds() {
+				later := y.time > x.time && (limit.Window < time.Minute || y.time/second > x.time/second)
+				if x.epoch >= 0 && x.epoch == y.epoch && !later && simShare(limit, y.time, x.time) {
 					sum += y.cost
 				}
 			}
@@ -592,7 +590,7 @@ func (w *replicaSimulation) measure() {
 // simulateReplicas runs one seed.
 func simulateReplicas(seed uint64, sabotage string, sets [][][]engine.Limit) *replicaSimulation {
 	rnd := rand.New(rand.NewPCG(seed, 17))
-	w := &replicaSimulation{rnd: rnd, sabotage: sabotage, now: 1_000_000_000, faulty: rnd.IntN(3) > 0, calm: rnd.IntN(2) == 0, faults: map[simFault]string{}}
+	w := &replicaSimulation{rnd: rnd, sabotage: sabotage, now: simStart, faulty: rnd.IntN(3) > 0, calm: rnd.IntN(2) == 0, faults: map[simFault]string{}}
 	w.limits = sets[rnd.IntN(len(sets))][0]
 	servers := 2 + rnd.IntN(2)
 	w.items, w.down = make([]simItem, servers), make([]bool, servers)
@@ -650,7 +648,7 @@ var simShared = [][][]engine.Limit{
 // No window and no token bucket exceeds its limit while every hit reaches a replica that loses nothing.
 // Nothing is lost, and nothing counts twice.
 func TestSimulationOfReplicas(t *testing.T) {
-	for name, sets := range map[string][][][]engine.Limit{"windows": simRules, "token buckets": simShared} {
+	for name, sets := range map[string][][][]engine.Limit{"windows": simRules, "fixed windows": simTiled, "token buckets": simShared} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			var admitted, denied, rewrites, repairs, background, empty, tidy, resets, undone int
@@ -681,6 +679,9 @@ func TestSimulationOfReplicasFindsSabotage(t *testing.T) {
 		"resets are forgotten":      simLeaks,
 	} {
 		t.Run(sabotage, func(t *testing.T) { findsInReplicas(t, sabotage, want, simRules) })
+	}
+	for _, sabotage := range []string{"a missing log begins anew", "judges by one replica"} {
+		t.Run("fixed windows, "+sabotage, func(t *testing.T) { findsInReplicas(t, sabotage, simExceeded, simTiled) })
 	}
 	for sabotage, want := range map[string]simFault{
 		"a missing log begins anew": simOverrun,

@@ -37,6 +37,48 @@ var simRules = [][][]engine.Limit{
 	{{simLimit(60, 6)}, {simLimit(120, 5)}, {simLimit(60, 3)}},
 }
 
+// simTiled are the same with windows that follow one another, those of calendars among them.
+var simTiled = [][][]engine.Limit{
+	{{simFixed(8, 3, "")}},
+	{{simFixed(7, 2, ""), simLimit(90, 7)}},
+	{{simFixed(3600, 4, "Australia/Lord_Howe"), simLimit(1, 2)}},
+	{{simFixed(86400, 6, "Asia/Tokyo")}},
+	{{simFixed(30, 5, "")}, {simFixed(30, 2, "")}, {simFixed(30, 6, "")}},
+	{{simFixed(3600, 6, "UTC")}, {simFixed(120, 5, "")}, {simFixed(3600, 3, "UTC")}},
+}
+
+// simStart is when simulations begin: a minute before clocks are put back by half an hour on Lord Howe
+// Island, and a day begins in Tokyo.
+var simStart = time.Date(2026, 4, 4, 14, 59, 0, 0, time.UTC).UnixMilli()
+
+// simFixed is a limit of windows that follow one another, of that zone's calendar if there is one.
+func simFixed(seconds, n int64, zone string) engine.Limit {
+	limit := simLimit(seconds, n)
+	limit.Algorithm = algorithm.FixedLog
+	if zone != "" {
+		limit.Calendar, _ = time.LoadLocation(zone)
+	}
+	return limit
+}
+
+// simShare reports whether a time is in the window of a later one.
+func simShare(limit engine.Limit, first, last int64) bool {
+	window := limit.Window.Milliseconds()
+	switch {
+	case limit.Calendar != nil: // an hour or a day
+		name := "2006-01-02"
+		if limit.Window == time.Hour {
+			name += " 15 -0700"
+		}
+		return time.UnixMilli(first).In(limit.Calendar).Format(name) == time.UnixMilli(last).In(limit.Calendar).Format(name)
+	case limit.Algorithm == algorithm.FixedLog:
+		return first/window == last/window
+	case limit.Window < time.Minute:
+		return first > last-window
+	}
+	return first/second > last/second-window/second
+}
+
 // simBuckets are the same with token buckets, whose rates stay.
 var simBuckets = [][][]engine.Limit{
 	{{simBucket(1, 10, 3)}},
@@ -502,12 +544,6 @@ func (w *simulation) measureTurns(n int) {
 
 // measure looks for a window that holds more than its limit.
 func (w *simulation) measure() {
-	within := func(window time.Duration, first, last int64) bool {
-		if window < time.Minute {
-			return first > last-window.Milliseconds()
-		}
-		return first/second > last/second-int64(window/time.Second)
-	}
 	for n, x := range w.admitted {
 		if !w.undone {
 			w.measureTurns(n)
@@ -519,7 +555,7 @@ func (w *simulation) measure() {
 			}
 			sum := int64(0)
 			for _, y := range w.admitted {
-				if y.counter == x.counter && y.revision == x.revision && y.losses == x.losses && y.time <= x.time && within(limit.Window, y.time, x.time) {
+				if y.counter == x.counter && y.revision == x.revision && y.losses == x.losses && y.time <= x.time && simShare(limit, y.time, x.time) {
 					sum += y.cost
 				}
 			}
@@ -541,7 +577,7 @@ func (w *simulation) measure() {
 			}
 			sum := x.cost
 			for _, y := range w.admitted {
-				if y.counter == x.counter && y.place < x.place && y.losses == x.losses && within(limit.Window, y.time, x.time) {
+				if y.counter == x.counter && y.place < x.place && y.losses == x.losses && simShare(limit, y.time, x.time) {
 					sum += y.cost
 				}
 			}
@@ -584,7 +620,7 @@ func (w *simulation) account() {
 // simulate runs one seed.
 func simulate(seed uint64, sabotage string, sets [][][]engine.Limit) *simulation {
 	rnd := rand.New(rand.NewPCG(seed, 16))
-	w := &simulation{rnd: rnd, sabotage: sabotage, now: 1_000_000_000, faulty: rnd.IntN(3) == 0, faults: map[simFault]string{}}
+	w := &simulation{rnd: rnd, sabotage: sabotage, now: simStart, faulty: rnd.IntN(3) == 0, faults: map[simFault]string{}}
 	w.rules = sets[rnd.IntN(len(sets))]
 	w.alone = w.rules[0][0].Algorithm == algorithm.LeakyBucket
 	losing := rnd.IntN(3) == 0
@@ -661,7 +697,7 @@ func (simCapable) Capabilities() store.Capabilities {
 // No window and no token bucket exceeds its limit, whatever is interleaved and lost; what is denied had no
 // room; a log holds what was admitted.
 func TestSimulation(t *testing.T) {
-	for name, sets := range map[string][][][]engine.Limit{"windows": simRules, "token buckets": simBuckets, "leaky buckets": simQueues} {
+	for name, sets := range map[string][][][]engine.Limit{"windows": simRules, "fixed windows": simTiled, "token buckets": simBuckets, "leaky buckets": simQueues} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			var admitted, denied, rewrites, expired, tidy, turns int
@@ -697,6 +733,9 @@ func TestSimulationFindsSabotage(t *testing.T) {
 		"no voids":                simLeaks,
 	} {
 		t.Run(sabotage, func(t *testing.T) { finds(t, sabotage, want, simRules) })
+	}
+	for _, sabotage := range []string{"no compare-and-swap", "reads before it appends", "a short life", "decided by sums", "short identities"} {
+		t.Run("fixed windows, "+sabotage, func(t *testing.T) { finds(t, sabotage, simExceeded, simTiled) })
 	}
 	for sabotage, want := range map[string]simFault{
 		"no compare-and-swap":     simOverrun,
