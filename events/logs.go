@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/counterd/counterd/algorithm"
 	"github.com/counterd/counterd/journal"
 )
 
@@ -40,6 +41,7 @@ type LogFault struct {
 	bytes int
 	hits  int64
 	kept  time.Duration
+	tiles bool // the rule has windows that follow one another
 }
 
 func (f LogFault) Error() string {
@@ -50,7 +52,11 @@ func (f LogFault) Error() string {
 		}
 		return fmt.Sprintf("%s up to %d KiB, and a log has at most %d: take %s", what, (f.bytes+1023)>>10, journal.MaxSize>>10, instead)
 	}
-	return fmt.Sprintf("a log of the %d hits in %s, the retention, takes up to %d KiB, and a log has at most %d: take algorithm: sliding-window, a smaller limit or a shorter retention", f.hits, FormatDuration(f.kept), (f.bytes+1023)>>10, journal.MaxSize>>10)
+	buckets := algorithm.Default
+	if f.tiles {
+		buckets = algorithm.FixedWindow
+	}
+	return fmt.Sprintf("a log of the %d hits in %s, the retention, takes up to %d KiB, and a log has at most %d: take algorithm: %s, a smaller limit or a shorter retention", f.hits, FormatDuration(f.kept), (f.bytes+1023)>>10, journal.MaxSize>>10, buckets)
 }
 
 // sharedLog is a log as the rules that share it bound it.
@@ -100,7 +106,7 @@ func (l sharedLog) fault(rule int, value string, bytes int, grace time.Duration)
 	}
 	kept := l.kept(value)
 	hits, _, _ := journal.Spread(l.limits(value), kept.Milliseconds(), 2*grace.Milliseconds())
-	return LogFault{rule, value, bytes, hits, kept}
+	return LogFault{rule, value, bytes, hits, kept, l.of.Rules[rule].Limits[0].Windows().Algorithm.Tiles}
 }
 
 // size returns how many bytes the log of a value takes at the most.

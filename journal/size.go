@@ -41,7 +41,11 @@ func LeasesSize(limit Limit, young int64) int {
 // rewritten, and about to be. Retain and young are those of its [Rewrite].
 func Spread(limits []Limit, retain, young int64) (hits int64, rewritten, due int) {
 	window := max(longest(limits), retain, second)
-	hits = admissible(limits, window)
+	even := slices.Clone(limits)
+	for i := range even {
+		even[i].Window, even[i].Tiles = even[i].Longest(), false
+	}
+	hits = admissible(even, window)
 	s := spread{limits, window, float64(hits) / float64(window), young, evenSum}
 	for _, l := range limits {
 		if l.isBucket() { // its burst comes once

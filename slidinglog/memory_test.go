@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/counterd/counterd/algorithm"
 	"github.com/counterd/counterd/engine"
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/internal/testkit"
@@ -144,17 +145,20 @@ func (c *population) figure(name string) int64 {
 // about to be.
 func TestChunksOfCounters(t *testing.T) {
 	for _, test := range []struct {
-		hits   int
-		window time.Duration
-		most   int64
+		hits      int
+		window    time.Duration
+		most      int64
+		algorithm string
 	}{
-		{500, time.Hour, 3000}, {100, 24 * time.Hour, 900}, {10, time.Hour, 250}, {10, 24 * time.Hour, 250},
-		{30, time.Minute, 384}, {300, time.Minute, 1184}, {10, 10 * time.Second, 480}, {100, 10 * time.Second, 1480},
+		{500, time.Hour, 3000, ""}, {100, 24 * time.Hour, 900, ""}, {10, time.Hour, 250, ""}, {10, 24 * time.Hour, 250, ""},
+		{30, time.Minute, 384, ""}, {300, time.Minute, 1184, ""}, {10, 10 * time.Second, 480, ""}, {100, 10 * time.Second, 1480, ""},
+		{500, time.Hour, 3000, algorithm.FixedLog}, {10, 24 * time.Hour, 250, algorithm.FixedLog},
 	} {
-		t.Run(fmt.Sprint(test.hits, " in ", test.window), func(t *testing.T) {
+		t.Run(fmt.Sprint(test.hits, " in ", test.window, " ", test.algorithm), func(t *testing.T) {
 			const counters, windows = 8, 3
 			start := time.Date(2026, 3, 14, 21, 7, 33, 0, time.UTC)
 			c := newPopulation(t, test.window, start)
+			c.limit.Algorithm = test.algorithm
 			random := rand.New(rand.NewPCG(1, uint64(test.hits)))
 			distance := float64(test.window.Milliseconds()) / float64(test.hits)
 			var largest, sum, samples int64

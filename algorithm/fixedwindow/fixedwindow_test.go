@@ -19,6 +19,7 @@ import (
 	"github.com/counterd/counterd/internal/testkit"
 	"github.com/counterd/counterd/limiter"
 	"github.com/counterd/counterd/memcache"
+	"github.com/counterd/counterd/slidinglog"
 	"github.com/counterd/counterd/store"
 	"github.com/counterd/counterd/store/storetest"
 )
@@ -43,7 +44,13 @@ func TestWindowsTileTheTime(t *testing.T) {
 func newLimiter(t *testing.T, st store.Store, clock func() time.Time) *limiter.Limiter {
 	t.Helper()
 	counters := hierarchy.NewCounters(hierarchy.Config{Store: st, Clock: clock, CacheBytes: 1 << 20})
-	l, err := limiter.New(limiter.Config{Timeout: time.Second}, counters)
+	engines := []engine.Engine{counters}
+	if st.Capabilities().Writes.Has(store.Append) {
+		logs, err := slidinglog.New(counters.Base())
+		require.NoError(t, err)
+		engines = append(engines, logs)
+	}
+	l, err := limiter.New(limiter.Config{Timeout: time.Second}, engines...)
 	require.NoError(t, err)
 	return l
 }
@@ -69,6 +76,12 @@ func TestDecisionsEqualAnExactLog(t *testing.T) {
 		{"[{per: ip, rate: 9/d, calendar: Asia/Kathmandu, precision: minute}, {per: ip, rate: [100/m, 900/d], precision: minute}]", 9, fixedwindow.Day, "Asia/Kathmandu"},
 		{"[{per: ip, rate: 9/week, calendar: America/Havana}]", 9, fixedwindow.Week, "America/Havana"},
 		{"[{per: ip, rate: [9/month, 100/h], calendar: Europe/Berlin, precision: hour}]", 9, fixedwindow.Month, "Europe/Berlin"},
+		{"[{per: ip, rate: 5/10s, algorithm: fixed-log}]", 5, 10, ""},
+		{"[{per: ip, rate: 7/90s, algorithm: fixed-log}, {per: ip, rate: 100/10s, algorithm: sliding-log}]", 7, 90, ""},
+		{"[{per: ip, rate: 6/h, calendar: Australia/Lord_Howe, algorithm: fixed-log}]", 6, fixedwindow.Hour, "Australia/Lord_Howe"},
+		{"[{per: ip, rate: 9/d, calendar: Asia/Kathmandu, algorithm: fixed-log}, {per: ip, rate: 90/d, burst: 90}]", 9, fixedwindow.Day, "Asia/Kathmandu"},
+		{"[{per: ip, rate: 9/week, calendar: America/Havana, algorithm: fixed-log}]", 9, fixedwindow.Week, "America/Havana"},
+		{"[{per: ip, rate: [9/month, 100/h], calendar: Europe/Berlin, algorithm: fixed-log}]", 9, fixedwindow.Month, "Europe/Berlin"},
 	} {
 		event := testkit.Event(t, test.limits)
 		var zone *time.Location
@@ -79,16 +92,17 @@ func TestDecisionsEqualAnExactLog(t *testing.T) {
 		}
 		for range testkit.Times(20) {
 			clock := testkit.NewClock(time.Time{})
-			solo := storetest.NewSolo(clock.Now)
+			embedded := memcache.NewEmbedded(memcache.EmbeddedConfig{Clock: clock.Now})
 			var fleet []*limiter.Limiter
 			for i := range 2 {
-				fleet = append(fleet, newLimiter(t, solo, func() time.Time { return clock.Now().Add(time.Duration(i) * 400 * time.Millisecond) }))
+				fleet = append(fleet, newLimiter(t, embedded, func() time.Time { return clock.Now().Add(time.Duration(i) * 400 * time.Millisecond) }))
 			}
 			var log []admission
 			for range 80 {
 				clock.Advance(time.Duration(rng.Int64N(test.long * int64(time.Second) / 3)))
 				h := limiter.Hit{Event: event, Features: events.Features{"ip": "192.0.2.1"}, Cost: 1 + rng.Int64N(2)}
-				d, err := testkit.Pick(rng, fleet...).Hit(t.Context(), h)
+				i := rng.IntN(len(fleet))
+				d, err := fleet[i].Hit(t.Context(), h)
 				require.NoError(t, err)
 				now := d.At.Unix()
 				turn, last := fixedwindow.Around(now, test.long, zone)
@@ -99,7 +113,7 @@ func TestDecisionsEqualAnExactLog(t *testing.T) {
 					}
 				}
 				state := d.Limits[0]
-				require.Equal(t, "fixed-window", state.Algorithm)
+				require.Equal(t, event.Rules[0].Limits[0].Algorithm, state.Algorithm)
 				require.Equal(t, held+h.Cost <= test.n, d.Allowed, "%+v, the window holds %d", state, held)
 				if d.Allowed {
 					if state.Exact {
@@ -108,7 +122,12 @@ func TestDecisionsEqualAnExactLog(t *testing.T) {
 					require.GreaterOrEqual(t, state.Count, held+h.Cost)
 					log = append(log, admission{now, h.Cost})
 				} else {
-					require.Equal(t, engine.Seconds(last+1-now), d.RetryAfter, "the turn of the window")
+					want, delta := engine.Seconds(last+1-now), 0.
+					if event.Rules[0].InLog() { // it knows milliseconds
+						local := clock.Now().Add(time.Duration(i) * 400 * time.Millisecond)
+						want, delta = engine.Wait(time.Unix(last+1, 0).Sub(local)), float64(time.Millisecond)
+					}
+					require.InDelta(t, float64(want), float64(d.RetryAfter), delta, "the turn of the window")
 				}
 			}
 		}
@@ -119,8 +138,8 @@ func TestDecisionsEqualAnExactLog(t *testing.T) {
 func TestConcurrentHits(t *testing.T) {
 	clock := testkit.NewClock(time.Time{})
 	embedded := memcache.NewEmbedded(memcache.EmbeddedConfig{Clock: clock.Now})
-	event := testkit.Event(t, "[{per: ip, rate: 10/15m, algorithm: fixed-window}]")
-	for range 3 { // windows
+	for i := range 6 { // windows
+		event := testkit.Event(t, "[{per: ip, rate: 10/15m, algorithm: "+[]string{"fixed-window", "fixed-log"}[i%2]+"}]")
 		var admitted atomic.Int64
 		var running sync.WaitGroup
 		for range 4 {

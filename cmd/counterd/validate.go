@@ -181,22 +181,24 @@ func (c combination) lease() (length time.Duration) {
 	return length
 }
 
-// recommended returns the algorithm for the limits. What only buckets do is not changed, and nor is a
-// counter of all hits: a flood of them, which no limit bounds, does not fit a log.
+// recommended returns the algorithms for the limits, those of logs or of buckets. What only buckets do is not
+// changed, and nor is a counter of all hits: a flood of them, which no limit bounds, does not fit a log.
 func (c combination) recommended(log bool) string {
+	in := map[bool]map[bool]string{ // logs, fixed windows
+		false: {false: algorithm.Default, true: algorithm.FixedWindow},
+		true:  {false: algorithm.SlidingLog, true: algorithm.FixedLog},
+	}
 	for _, rule := range c.rules {
-		switch {
-		case rule.Limits[0].Burst > 0:
-		case rule.Limits[0].Algorithm != "" && rule.Limits[0].Algorithm != algorithm.SlidingLog:
-			return rule.Limits[0].Algorithm
-		case rule.Throttle.Kind == events.Elastic || rule.Precision != events.Second || rule.Count == events.CountAll:
-			log = false
+		tiles := rule.Limits[0].Windows().Algorithm.Tiles
+		log = log && rule.Throttle.Kind != events.Elastic && (tiles || rule.Precision == events.Second) && rule.Count != events.CountAll
+	}
+	var names []string
+	for _, rule := range c.rules {
+		if name := in[log][rule.Limits[0].Windows().Algorithm.Tiles]; rule.Limits[0].Burst == 0 && !slices.Contains(names, name) {
+			names = append(names, name)
 		}
 	}
-	if log {
-		return algorithm.SlidingLog
-	}
-	return algorithm.Default
+	return strings.Join(names, ",")
 }
 
 // combinations returns the combinations that the event's rules name, once each; without rules,

@@ -73,7 +73,7 @@ func TestValidateComparesBucketsAndLogs(t *testing.T) {
 		recommended = append(recommended, fields[1]+" "+fields[len(fields)-1])
 	}
 	assert.Equal(t, []string{
-		"PER RECOMMENDED", "user sliding-log", "(all) sliding-window", "key sliding-window", "team sliding-window", "org fixed-window", "lot sliding-window", "spot sliding-log",
+		"PER RECOMMENDED", "user sliding-log", "(all) sliding-window", "key sliding-window", "team sliding-window", "org fixed-log", "lot sliding-window", "spot sliding-log",
 	}, recommended)
 	assert.Regexp(t, `a +user +400 +44928 +4 +\d+ +2 +sliding-log\n`, table)
 	assert.Regexp(t, `a +\(all\) +540000 +\d+ +\d +too large +- +sliding-window\n`, table)
