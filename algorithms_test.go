@@ -26,7 +26,7 @@ func TestAllAlgorithmsGiveOneVerdict(t *testing.T) {
 	const rules = `events: {e: {limits: [
 	{per: ip, rate: 9/20s}, {per: ip, rate: 8/15s, algorithm: sliding-log}, {per: ip, rate: 1/3s, burst: 7},
 	{per: ip, rate: 1/2s, queue: 3}, {per: ip, rate: 300/h, calendar: Asia/Kathmandu}, {per: ip, rate: 14/40s, algorithm: fixed-window},
-	{per: ip, concurrent: 3, lease: 10s}]}}`
+	{per: ip, concurrent: 3, lease: 10s}, {per: ip, rate: 12/30s, algorithm: fixed-log}]}}`
 	bubble.Test(t, func(t *testing.T) {
 		l, rnd := start(t, parse(t, rules)), rand.New(rand.NewPCG(1, 9))
 		var all []*taken
@@ -40,7 +40,7 @@ func TestAllAlgorithmsGiveOneVerdict(t *testing.T) {
 			}
 			return n
 		}
-		denies := make([]int, 7)
+		denies := make([]int, 8)
 		alone, admitted := 0, 0
 		for range 2500 {
 			time.Sleep(time.Duration(rnd.Int64N(testkit.Pick(rnd, int64(20), 900, 900, 3000, 3000))) * time.Millisecond)
@@ -70,6 +70,7 @@ func TestAllAlgorithmsGiveOneVerdict(t *testing.T) {
 					sum(func(a *taken) bool { return (a.at+2_700_000)/3_600_000 == (now+2_700_000)/3_600_000 }), // it is 5:45 h ahead of UTC
 					sum(func(a *taken) bool { return a.at/40_000 == now/40_000 }),
 					live,
+					sum(func(a *taken) bool { return a.at/30_000 == now/30_000 }),
 				}
 			}
 			full := func(now int64) (full []int) {
@@ -78,7 +79,7 @@ func TestAllAlgorithmsGiveOneVerdict(t *testing.T) {
 					if i == 6 {
 						takes = 1
 					}
-					if n+takes > []int64{9, 8, 7, 4, 300, 14, 3}[i] {
+					if n+takes > []int64{9, 8, 7, 4, 300, 14, 3, 12}[i] {
 						full = append(full, i)
 					}
 				}

@@ -17,7 +17,15 @@ import (
 // headers. It holds what was stamped in it, also by a process behind whose clock it has turned, and
 // frees at its turn. Counts and late increments are those of the buckets.
 func TestAMonthOfACalendar(t *testing.T) {
-	const limits = "[{per: ip, rate: 3/month, calendar: Europe/Berlin}, {per: ip, rate: 9/m}]"
+	for _, algorithm := range []string{"fixed-window", "fixed-log"} {
+		t.Run(algorithm, func(t *testing.T) {
+			requireMonth(t, algorithm, "[{per: ip, rate: 3/month, calendar: Europe/Berlin, algorithm: "+algorithm+"}, {per: ip, rate: 9/m}]")
+		})
+	}
+}
+
+func requireMonth(t *testing.T, algorithm, limits string) {
+	t.Helper()
 	onLogServers(t, limits, func(t *testing.T, clock *testkit.Clock, servers [2]http.Handler) {
 		clock.Set(time.Date(2026, 10, 31, 22, 59, 50, 0, time.UTC)) // ten seconds before November
 		require.Equal(t, 200, hitAs(t, servers[0], "192.0.2.1").Code)
@@ -31,7 +39,7 @@ func TestAMonthOfACalendar(t *testing.T) {
 		d := decisionOf(t, w)
 		require.True(t, d.Allowed, w.Body)
 		assert.Equal(t, "month", d.Limits[0].Window)
-		assert.Equal(t, "fixed-window", d.Limits[0].Algorithm)
+		assert.Equal(t, algorithm, d.Limits[0].Algorithm)
 		assert.Equal(t, "1m", d.Limits[1].Window)
 		assert.Equal(t, `"ip-3-per-month";q=3;w=2682000, "ip-9-per-1m";q=9;w=60`, w.Header().Get("RateLimit-Policy"), "31 days and the hour of the autumn")
 		require.EqualValues(t, 3, d.Limits[0].Count, "without those of September")
@@ -58,7 +66,7 @@ func TestAMonthOfACalendar(t *testing.T) {
 		require.EqualValues(t, 1, decisionOf(t, hitAs(t, servers[0], "192.0.2.1")).Limits[0].Count, "a reset forgets it")
 	})
 	rules := answer[wire.Event](t, request(t, newLogServer(t, storestest.Embedded(testkit.NewClock(time.Time{}).Now), time.Now, limits), "GET", "/v1/events/e", ""))
-	assert.Equal(t, wire.Limit{Name: "ip-3-per-month", Limit: 3, Window: "month", Algorithm: "fixed-window", Calendar: "Europe/Berlin"}, rules.Rules[0].Limits[0])
+	assert.Equal(t, wire.Limit{Name: "ip-3-per-month", Limit: 3, Window: "month", Algorithm: algorithm, Calendar: "Europe/Berlin"}, rules.Rules[0].Limits[0])
 }
 
 // Each key of a limit does with a calendar what it does without one.
@@ -80,6 +88,10 @@ func TestTheKeysOfALimitWithACalendar(t *testing.T) {
 		"count all": {"[{per: ip, rate: 2/d, calendar: UTC, count: all}]", []string{ann, ann, ann, ann}, 2, `"count":4`},
 		"precision": {"[{per: ip, rate: 2/d, calendar: Europe/Berlin, precision: hour}]", []string{ann, ann, ann}, 1, `"count":2`},
 		"two zones": {"[{per: ip, rate: 9/d, calendar: Pacific/Apia, name: east}, {per: ip, rate: 2/d, calendar: Pacific/Pago_Pago, name: west}]", []string{ann, ann, ann}, 1, `"west"`},
+		"soft log":  {"[{per: ip, rate: 2/d, calendar: UTC, algorithm: fixed-log, throttle: soft 50%}]", []string{ann, ann, ann}, 0, `"over":true`},
+		"all log":   {"[{per: ip, rate: 2/d, calendar: UTC, algorithm: fixed-log, count: all}]", []string{ann, ann, ann, ann}, 2, `"count":4`},
+		"shade log": {"[{per: ip, rate: 1/h, calendar: Asia/Kathmandu, algorithm: fixed-log, shadow: true}]", []string{ann, ann}, 0, `"allowed":false,"shadow":true`},
+		"other log": {"[{per: ip, rate: 1/month, calendar: UTC, algorithm: fixed-log, overrides: {10.0.0.1: [2/d, 9/h]}}]", []string{ann, bob, bob, bob}, 1, `"window":"hour"`},
 		"a log":     {"[{per: ip, rate: 2/d, calendar: UTC}, {per: ip, rate: 9/m, algorithm: sliding-log}]", []string{ann, ann, ann}, 1, `"algorithm":"sliding-log"`},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -19,6 +19,9 @@
 // the last in the log was decided with all others counted, whether they are pending or not. The
 // proof needs the order, and that each hit has an identity of its own.
 //
+// Windows that follow one another ([Limit.Tiles]) hold the hits of their own seconds only: hits of a faster
+// clock may be in the next one. The proof is the same.
+//
 // # Token buckets
 //
 // A limit with a rate is a token bucket: it holds as many tokens as its ceiling, its burst, and a hit takes
@@ -103,9 +106,10 @@
 //	         base (seconds), and signed varints: base - floor, and in seconds base - since, until - base
 //	         TTL (seconds), 8 bytes: revision
 //	         coarse and reset (times), bytes of entries that the rewrite kept
-//	         of each limit its length<<3 and 1 in seconds, not milliseconds, 2 a token bucket, 4 in
-//	         shadow; its ceiling; of a token bucket its rate, its level at the floor, and 0, or 1 and
-//	         how many seconds before base the time is after which that knows all events
+//	         of each limit its length<<4 and 1 in seconds, not milliseconds, 2 a token bucket, 4 in
+//	         shadow, 8 windows that follow one another; its ceiling; of such windows the number of bytes of the
+//	         name of their calendar's zone, and that; of a token bucket its rate, its level at the floor, and 0,
+//	         or 1 and how many seconds before base the time is after which that knows all events
 //	kept     1 byte as of other entries; signed varints: its time less that of the one before; the place of its
 //	         process among those before it, or their number and 4 bytes: that process; a signed varint: its
 //	         sequence less that of the one before of the process; of a long entry its cost, its count<<3 and

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"math/rand/v2"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -258,6 +259,18 @@ func TestDamagedValues(t *testing.T) {
 	}
 }
 
+// A log whose calendar is of a zone that this machine does not know is left as it is.
+func TestAZoneOfAnotherMachine(t *testing.T) {
+	for name, want := range map[string]error{"Europe/Berlin": nil, "UTC": nil, "Europe/Atlantis": journal.ErrVersion, "Local": journal.ErrVersion} {
+		value := empty(t, journal.Limit{Window: 3_600_000, Ceiling: 5, Tiles: true, Zone: time.FixedZone(name, 0)})
+		var log journal.Log
+		require.ErrorIs(t, log.Read(value, journal.Question{}), want, name)
+		if want == nil {
+			assert.Equal(t, name, log.Head().Limits[0].Zone.String())
+		}
+	}
+}
+
 func TestOutOfRange(t *testing.T) {
 	good := journal.Entry{Kind: journal.Hit, ID: 1, Time: now, Cost: 1, Count: 1}
 	for name, change := range map[string]func(*journal.Entry){
@@ -442,6 +455,7 @@ func FuzzRead(f *testing.F) {
 	f.Add(history(f, 20, true), int64(now), int64(4000))
 	f.Add(history(f, 20, false), int64(now+5000), int64(4_000_000))
 	f.Add(add(f, empty(f, bucket, journal.Limit{Window: 700, Rate: 3, Ceiling: 2, Shadow: true}), journal.Hit, 0, 1, 2), int64(now+9), int64(5))
+	f.Add(add(f, empty(f, journal.Limit{Window: 3_600_000, Ceiling: 2, Tiles: true, Zone: time.UTC}), journal.Hit, 0, 1, 2), int64(now+9), int64(5))
 	f.Add([]byte{0xEC, 1, 4, 0, 0, 0, 0}, int64(0), int64(0))
 	f.Add(hits(f, reset(f, 0), 1), int64(now+5000), int64(4000))
 	f.Fuzz(func(t *testing.T, value []byte, at, young int64) {
@@ -453,6 +467,10 @@ func FuzzRead(f *testing.F) {
 		log.Verdict(0)
 		log.Frees(journal.Limit{Window: 9000, Ceiling: 2}, 1, now)
 		log.Frees(bucket, 1, now)
+		log.Frees(journal.Limit{Window: 9000, Ceiling: 2, Tiles: true}, 1, now)
+		for _, limit := range log.Head().Limits {
+			log.Frees(limit, 1, now)
+		}
 		log.Drained()
 		total, history := log.Sum(0, maxTime), maps.Collect(log.History(1000))
 		rewritten, err := log.AppendRewrite(nil, journal.Rewrite{Now: at, Young: young, Retain: maxTime})
@@ -476,10 +494,14 @@ func FuzzRewrite(f *testing.F) {
 	f.Add(uint64(2), uint64(300), uint8(200), uint8(100), uint8(3))
 	f.Add(uint64(3), uint64(1), uint8(80), uint8(79), uint8(0))
 	f.Add(uint64(4), uint64(40), uint8(255), uint8(7), uint8(9))
+	f.Add(uint64(6), uint64(40), uint8(255), uint8(7), uint8(9))
 	f.Fuzz(func(t *testing.T, seed, ceiling uint64, entries, when, pace uint8) {
 		random := rand.New(rand.NewPCG(seed, 0))
 		ceiling %= 1000
 		limits := []journal.Limit{{Window: 2000, Ceiling: int64(ceiling)}, {Window: 60_000, Ceiling: 2 * int64(ceiling)}}
+		if seed%3 == 0 {
+			limits = append(limits, journal.Limit{Window: 3_600_000, Ceiling: int64(ceiling), Tiles: true, Zone: time.UTC}, journal.Limit{Window: 5000, Ceiling: int64(ceiling), Tiles: true})
+		}
 		plain, rewritten := empty(t, limits...), empty(t, limits...)
 		ids := keys(int(entries) + 1)
 		step := 1 + 100*int64(pace%10)

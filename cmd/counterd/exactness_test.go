@@ -25,6 +25,7 @@ events:
   bucket:  {limits: [{per: ip, rate: 1/h, burst: 10}]}
   queue:   {limits: [{per: ip, rate: 1/h, queue: 9}]}
   fixed:   {limits: [{per: ip, rate: 10/30d, algorithm: fixed-window}]}
+  logged:  {limits: [{per: ip, rate: 10/month, calendar: Europe/Berlin, algorithm: fixed-log}]}
   leases:  {limits: [{per: ip, concurrent: 10, lease: 1h}]}
   stacked: {limits: [{per: ip, rate: [10/s, 10/m, 10/h, 10/d]}]}
   month:   {limits: [{per: ip, rate: 10/month, calendar: Europe/Berlin}, {per: ip, rate: [90/m, 200/d]}]}
@@ -108,6 +109,7 @@ func admitExactly(t *testing.T, rounds int, memcached []string, more ...string) 
 		{"cost 3 on one", "bucket", hits, one(3), 9, 9},
 		{"a leaky bucket", "queue", hits, one(1), 10, 10},
 		{"a fixed window", "fixed", hits, one(1), 10, 10},
+		{"a month in a log", "logged", hits, one(1), 10, 10},
 		{"leases", "leases", hits, one(1), 10, 10},
 		{"several, a window full", "all_window", hits, one(1), 10, 10},
 		{"several, a log full", "all_log", hits, one(1), 10, 10},
