@@ -226,7 +226,7 @@ func (c *cursor) zone() *time.Location {
 	return zone.(*time.Location)
 }
 
-// zones has those that headers named, by their names.
+// zones has the zones of headers, by their names.
 var zones sync.Map
 
 // known returns the time after which all events are known if some of a second are not; 0: all are.
