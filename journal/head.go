@@ -36,8 +36,8 @@ type Head struct {
 	Since int64
 	// Floor is the time up to which hits are stale, and denied.
 	Floor int64
-	// Coarse is the time up to which events have been moved to the last second of their
-	// minute or hour, because the log was too large, or 0.
+	// Coarse is the time up to which events have been moved to the end of their minute or hour,
+	// because the log was too large, or 0.
 	Coarse int64
 	// Reset is a time: what was appended up to then counts nothing, on any replica. 0: nothing was
 	// reset, as far as that matters yet.
@@ -382,7 +382,7 @@ func readHead(value []byte, head *Head, sums *timeline) ([]byte, error) {
 	if parts&hasSeconds != 0 {
 		c.readSums(sums, second, 0)
 		if n := len(sums.times); n > 0 {
-			last = sums.times[n-1]
+			last = sums.times[n-1] / second * second
 		}
 	}
 	if parts&hasMillis != 0 {
@@ -397,7 +397,8 @@ func readHead(value []byte, head *Head, sums *timeline) ([]byte, error) {
 	return entries, nil
 }
 
-// readSums adds sums in units of time.
+// readSums adds sums in units of time, each at the end of its unit: a limit that newer rules add counts it
+// for too long, and never too short.
 func (c *cursor) readSums(t *timeline, unit, last int64) {
 	n := int(c.below(int64(len(c.data) - c.at)))
 	end, total := len(t.times), t.total()
@@ -428,7 +429,7 @@ func (c *cursor) readSums(t *timeline, unit, last int64) {
 			return
 		}
 		if total += cost; distance > 0 || end == 0 {
-			times[end] = last
+			times[end] = last + unit - 1
 			end++
 		}
 		sums[end-1] = total

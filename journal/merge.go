@@ -388,7 +388,7 @@ func (m *merger) encode(keys []ID) []byte {
 		}
 		m.head.kept = k.append(m.head.kept, e, left)
 	}
-	value := appendHead(nil, m.head, &m.sums, m.head.Floor-minute)
+	value := appendHead(nil, m.head, &m.sums, wholeSeconds(m.head.Floor-minute))
 	for _, e := range entries[kept:] {
 		value = encode(value, e)
 	}

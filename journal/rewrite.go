@@ -39,7 +39,7 @@ func Spare(need, age int64) (spare, renewal int64) {
 // AppendRewrite appends a value to dst that replaces the one which was read. It is to be written by
 // compare-and-swap: if anything was appended since, the rewrite must fail.
 //
-// If the new value is too large, older events are moved to the last second of their minute or hour
+// If the new value is too large, older events are moved to the end of their minute or hour
 // ([Head.Coarse]), so that they count for too long and never too short.
 func (l *Log) AppendRewrite(dst []byte, r Rewrite) ([]byte, error) {
 	for _, n := range []int64{r.Now, r.Young, r.Retain, r.TTL, r.Until, r.Since} {
@@ -77,10 +77,10 @@ func (l *Log) AppendRewrite(dst []byte, r Rewrite) ([]byte, error) {
 	}
 	old := l.judge.counted.search(h.Floor - window)
 	if l.judge.counted.upTo(old) > 0 {
-		h.Since = max(h.Since, l.judge.counted.times[old-1]+second-1)
+		h.Since = max(h.Since, endOfSecond(l.judge.counted.times[old-1]))
 	}
 	fine := max(Fine(h.Limits), Fine(l.head.Limits))
-	cut := h.Floor - fine
+	cut := wholeSeconds(h.Floor - fine)
 
 	begin := len(dst)
 	for _, step := range []int64{second, minute, hour} {
@@ -152,13 +152,18 @@ func (r *record) decided(change bool) Entry {
 	return e
 }
 
-// coarsen copies the sums from the i-th on to kept, and moves those up to cut to the last second
+// wholeSeconds returns the last time up to that one that ends a second: up to it sums are by second.
+func wholeSeconds(time int64) int64 { return (time+1)/second*second - 1 }
+
+func endOfSecond(time int64) int64 { return time - time%second + second - 1 }
+
+// coarsen copies the sums from the i-th on to kept, and moves those up to cut to the end
 // of their step. It returns the latest time to which it moved any.
 func (w *rewriter) coarsen(sums *timeline, i int, cut, step int64) (coarse int64) {
 	w.kept.clear()
 	for ; i < len(sums.times); i++ {
 		time := sums.times[i]
-		if last := time - time%step + step - second; step > second && last <= cut {
+		if last := time - time%step + step - 1; step > second && last <= cut {
 			time, coarse = last, last
 		}
 		if cost := sums.upTo(i+1) - sums.upTo(i); cost > 0 {

@@ -130,7 +130,7 @@ func windowOf(head journal.Head, length time.Duration, at time.Time, now int64) 
 	return window{first, last, whole}
 }
 
-// rounded returns the time up to which a rewrite has rounded events down to their seconds.
+// rounded returns the time up to which a rewrite has rounded events to the ends of their seconds.
 func rounded(head journal.Head) int64 {
 	return head.Floor - journal.Fine(head.Limits)
 }
@@ -138,7 +138,7 @@ func rounded(head journal.Head) int64 {
 // isKnown reports whether the log knows, of each event, whether it was before that time: rewrites of
 // a log that was too large have moved events, within their hours.
 func isKnown(head journal.Head, at int64) bool {
-	return at > head.Coarse+999 || at%hour == 0
+	return at > head.Coarse || at%hour == 0
 }
 
 // In milliseconds.
