@@ -196,6 +196,13 @@ func (l Limit) Begins(second int64) (first int64) {
 	return first
 }
 
+// Turns reports whether a window begins in that second, if windows follow one another; or in the one before, if a
+// log says so: a wait counts from a moment that may be before the second of the stamp.
+func (l Limit) Turns(second int64) bool {
+	begins := l.Begins(second)
+	return begins == second || l.Log && begins == second-1
+}
+
 // LengthAt returns how long the window is that a hit of that second is in, in seconds.
 func (l Limit) LengthAt(second int64) int64 {
 	if l.Calendar == nil {
@@ -211,8 +218,11 @@ func (l Limit) Most() int64 { return cmp.Or(l.Burst, l.N) }
 // Millis returns the length of its window in milliseconds.
 func (l Limit) Millis() int64 { return l.usual.Milliseconds() }
 
-// Slides reports whether a window of that many seconds slides by milliseconds, not by whole seconds.
+// Slides reports whether counts of windows of that many seconds slide by milliseconds, not by whole seconds.
 func (r Rule) Slides(window int64) bool { return r.Log && window < 60 }
+
+// Slides reports whether the window slides by milliseconds.
+func (l Limit) Slides() bool { return !l.Tiles() && l.Rule.Slides(l.Length) }
 
 // Queues reports whether a hit may have to wait for its turn.
 func (r Rule) Queues() bool { return r.Algorithm == algorithm.LeakyBucket }

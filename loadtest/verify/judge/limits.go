@@ -91,7 +91,7 @@ func (l windowEval) overfull(entries []int32) bool {
 			return true
 		}
 	}
-	return l.limit.Slides(l.limit.Length) && l.overfullToTheMillisecond(entries)
+	return l.limit.Slides() && l.overfullToTheMillisecond(entries)
 }
 
 // overfullToTheMillisecond finds the same of windows that slide by milliseconds, by the hits that
@@ -201,7 +201,7 @@ func (l *limitEval) decided(i int32, e Entry) {
 			l.denied(i, most-own)
 		}
 	}
-	if counts && l.Rule.Log && e.Outcome == Denied { // a denial is repeated beyond its second, with the count that it had
+	if counts && l.Rule.Log && l.says(e.Inexact) { // a denial is repeated beyond its second, with the count that it had
 		count := q
 		count.most.First -= remembered / 1e6
 		count.then = func(least, most int64) { l.counted(i, count, own, least+own, most) }
@@ -285,7 +285,11 @@ func (l *limitEval) waits(i int32, e Entry) {
 		return
 	}
 	excused := l.excused(e)
-	_, sooner := l.window(e, int64(e.RetryAfter)-1)
+	before := int64(e.RetryAfter) - 1
+	if l.Rule.Log && l.Log.during(e.Call, l.Skew).First < e.Stamp*1000 { // it waits from a moment that may be before its stamp
+		before--
+	}
+	_, sooner := l.window(e, before)
 	q := question{Call: e.Call, denied: true, most: span{e.Answered, sooner}}
 	if !excused {
 		then, _ := l.window(e, int64(e.RetryAfter))
