@@ -22,7 +22,7 @@ import (
 func TestWhatReferencesAsk(t *testing.T) {
 	found, err := Run(t.Context(), small())
 	require.NoError(t, err)
-	for _, row := range found.Rows[5:] {
+	for _, row := range found.Rows[6:] {
 		admitted := float64(row.Admitted) / float64(row.Admitted+row.Denied)
 		assert.Equal(t, 1.0, row.Reads, row.Name)
 		assert.Equal(t, admitted, row.Writes, row.Name)
