@@ -300,7 +300,7 @@ func (s *target) take(l contract.Limit, features map[string]string, at, tokens i
 
 func (s *target) rate(l contract.Limit) int64 { return l.N * (100 + s.refills) }
 
-func (s *target) window(l contract.Limit) int64 { return l.Millis() * 100 }
+func (s *target) window(l contract.Limit) int64 { return l.Window.Milliseconds() * 100 }
 
 func (s *target) settle(w http.ResponseWriter, in wire.Settle) {
 	s.mu.Lock()
@@ -342,7 +342,7 @@ func (s *target) decide(features map[string]string, cost int64, adds bool) wire.
 	roomy := true // the whole event has room
 	for _, l := range s.contract.Limits {
 		sum := s.sum(l, features, now)
-		state := wire.LimitState{Name: l.Name, Limit: l.N, Window: l.Window, Count: sum, Remaining: max(l.Most()-sum, 0), Allowed: sum+l.Charge(cost) <= s.most(l)}
+		state := wire.LimitState{Name: l.Name, Limit: l.N, Window: l.WindowName(), Count: sum, Remaining: max(l.Most()-sum, 0), Allowed: sum+l.Charge(cost) <= s.most(l)}
 		if l.Queues() {
 			d.Wait = max(d.Wait, float64(max(contract.Ceil(s.full[l.Name+" "+s.name(l.Rule, features)]-now*s.rate(l), s.rate(l)), 0))/1000)
 		}
@@ -416,7 +416,7 @@ func (s *target) wait(l contract.Limit, features map[string]string, now, cost in
 	}
 	if !roomy && l.Tiles() && !s.slides {
 		second := now/1000 - s.turnsLate
-		*wait = l.Begins(second) + l.LengthAt(second) - second
+		*wait = l.Begins(second) + contract.Seconds(l.WindowAt(second)) - second
 		return wait
 	}
 	for !roomy && s.sum(l, features, now+1000*(*wait))+cost > s.most(l) && *wait < 200 {
@@ -539,11 +539,7 @@ func (s *target) hit(w http.ResponseWriter, d wire.Decision) {
 }
 
 func (s *target) windowOf(i int, d wire.Decision) int64 {
-	if l := s.contract.Limits[i]; l.Calendar != nil {
-		return l.LengthAt(d.At.Unix())
-	} else {
-		return l.Millis() / 1000
-	}
+	return contract.Seconds(s.contract.Limits[i].WindowAt(d.At.Unix()))
 }
 
 // added is what a counter got in those milliseconds.

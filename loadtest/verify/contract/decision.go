@@ -55,8 +55,8 @@ func (c *Contract) DecisionFaults(asked Asked, status int, d wire.Decision) (f F
 	allowed, least, most := true, int64(0), int64(0)
 	for i, s := range d.Limits {
 		l := c.Limits[i]
-		f.add(s.Name != l.Name || s.Limit != l.N || s.Window != l.Window || s.Shadow != l.Shadow,
-			"limit %d is %s, %d in %s, the rules have %s, %d in %s", i, s.Name, s.Limit, s.Window, l.Name, l.N, l.Window)
+		f.add(s.Name != l.Name || s.Limit != l.N || s.Window != l.WindowName() || s.Shadow != l.Shadow,
+			"limit %d is %s, %d in %s, the rules have %s, %d in %s", i, s.Name, s.Limit, s.Window, l.Name, l.N, l.WindowName())
 		f.add(s.Algorithm != l.Algorithm, "%s counts by the algorithm %q", l.Name, s.Algorithm)
 		f.add(s.Feature != asked.Counters[i], "%s counts by another feature than the hit's", l.Name)
 		allowed = allowed && (s.Allowed || l.Shadow)
@@ -72,7 +72,7 @@ func (c *Contract) DecisionFaults(asked Asked, status int, d wire.Decision) (f F
 			if !asked.Check {
 				turn -= asked.Cost
 			}
-			least, most = max(least, (turn-1)*l.Millis()/l.N), max(most, Ceil(turn*l.Millis(), l.N))
+			least, most = max(least, (turn-1)*l.Window.Milliseconds()/l.N), max(most, Ceil(turn*l.Window.Milliseconds(), l.N))
 		}
 	}
 	if wait := int64(math.Round(d.Wait * 1000)); !onError {

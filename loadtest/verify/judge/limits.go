@@ -128,7 +128,7 @@ type excess struct {
 }
 
 func (l windowEval) inWindow(w exactlog.Window) excess {
-	return excess{w, l.limit.Ceiling, "the " + l.limit.Window + " of " + w.String()}
+	return excess{w, l.limit.Ceiling, "the " + l.limit.WindowName() + " of " + w.String()}
 }
 
 // isExcused reports whether such an excess, of these hits, is excused, and counts it; else it blames it.
@@ -233,7 +233,7 @@ func (l *limitEval) counted(i int32, q question, own, least, most int64) {
 	}
 	if got < least || got > most && !l.says(e.Inexact) {
 		l.blame(Violation{Check: Counts, Limit: l.limit.Name}, l.id, l.before(i),
-			"the answer to a hit counts %d in %s, and by the log it is %s", got, l.limit.Window, between(least, most))
+			"the answer to a hit counts %d in %s, and by the log it is %s", got, l.limit.WindowName(), between(least, most))
 	}
 }
 
@@ -247,7 +247,7 @@ func (l *limitEval) denied(i int32, most int64) {
 		l.Findings.Excused.Overshoot++
 	default:
 		l.blame(Violation{Check: Denials, Limit: l.limit.Name}, l.id, l.before(i),
-			"a cost of %d is denied, and at most %d of %d were counted in the %s before", e.Cost, most, l.limit.Ceiling, l.limit.Window)
+			"a cost of %d is denied, and at most %d of %d were counted in the %s before", e.Cost, most, l.limit.Ceiling, l.limit.WindowName())
 	}
 }
 
