@@ -325,6 +325,11 @@ const (
 		{per: ip, rate: 12/s, on_error: deny}]}}}`
 )
 
+// All limits in one log.
+const ownLog = `{events: {verify: {retention: 2h, limits: [
+	{per: user, rate: [2/s, 9/4s, 200/h], algorithm: fixed-log, on_error: deny},
+	{per: user, rate: 12/5s, algorithm: sliding-log, on_error: deny}]}}}`
+
 // The same windows in logs.
 var ownFixedLogs = strings.ReplaceAll(ownFixed, algorithm.FixedWindow, algorithm.FixedLog)
 
@@ -354,6 +359,7 @@ func TestCounterd(t *testing.T) {
 		"fixed":                {Fleet: fleet.Config{Rules: ownFixed}},
 		"fixed, chaos":         {Chaos: true, Fleet: fleet.Config{Rules: ownFixed}},
 		"fixed, replicas":      {Chaos: true, Fleet: fleet.Config{Rules: ownFixed, Servers: 3, Replicas: 2}},
+		"one log":              {Fleet: fleet.Config{Rules: ownLog, Processes: 3}},
 		"fixed logs, embedded": {Store: Embedded, Fleet: fleet.Config{Rules: ownFixedLogs}},
 		"fixed logs":           {Fleet: fleet.Config{Rules: ownFixedLogs}},
 		"fixed logs, chaos":    {Chaos: true, Fleet: fleet.Config{Rules: ownFixedLogs}},
@@ -387,6 +393,9 @@ func TestCounterd(t *testing.T) {
 			assert.Equal(t, config.Chaos, len(report.Kills) > 0)
 			if config.Fleet.Processes == 1 || config.Store == Embedded {
 				assert.Zero(t, report.Excused.Repeated, "one process knows what it has admitted")
+			}
+			if name == "one log" {
+				assert.Zero(t, report.Excused.Overshoot, text)
 			}
 			if !config.Chaos || config.Fleet.Replicas > 1 {
 				assert.Zero(t, report.Excused.Windows+report.Excused.LowCounts, text)

@@ -278,6 +278,38 @@ func TestDenialsWithoutReason(t *testing.T) {
 	}
 }
 
+// A log that alone has all limits counts no hit that it denies: none is in the way of another.
+func TestDenialsByOneLog(t *testing.T) {
+	for name, c := range map[string]struct {
+		limits   []string
+		replicas int
+		wrong    int
+	}{
+		"one log":              {[]string{algorithm.FixedLog}, 1, 1},
+		"several limits of it": {[]string{algorithm.FixedLog, algorithm.SlidingLog}, 1, 1},
+		"two replicas":         {[]string{algorithm.FixedLog}, 2, 0},
+		"buckets beside it":    {[]string{algorithm.FixedLog, algorithm.FixedWindow}, 1, 0},
+		"buckets":              {[]string{algorithm.FixedWindow}, 1, 0},
+	} {
+		var rules []wire.Rule
+		for i, name := range c.limits {
+			limit := wire.Limit{Name: name, Limit: int64(2 + i), Window: "30s", Algorithm: name}
+			rules = append(rules, wire.Rule{Per: []string{"user"}, Limits: []wire.Limit{limit}, Precision: "second", Count: "admitted", Throttle: "hard"})
+		}
+		j := caseOf(t, rules[0].Limits[0])
+		event, err := contract.New(wire.Event{Name: "e", Retention: "1h", Rules: rules})
+		require.NoError(t, err)
+		began := j.Log.Began
+		j.Log, j.Replicas = NewLog(event, []string{"a", "b"}, 1000, 1), c.replicas
+		j.Log.Began = began
+		j.at(0, Admitted, 1)
+		j.at(2, Denied, 2, costs(2))
+		j.at(2, Denied, 2)
+		j.Judge()
+		assert.Equal(t, c.wrong, j.Findings.Total[Denials], "%s: %+v", name, j.Findings.All())
+	}
+}
+
 // Of many violations some are kept, with their events, and the others are only counted: to
 // gather the events of each would take the square of the log's length.
 func TestManyViolations(t *testing.T) {
