@@ -100,11 +100,11 @@ func (l Limit) tokens(level int64) int64 { return level/l.Window + min(level%l.W
 
 // frees returns the first moment, from now on, at which the bucket has so many tokens.
 func (m meter) frees(l Limit, tokens, now int64) int64 {
-	room := l.Ceiling - tokens
-	if room > m.level/l.Window || room*l.Window >= m.level {
+	room, level := l.Ceiling-tokens, m.at(l, now)
+	if room > level/l.Window || room*l.Window >= level {
 		return now
 	}
-	return max(now, m.time+(m.level-room*l.Window+l.Rate-1)/l.Rate)
+	return now + (level-room*l.Window+l.Rate-1)/l.Rate
 }
 
 // bucket is a token bucket as a log fills it, entry by entry.

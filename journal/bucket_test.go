@@ -52,6 +52,20 @@ func TestTokenBucket(t *testing.T) {
 	}
 }
 
+// A hit of before the last entry waits for the tokens that have returned by then.
+func TestATokenBucketBehindALaterHit(t *testing.T) {
+	value, _ := hit(t, empty(t, bucket), 1, 0, 20, 1, bucket)
+	value, admitted := hit(t, value, 2, 1000, 1, 1, bucket)
+	require.EqualValues(t, 1, admitted)
+	at, ok := read(t, value, journal.Question{Limits: []journal.Limit{bucket}, Revision: 7}).Frees(bucket, 1, now)
+	require.True(t, ok)
+	assert.EqualValues(t, now+200, at)
+	for time, want := range map[int64]int64{199: 0, 200: 1} {
+		_, admitted = hit(t, value, 3, time, 1, 1, bucket)
+		assert.Equal(t, want, admitted, "after %d ms", time)
+	}
+}
+
 // A burst that changes leaves the level as it is: a smaller one denies what it does not cover.
 func TestATokenBucketKeepsItsLevelOverAChangeOfItsBurst(t *testing.T) {
 	value, _ := hit(t, empty(t, bucket), 1, 0, 1, 15, bucket)

@@ -39,26 +39,29 @@ func (f *batch) decide() {
 	}
 	if hits := f.hits.handedOut(); len(hits) > 1 {
 		for _, h := range hits {
-			h.putBehind(f.again())
+			h.putBehind()
 		}
 	}
 }
 
 // putBehind decides a denied hit again, behind all hits that were admitted with it: its counts
 // are then true when it is answered, and its cached denial stays true. To come last denies it
-// all the more.
-func (h *hit) putBehind(again bool) {
+// all the more. A counter that fails says what it said.
+func (h *hit) putBehind() {
 	if !h.isDenied() || !h.isAhead() {
 		return
 	}
 	before := slices.Clone(h.limits)
+	h.charge(-1)
 	for i := range h.limits {
-		if u := &h.limits[i]; u.counter.taken > 0 {
-			u.cached = nil
+		if u := &h.limits[i]; u.counter.err == nil {
+			if u.counter.taken > 0 {
+				u.cached = nil
+			}
+			u.weigh(h.costOn(u.counter))
 		}
 	}
-	h.charge(-1)
-	h.weigh(again)
+	h.verdict = fold(h.limits)
 	h.charge(1)
 	if !h.isDenied() { // by what the store has said since it looked; it has not added
 		copy(h.limits, before)
@@ -68,19 +71,17 @@ func (h *hit) putBehind(again bool) {
 
 // isAhead reports whether the hit does not know of all that was admitted with it.
 func (h *hit) isAhead() bool {
-	ahead := false
 	for i := range h.limits {
 		u := &h.limits[i]
-		if u.counter.err != nil {
-			return false
-		}
 		taken := u.counter.taken
 		if u.counter.name.countAll && h.path == adding {
 			taken -= h.costOn(u.counter)
 		}
-		ahead = ahead || taken > 0 && (u.cached != nil || u.count != u.standing(taken, h.costOn(u.counter)).Count)
+		if u.counter.err == nil && taken > 0 && (u.cached != nil || u.count != u.standing(taken, h.costOn(u.counter)).Count) {
+			return true
+		}
 	}
-	return ahead
+	return false
 }
 
 // charge adds what a denied hit leaves on counters of all hits, so many times.

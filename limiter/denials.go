@@ -345,14 +345,14 @@ func (on limitsOn) denial(moment engine.Moment) (found *cachedDenial, denies boo
 	}
 	var since time.Time
 	if on.counter.engine.Tick() < time.Second {
-		found.stamp, since = 0, moment.Now
+		found.stamp, since = 0, moment.Now.Add(-time.Duration(moment.Now.UnixNano())%time.Millisecond) // from which the waits of logs count
 	}
 	final := false
 	for u := range on.all() {
 		final = final || u.denies() && u.outcome == engine.Full
 		s := cachedLimit{outcome: u.outcome, count: u.count, exact: u.exact, reset: u.own, young: u.isYoung(), since: since}
 		if !u.fits() && u.allows { // let through, so nothing searched its reset
-			s.reset = u.windowLength()
+			s.reset = u.leaves()
 		}
 		if frees := since.Add(time.Duration(s.reset)); !since.IsZero() && s.reset > 0 && frees.Before(found.until) {
 			found.until = frees

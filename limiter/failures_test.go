@@ -104,6 +104,28 @@ func TestAllHitsAreCounted(t *testing.T) {
 	assert.Equal(t, int64(1), store.Sum(one.ID(), uint8(hierarchy.Hour)))
 }
 
+// A denied hit that is counted says what its counter holds behind all hits of its batch, also if another of its
+// counters fails.
+func TestADeniedHitIsBehindItsBatch(t *testing.T) {
+	for _, algorithm := range []string{"sliding-window", "fixed-window"} {
+		clock := testkit.NewClock(time.Unix(1_700_000_040, 0)) // a minute turns
+		solo := storetest.NewSolo(clock.Now)
+		l := newTestLimiter(t, solo, clock.Now)
+		event := testkit.Event(t, "[{per: ip, rate: 3/m, count: all, algorithm: "+algorithm+"}, {per: user, rate: 0/m}, {per: host, rate: 9/m}]")
+		host, err := event.Counter(events.Features{"host": "h"})
+		require.NoError(t, err)
+		l.store = &halfStore{solo, host.ID()}
+		one := events.Features{"ip": "192.0.2.1"}
+		results, err := l.Hits(t.Context(), []Hit{{event, events.Features{"ip": one["ip"], "user": "a", "host": "h"}, 1, 0}, {event, one, 1, 0}, {event, one, 1, 0}})
+		require.NoError(t, err)
+		d := results[0].Decision
+		require.False(t, d.Allowed)
+		require.True(t, d.Limits[2].Failed)
+		assert.True(t, d.Limits[0].Allowed)
+		assert.Equal(t, []any{int64(3), engine.Seconds(60)}, []any{d.Limits[0].Count, d.Limits[0].Reset}, algorithm)
+	}
+}
+
 // On its own counters, too, a process that decides many hits at once admits the
 // limit, also when they have looked for room first.
 func TestLocalCountersKeepTheLimit(t *testing.T) {

@@ -2,11 +2,13 @@ package limiter
 
 import (
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 
 	"github.com/counterd/counterd/engine"
 	"github.com/counterd/counterd/events"
+	"github.com/counterd/counterd/internal/testkit"
 )
 
 // The verdict on a hit follows from its limits alone.
@@ -78,5 +80,21 @@ func TestFold(t *testing.T) {
 				assert.Equal(t, allows, test.limits[i].allows, i)
 			}
 		})
+	}
+}
+
+// A hit has left a sliding window when that is over, and one of windows that follow one another at their turn.
+func TestWhenAHitHasLeft(t *testing.T) {
+	for name, test := range map[string]struct{ limit, want string }{
+		"a window":             {"rate: 2/m", "1m0s"},
+		"a sliding log":        {"rate: 2/m, algorithm: sliding-log", "1m0s"},
+		"a fixed window":       {"rate: 2/m, algorithm: fixed-window", "40s"},
+		"a fixed log":          {"rate: 2/m, algorithm: fixed-log", "40s"},
+		"an hour in Kathmandu": {"rate: 2/h, calendar: Asia/Kathmandu", "1m40s"},
+		"a token bucket":       {"rate: 2/m, burst: 3", "1m30s"},
+	} {
+		limit := testkit.Event(t, "[{per: ip, "+test.limit+"}]").Rules[0].Limits[0]
+		u := limitEval{counter: &counterState{moment: &engine.Moment{Stamp: 1_700_000_000}}, window: &limitWindow{limit: limit, ceiling: limit.Most()}}
+		assert.Equal(t, test.want, time.Duration(u.leaves()).String(), name)
 	}
 }

@@ -8,12 +8,15 @@ import (
 	"github.com/counterd/counterd/events"
 )
 
-// windowLength returns the length of the limit's window, or in what time an empty token bucket is full.
-func (u *limitEval) windowLength() engine.Wait {
-	if limit := &u.window.limit; limit.Burst > 0 {
-		return engine.Wait(limit.Span(u.window.ceiling))
+// leaves returns how long after its stamp a hit has left the limit's window, or in what time an empty token
+// bucket is full.
+func (u *limitEval) leaves() engine.Wait {
+	limit, stamp := &u.window.limit, u.counter.moment.Stamp
+	if windows := limit.Windows(); windows.Algorithm.Around != nil {
+		_, last := windows.Around(stamp)
+		return engine.Seconds(last + 1 - stamp)
 	}
-	return engine.Wait(u.window.limit.WindowAt(u.counter.moment.Stamp))
+	return engine.Wait(limit.Span(u.window.ceiling))
 }
 
 // mayBeInOwnWay reports whether the hit fitted the limit, and may not any more: another limit
@@ -66,7 +69,7 @@ func (r *resets) begin(h *hit) {
 			u.reset = u.cached.resetAt(u.counter.moment.Now)
 		case u.sourceNow().failed() && !u.source.failed():
 			// The store has denied it and has failed since, for others.
-			u.reset = u.windowLength()
+			u.reset = u.leaves()
 		default:
 			r.search(h, u)
 		}

@@ -191,7 +191,7 @@ func TestAnAddBehindAReadIsAChange(t *testing.T) {
 // A cached denial ends when the limit has room, if the engine tells the time more finely than in
 // seconds; until then the wait grows shorter.
 func TestADenialEndsWithinASecond(t *testing.T) {
-	clock := testkit.NewClock(time.Unix(1_700_000_000, 900_000_000))
+	clock := testkit.NewClock(time.Unix(1_700_000_000, 900_400_000)) // waits count from the millisecond
 	st := &besideStore{Store: storetest.NewSolo(clock.Now)}
 	w := &watched{Engine: newCounters(st, clock.Now), tick: time.Millisecond, wait: engine.Wait(450 * time.Millisecond)}
 	l, err := New(Config{}, w)
@@ -210,10 +210,10 @@ func TestADenialEndsWithinASecond(t *testing.T) {
 		asked         bool
 	}{
 		{0, 450 * time.Millisecond, true},
-		{0, 450 * time.Millisecond, false},
-		{200 * time.Millisecond, 250 * time.Millisecond, false}, // in the next second
-		{249 * time.Millisecond, time.Millisecond, false},
-		{time.Millisecond, 450 * time.Millisecond, true},
+		{0, 449_600 * time.Microsecond, false},
+		{200 * time.Millisecond, 249_600 * time.Microsecond, false}, // in the next second
+		{249 * time.Millisecond, 600 * time.Microsecond, false},
+		{600 * time.Microsecond, 450 * time.Millisecond, true},
 	} {
 		clock.Advance(test.advance)
 		wait, asked := retryAfter()

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/counterd/counterd/engine"
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/internal/testkit"
 	"github.com/counterd/counterd/internal/testkit/storestest"
@@ -231,4 +232,47 @@ func TestACachedDenialIsNotExact(t *testing.T) {
 	require.True(t, read.Exact)
 	require.Equal(t, int64(6), read.Count)
 	require.GreaterOrEqual(t, cached.Count, read.Count)
+}
+
+// between is a store that another process asks between the append of a hit and its read.
+type between struct {
+	store.Store
+	counter string
+	then    func() // once; nil: nothing
+}
+
+func (b *between) Do(ctx context.Context, ops ...*store.Op) {
+	for _, op := range ops {
+		then, reads := b.then, op.Reads
+		if then == nil || op.Counter != b.counter || len(op.Writes) == 0 || len(reads) == 0 {
+			b.Store.Do(ctx, op)
+			continue
+		}
+		b.then, op.Reads = nil, nil
+		b.Store.Do(ctx, op)
+		then()
+		read := *op
+		read.Writes, read.Reads = nil, reads
+		b.Store.Do(ctx, &read)
+		op.Reads = read.Reads
+	}
+}
+
+// The count of a hit is what was ahead of it in the log; when there is room again is by all that its read finds, also
+// behind it.
+func TestRoomBehindADeniedHit(t *testing.T) {
+	clock := testkit.NewClock(time.Unix(1_700_000_040, 500_000_000))
+	for _, algorithm := range []string{"sliding-log", "fixed-log"} {
+		event := newEvent(t, 1, "[{per: ip, rate: 3/m, count: all, algorithm: "+algorithm+"}, {per: user, rate: 0/m}]")
+		st := &between{Store: storestest.Embedded(clock.Now), counter: counterOf(t, event, "ip")}
+		p, other := newProcess(t, st, clock.Now, limiter.Config{}), newProcess(t, st, clock.Now, limiter.Config{})
+		ip := events.Features{"ip": someUser["ip"]}
+		require.True(t, p.hit(event, ip).Allowed)
+		st.then = func() { require.EqualValues(t, 3, other.hit(event, ip).Limits[0].Count) }
+		d := p.hit(event, someUser)
+		require.Nil(t, st.then)
+		require.False(t, d.Allowed)
+		require.True(t, d.Limits[0].Allowed)
+		assert.Equal(t, []any{int64(2), engine.Wait(59_500 * time.Millisecond)}, []any{d.Limits[0].Count, d.Limits[0].Reset}, algorithm)
+	}
 }

@@ -32,7 +32,6 @@ import (
 	"github.com/counterd/counterd/loadtest/accesslog"
 	"github.com/counterd/counterd/loadtest/exactlog"
 	"github.com/counterd/counterd/loadtest/progress"
-	"github.com/counterd/counterd/slidinglog"
 )
 
 // Config says what is compared. Traffic, Kind and Limit are needed.
@@ -101,11 +100,13 @@ func (c Config) contenders() (list []contender) {
 			}, false})
 		}
 	}
-	logged, fixed, bucket := c.Limit, c.Limit, c.Limit
-	logged.Algorithm, fixed.Algorithm, bucket.Algorithm, bucket.Burst = slidinglog.Algorithm, algorithms.FixedWindow, algorithms.TokenBucket, c.Limit.N
-	for _, l := range []events.Limit{logged, fixed, bucket} {
-		if !algorithms.InLog(l.Algorithm) || eventOf(l, c.Kind, events.Second).LogFootprintOf([]string{c.Kind}, events.DefaultGrace).Fits {
-			list = append(list, contender{"counterd, " + l.Algorithm, func(limit) (algorithm, error) {
+	for _, name := range []string{algorithms.SlidingLog, algorithms.FixedWindow, algorithms.FixedLog, algorithms.TokenBucket} {
+		l := c.Limit
+		if l.Algorithm = name; name == algorithms.TokenBucket {
+			l.Burst = l.N
+		}
+		if !algorithms.InLog(name) || eventOf(l, c.Kind, events.Second).LogFootprintOf([]string{c.Kind}, events.DefaultGrace).Fits {
+			list = append(list, contender{"counterd, " + name, func(limit) (algorithm, error) {
 				return newHierarchical(l, c.Kind, events.Second)
 			}, l.Burst > 0})
 		}
@@ -115,9 +116,10 @@ func (c Config) contenders() (list []contender) {
 
 // counterd's names with its other algorithms.
 const (
-	inLog    = "counterd, " + slidinglog.Algorithm
-	inFixed  = "counterd, " + algorithms.FixedWindow
-	inBucket = "counterd, " + algorithms.TokenBucket
+	inLog      = "counterd, " + algorithms.SlidingLog
+	inFixed    = "counterd, " + algorithms.FixedWindow
+	inFixedLog = "counterd, " + algorithms.FixedLog
+	inBucket   = "counterd, " + algorithms.TokenBucket
 )
 
 // nameOf returns counterd's name with that precision.

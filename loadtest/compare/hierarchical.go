@@ -85,21 +85,20 @@ func (h *hierarchical) decide(ctx context.Context, feature string, now, cost int
 	return d.Allowed, nil
 }
 
-// items are the buckets. Their values are a few digits.
-func (h *hierarchical) items(feature string) (n, value int) {
+// items returns how many buckets there are.
+func (h *hierarchical) items(feature string) int {
 	of := h.store.counters[h.ids[feature]]
 	if of == nil {
-		return 0, 0
+		return 0
 	}
-	return of.alive(h.clock.now().Unix()), 1
+	return of.alive(h.clock.now().Unix())
 }
 
 func (h *hierarchical) bytes(feature string) int64 {
 	if size := h.store.logs[h.ids[feature]]; size > 0 {
 		return memcached.ChunkOfData(size)
 	}
-	n, value := h.items(feature)
-	return int64(n) * memcached.ChunkOf(value)
+	return int64(h.items(feature)) * memcached.ChunkOf(1) // of a few digits
 }
 
 func (h *hierarchical) asked() asked { return h.store.asked }

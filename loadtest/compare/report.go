@@ -81,7 +81,7 @@ func (r *Report) OK() bool {
 			if h := row.Bucket; row.Name == inBucket && c.Resolution == wholeSeconds && h.WrongAdmissions+h.WrongDenials > 0 {
 				return false
 			}
-			if row.Name == inFixed && c.Resolution == wholeSeconds && fixed >= 0 && row.Admitted != c.Rows[fixed].Admitted {
+			if (row.Name == inFixed || row.Name == inFixedLog) && c.Resolution == wholeSeconds && fixed >= 0 && row.Admitted != c.Rows[fixed].Admitted {
 				return false
 			}
 		}

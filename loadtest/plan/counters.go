@@ -21,6 +21,8 @@ type counters struct {
 	counter          events.Counter // one of them, without its feature
 	finest, coarsest hierarchy.Level
 	logged           bool            // each is a log, in place of the buckets of its finest level
+	leases           bool            // of leases
+	kept, young      time.Duration   // for how long it has a hit, and its identity
 	bounds           []journal.Limit // of the log
 }
 
@@ -49,7 +51,7 @@ func countersOf(event *events.Event) []counters {
 		at := slices.IndexFunc(all, func(c counters) bool { return c.counts(rule) })
 		if at < 0 {
 			at = len(all)
-			c := made(counters{kinds: rule.Per, per: perOf(rule.Per), logged: inLog(rule)}, rule.Precision)
+			c := made(counters{kinds: rule.Per, per: perOf(rule.Per), logged: rule.InLog(), leases: rule.Leases()}, rule.Precision)
 			if c.logged {
 				c.coarsest = c.finest
 			}
@@ -61,17 +63,31 @@ func countersOf(event *events.Event) []counters {
 			all[at].windows = append(all[at].windows, limit)
 		}
 	}
+	for i := range all {
+		all[i].forget()
+	}
 	return all
 }
 
-// inLog reports whether the rule's limits are kept in a log.
-func inLog(rule *events.Rule) bool {
-	return len(rule.Limits) > 0 && rule.Limits[0].Algorithm == slidinglog.Algorithm
+// forget has a log of token buckets alone, or of leases, keep what these need.
+func (c *counters) forget() {
+	c.kept, c.young = c.counter.Retention, 2*events.DefaultGrace
+	buckets := !slices.ContainsFunc(c.windows, func(l events.Limit) bool { return l.Burst == 0 })
+	if !buckets && !c.leases {
+		return
+	}
+	c.counter.Retention = 0
+	for i, limit := range c.windows {
+		c.counter.Retention = max(c.counter.Retention, limit.Span(c.bounds[i].Ceiling))
+	}
+	if c.kept = c.young; c.leases {
+		c.kept, c.young = c.counter.Retention, max(c.counter.Retention, c.young)
+	}
 }
 
 // counts reports whether the counters are those of the rule.
 func (c counters) counts(rule *events.Rule) bool {
-	return slices.Equal(c.kinds, rule.Per) && c.logged == inLog(rule)
+	return slices.Equal(c.kinds, rule.Per) && c.logged == rule.InLog() && c.leases == rule.Leases()
 }
 
 // whole reports whether one counter holds the whole event.

@@ -3,16 +3,14 @@ package plan
 import (
 	"fmt"
 	"math"
-	"time"
 
-	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/journal"
 	"github.com/counterd/counterd/loadtest/memcached"
 )
 
 // modelledLogs returns the demand of traffic on counters that are logs.
 func (c Config) modelledLogs(d demand, t Traffic) demand {
-	life, window := c.span(d.life(d.finest)), c.span(d.counter.Retention)
+	life, window := c.span(d.life(d.finest)), c.span(d.kept)
 	each := t.Events / t.Features // in a day
 	items := t.buckets(min(life, daySeconds), life)
 	if d.whole() {
@@ -30,7 +28,7 @@ func (c Config) modelledLogs(d demand, t Traffic) demand {
 	if window < daySeconds {
 		times = min(t.Peak, daySeconds/window)
 	}
-	most, _, _ := journal.Spread(d.bounds, d.counter.Retention.Milliseconds(), young)
+	most, _, _ := journal.Spread(d.bounds, d.kept.Milliseconds(), d.young.Milliseconds())
 	d.logs = map[int64]float64{}
 	for hits, part := range spread(each, min(window*times/daySeconds, 1)) {
 		d.logs[min(hits, most)] += part * items
@@ -79,7 +77,7 @@ func (d *demand) sizesOf(hits int64, all float64) (s logSizes) {
 	const enough = 200 // hits, for all sizes to come up
 	var growing, full phase
 	last, before := min(int64(all+0.5), hits+enough), 0
-	for size := range journal.Growth(d.bounds, d.counter.Retention.Milliseconds(), young, hits) {
+	for size := range journal.Growth(d.bounds, d.kept.Milliseconds(), d.young.Milliseconds(), hits) {
 		if growing.hits < float64(hits) {
 			growing.add(size, before)
 		} else {
@@ -116,12 +114,8 @@ func (d *demand) extensions(all float64) (n float64) {
 	return n
 }
 
-const (
-	// entryBytes is what a hit adds to a log.
-	entryBytes = 15
-	// young is for how long it has an identity, in milliseconds.
-	young = int64(2 * events.DefaultGrace / time.Millisecond)
-)
+// entryBytes is what a hit adds to a log.
+const entryBytes = 15
 
 // addLogs adds the logs of a demand to a counter and to its items.
 func (p *planning) addLogs(d *demand, c *Counter, items held) {

@@ -92,6 +92,22 @@ func TestPlansHoldOnMemcached(t *testing.T) {
 			rules:  "events: {hit: {limits: [{per: ip, rate: 900/d, algorithm: sliding-log}, {per: ip, rate: 1000/m, shadow: true}]}}",
 			config: Config{Replicas: 1, Features: Amounts{"": 10_000}, Events: Amounts{"": 20_000}},
 		},
+		"fixed logs of an hour": {
+			rules:  "events: {hit: {limits: [{per: ip, rate: [500/h, 800/2h], algorithm: fixed-log}]}}",
+			config: Config{Replicas: 1, Features: Amounts{"": 1000}, Events: Amounts{"": 300_000}},
+		},
+		"days of a calendar in logs": {
+			rules:  "events: {hit: {limits: [{per: ip, rate: 300/d, algorithm: fixed-log, calendar: UTC}]}}",
+			config: Config{Replicas: 1, Features: Amounts{"": 2000}, Events: Amounts{"": 40_000}},
+		},
+		"token buckets": {
+			rules:  "events: {hit: {limits: [{per: ip, rate: 500/h, burst: 500}]}}",
+			config: Config{Replicas: 1, Features: Amounts{"": 2000}, Events: Amounts{"": 400_000}},
+		},
+		"leases": {
+			rules:  "events: {hit: {limits: [{per: ip, concurrent: 40, lease: 5m}]}}",
+			config: Config{Replicas: 1, Features: Amounts{"": 1000}, Events: Amounts{"": 1_000_000}},
+		},
 		"two replicas on three servers": {
 			rules:  fourLimits,
 			config: Config{Replicas: 2, Features: Amounts{"": 10_000}, Events: Amounts{"": 20_000}},
@@ -285,7 +301,11 @@ func (g *game) call(ctx context.Context, fleet *memcache.Fleet, caller int, begi
 	if err != nil {
 		return err
 	}
-	decider, err := limiter.New(limiter.Config{}, counters, logs)
+	leases, err := slidinglog.NewLeases(counters.Base())
+	if err != nil {
+		return err
+	}
+	decider, err := limiter.New(limiter.Config{}, counters, logs, leases)
 	if err != nil {
 		return err
 	}

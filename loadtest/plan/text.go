@@ -121,7 +121,7 @@ func (c Config) commonAssumptions() []string {
 			100*headroom, bytesText(baseMemory), 100*busy, c.Server.Cores),
 	}
 	if c.Rules.UseLogs() {
-		list = append(list, "Hits on logs have cost 1, and let them grow until a rewrite. Logs that all begin at once leave pages of smaller chunks behind.")
+		list = append(list, "Hits on logs have cost 1, and let them grow until a rewrite; leases end by themselves. Logs that all begin at once leave pages of smaller chunks behind.")
 	}
 	return list
 }

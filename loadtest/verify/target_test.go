@@ -106,20 +106,19 @@ func with(r wire.Rule, changes ...func(*wire.Rule)) wire.Rule {
 func minutes(r *wire.Rule) { r.Precision = "minute" }
 func elastic(r *wire.Rule) { r.Throttle = "elastic" }
 func allHits(r *wire.Rule) { r.Count = "all" }
-func inLogs(r *wire.Rule) {
-	for i := range r.Limits {
-		r.Limits[i].Algorithm = algorithm.SlidingLog
+
+// by has the limits of a rule count by that algorithm.
+func by(algorithm string) func(*wire.Rule) {
+	return func(r *wire.Rule) {
+		for i := range r.Limits {
+			r.Limits[i].Algorithm = algorithm
+		}
 	}
 }
 
-func fixed(r *wire.Rule) {
-	for i := range r.Limits {
-		r.Limits[i].Algorithm = algorithm.FixedWindow
-	}
-}
+// of has the windows of a rule be of the calendar.
 func of(calendar string) func(*wire.Rule) {
 	return func(r *wire.Rule) {
-		fixed(r)
 		for i := range r.Limits {
 			r.Limits[i].Calendar = calendar
 		}
@@ -127,34 +126,30 @@ func of(calendar string) func(*wire.Rule) {
 }
 
 // bucket has the limits of a rule be token buckets, or leaky ones.
-func bucket(burst int64, algorithm string) func(*wire.Rule) {
+func bucket(burst int64) func(*wire.Rule) {
 	return func(r *wire.Rule) {
 		for i := range r.Limits {
-			r.Limits[i].Burst, r.Limits[i].Algorithm = burst, algorithm
+			r.Limits[i].Burst = burst
 		}
 	}
 }
 
-func leases(r *wire.Rule) {
-	for i := range r.Limits {
-		r.Limits[i].Algorithm = algorithm.Concurrency
-	}
-}
-
 var (
-	bucketRules   = []wire.Rule{with(ruleOf("user", "3/1s"), bucket(5, algorithm.TokenBucket)), ruleOf("user", "30/4s"), ruleOf("ip", "20/2s")}
-	queueRules    = []wire.Rule{with(ruleOf("user", "3/1s"), bucket(5, algorithm.LeakyBucket)), with(ruleOf("user", "9/4s"), inLogs), ruleOf("ip", "20/2s")}
-	leaseRules    = []wire.Rule{with(ruleOf("user", "4/2s"), leases), ruleOf("user", "9/1s"), ruleOf("ip", "20/2s")}
-	takenRules    = []wire.Rule{with(ruleOf("user", "3/1s"), bucket(4, algorithm.TokenBucket), allHits), with(ruleOf("user", "9/4s"), allHits), ruleOf("ip", "8/2s")}
-	aloneRules    = []wire.Rule{with(ruleOf("user", "5/1s"), bucket(5, algorithm.TokenBucket)), with(ruleOf("ip", "9/3s"), leases)}
-	slowRules     = []wire.Rule{with(ruleOf("user", "3/4s"), bucket(2, algorithm.TokenBucket)), ruleOf("ip", "20/2s")}
-	fixedRules    = []wire.Rule{with(ruleOf("user", "3/1s", "6/4s"), fixed), ruleOf("ip", "8/2s")}
-	calendarRules = []wire.Rule{with(ruleOf("user", "6/hour", "60/day"), of("Asia/Kathmandu")), ruleOf("ip", "8/2s")}
-	havana        = []wire.Rule{with(ruleOf("user", "5/day"), of("America/Havana")), ruleOf("ip", "8/2s")}
+	bucketRules   = []wire.Rule{with(ruleOf("user", "3/1s"), bucket(5), by(algorithm.TokenBucket)), ruleOf("user", "30/4s"), ruleOf("ip", "20/2s")}
+	queueRules    = []wire.Rule{with(ruleOf("user", "3/1s"), bucket(5), by(algorithm.LeakyBucket)), with(ruleOf("user", "9/4s"), by(algorithm.SlidingLog)), ruleOf("ip", "20/2s")}
+	leaseRules    = []wire.Rule{with(ruleOf("user", "4/2s"), by(algorithm.Concurrency)), ruleOf("user", "9/1s"), ruleOf("ip", "20/2s")}
+	takenRules    = []wire.Rule{with(ruleOf("user", "3/1s"), bucket(4), by(algorithm.TokenBucket), allHits), with(ruleOf("user", "9/4s"), allHits), ruleOf("ip", "8/2s")}
+	aloneRules    = []wire.Rule{with(ruleOf("user", "5/1s"), bucket(5), by(algorithm.TokenBucket)), with(ruleOf("ip", "9/3s"), by(algorithm.Concurrency))}
+	slowRules     = []wire.Rule{with(ruleOf("user", "3/4s"), bucket(2), by(algorithm.TokenBucket)), ruleOf("ip", "20/2s")}
+	fixedRules    = []wire.Rule{with(ruleOf("user", "3/1s", "6/4s"), by(algorithm.FixedWindow)), ruleOf("ip", "8/2s")}
+	calendarRules = []wire.Rule{with(ruleOf("user", "6/hour", "60/day"), by(algorithm.FixedWindow), of("Asia/Kathmandu")), ruleOf("ip", "8/2s")}
+	fixedLogRules = []wire.Rule{with(ruleOf("user", "3/1s", "6/4s"), by(algorithm.FixedLog)), with(ruleOf("user", "20/5s"), by(algorithm.SlidingLog)), ruleOf("ip", "8/2s")}
+	logCalendar   = []wire.Rule{with(ruleOf("user", "6/hour", "60/day"), by(algorithm.FixedLog), of("Asia/Kathmandu")), ruleOf("ip", "8/2s")}
+	havana        = []wire.Rule{with(ruleOf("user", "5/day"), by(algorithm.FixedWindow), of("America/Havana")), ruleOf("ip", "8/2s")}
 	targetRules   = []wire.Rule{ruleOf("user", "3/1s", "5/3s"), ruleOf("ip", "8/2s")}
 	minuteRules   = []wire.Rule{with(ruleOf("user", "9/60s", "20/90s"), minutes), ruleOf("ip", "8/2s")}
-	logRules      = []wire.Rule{with(ruleOf("user", "3/1s", "5/3s", "90/60s"), inLogs), with(ruleOf("ip", "8/2s"), inLogs)}
-	bothRules     = []wire.Rule{with(ruleOf("user", "3/1s", "90/60s"), inLogs), ruleOf("user", "5/3s", "9/4s"), ruleOf("ip", "8/2s")}
+	logRules      = []wire.Rule{with(ruleOf("user", "3/1s", "5/3s", "90/60s"), by(algorithm.SlidingLog)), with(ruleOf("ip", "8/2s"), by(algorithm.SlidingLog))}
+	bothRules     = []wire.Rule{with(ruleOf("user", "3/1s", "90/60s"), by(algorithm.SlidingLog)), ruleOf("user", "5/3s", "9/4s"), ruleOf("ip", "8/2s")}
 	roomyRules    = []wire.Rule{ruleOf("user", "100000/600s")} // deny no hit, so that none waits
 	wholeRules    = []wire.Rule{ruleOf("user", "3/1s", "5/3s"), ruleOf("", "40/1s", "80/4s")}
 	allRules      = []wire.Rule{with(ruleOf("user", "3/1s", "6/3s"), allHits), ruleOf("ip", "4/2s")}
@@ -305,7 +300,7 @@ func (s *target) take(l contract.Limit, features map[string]string, at, tokens i
 
 func (s *target) rate(l contract.Limit) int64 { return l.N * (100 + s.refills) }
 
-func (s *target) window(l contract.Limit) int64 { return l.Millis() * 100 }
+func (s *target) window(l contract.Limit) int64 { return l.Window.Milliseconds() * 100 }
 
 func (s *target) settle(w http.ResponseWriter, in wire.Settle) {
 	s.mu.Lock()
@@ -347,7 +342,7 @@ func (s *target) decide(features map[string]string, cost int64, adds bool) wire.
 	roomy := true // the whole event has room
 	for _, l := range s.contract.Limits {
 		sum := s.sum(l, features, now)
-		state := wire.LimitState{Name: l.Name, Limit: l.N, Window: l.Window, Count: sum, Remaining: max(l.Most()-sum, 0), Allowed: sum+l.Charge(cost) <= s.most(l)}
+		state := wire.LimitState{Name: l.Name, Limit: l.N, Window: l.WindowName(), Count: sum, Remaining: max(l.Most()-sum, 0), Allowed: sum+l.Charge(cost) <= s.most(l)}
 		if l.Queues() {
 			d.Wait = max(d.Wait, float64(max(contract.Ceil(s.full[l.Name+" "+s.name(l.Rule, features)]-now*s.rate(l), s.rate(l)), 0))/1000)
 		}
@@ -421,7 +416,7 @@ func (s *target) wait(l contract.Limit, features map[string]string, now, cost in
 	}
 	if !roomy && l.Tiles() && !s.slides {
 		second := now/1000 - s.turnsLate
-		*wait = l.Begins(second) + l.LengthAt(second) - second
+		*wait = l.Begins(second) + contract.Seconds(l.WindowAt(second)) - second
 		return wait
 	}
 	for !roomy && s.sum(l, features, now+1000*(*wait))+cost > s.most(l) && *wait < 200 {
@@ -464,7 +459,7 @@ func (s *target) sum(l contract.Limit, features map[string]string, at int64) (su
 		from = l.Begins(second-s.turnsLate) + s.turnsLate
 	}
 	first, last := 1000*from, 1000*second+999
-	if l.Slides(l.Length) && !s.bySeconds {
+	if l.Slides() && !s.bySeconds {
 		first, last = at-1000*l.Length-s.longer+1, at
 	}
 	for _, k := range s.log[s.name(l.Rule, features)] {
@@ -544,11 +539,7 @@ func (s *target) hit(w http.ResponseWriter, d wire.Decision) {
 }
 
 func (s *target) windowOf(i int, d wire.Decision) int64 {
-	if l := s.contract.Limits[i]; l.Calendar != nil {
-		return l.LengthAt(d.At.Unix())
-	} else {
-		return l.Millis() / 1000
-	}
+	return contract.Seconds(s.contract.Limits[i].WindowAt(d.At.Unix()))
 }
 
 // added is what a counter got in those milliseconds.

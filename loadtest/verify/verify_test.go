@@ -65,7 +65,7 @@ func TestRightTargets(t *testing.T) {
 	for name, rules := range map[string][]wire.Rule{
 		"limits by the second": targetRules, "by the minute": minuteRules, "the whole event": wholeRules,
 		"all hits counted": allRules, "elastic": elasticRules, "logs": logRules, "a log beside buckets": bothRules,
-		"fixed windows": fixedRules, "a calendar": calendarRules, "token buckets": bucketRules, "queues": queueRules,
+		"fixed windows": fixedRules, "a calendar": calendarRules, "fixed windows in a log": fixedLogRules, "a calendar in a log": logCalendar, "token buckets": bucketRules, "queues": queueRules,
 		"leases": leaseRules, "buckets that count all": takenRules, "buckets and leases alone": aloneRules,
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -190,6 +190,17 @@ func TestWrongTargets(t *testing.T) {
 		"waits that end before the turn":                    {&target{rules: calendarRules, answers: waitOtherwise(-1, anyLimit)}, judge.RetryAfter, "and by the log user-"},
 		"waits beyond the turn":                             {&target{rules: calendarRules, answers: waitOtherwise(1, anyLimit)}, judge.RetryAfter, "by the log it fits all limits a second before"},
 		"a calendar of another window":                      {&target{rules: calendarRules, answers: func(d *wire.Decision) { d.Limits[0].Window = "1h" }}, judge.Bodies, "the rules have user-6-per-hour"},
+		"waits of no turn":                                  {&target{rules: calendarRules, answers: waitOtherwise(1, anyLimit)}, judge.Bodies, "and no window begins then"},
+		"windows of a fixed log that slide":                 {&target{rules: fixedLogRules, slides: true}, judge.Denials, "is denied, and"},
+		"a fixed log that turns late":                       {&target{rules: fixedLogRules, turnsLate: 2}, judge.Windows, "admitted in the 4s"},
+		"a fixed log with less":                             {&target{rules: fixedLogRules, deniesAbove: func(l contract.Limit) int64 { return l.N - 1 }}, judge.Denials, "is denied, and"},
+		"a fixed log that forgets hits":                     {&target{rules: fixedLogRules, forgets: third}, judge.Counts, "the log"},
+		"a calendar in a log that turns late":               {&target{rules: logCalendar, turnsLate: 1}, judge.Windows, "admitted in the hour"},
+		"a calendar in a log that is early":                 {&target{rules: logCalendar, turnsLate: -1}, judge.Windows, "admitted in the hour"},
+		"waits of a log before the turn":                    {&target{rules: logCalendar, answers: waitOtherwise(-1, anyLimit)}, judge.RetryAfter, "and by the log user-"},
+		"waits of a log beyond the turn":                    {&target{rules: logCalendar, answers: waitOtherwise(1, anyLimit)}, judge.RetryAfter, "by the log it fits all limits a second before"},
+		"waits of a log and no turn":                        {&target{rules: logCalendar, answers: waitOtherwise(-1, anyLimit)}, judge.Bodies, "and no window begins then"},
+		"a fixed log of buckets":                            {&target{rules: fixedLogRules, answers: func(d *wire.Decision) { d.Limits[0].Algorithm = algorithm.FixedWindow }}, judge.Bodies, "counts by the algorithm"},
 		"the usual length of a day that is longer": {&target{rules: havana, says: func(h http.Header) {
 			h.Set("RateLimit-Policy", strings.Replace(h.Get("RateLimit-Policy"), "w=90000", "w=86400", 1))
 		}}, judge.Headers, "w=86400"},
@@ -297,8 +308,8 @@ const (
 		{per: ip, rate: [5/s, 50/10s], on_error: deny}]}}}`
 	ownFixed = `{events: {verify: {limits: [
 		{per: user, rate: [2/2s, 6/5s], algorithm: fixed-window, on_error: deny},
-		{per: user, rate: [40/h, 300/month], calendar: Australia/Lord_Howe, on_error: deny},
-		{per: [ip, user], rate: 30/7s, algorithm: fixed-window, count: all, on_error: deny},
+		{per: user, rate: [40/h, 300/month], algorithm: fixed-window, calendar: Australia/Lord_Howe, on_error: deny},
+		{per: [ip, user], rate: [30/7s, 900/30d], algorithm: fixed-window, count: all, on_error: deny},
 		{per: ip, rate: 12/s, on_error: deny}]}}}`
 	ownBuckets = `{events: {verify: {retention: 2h, limits: [
 		{per: user, rate: 3/s, burst: 6, count: all, on_error: deny},
@@ -313,6 +324,14 @@ const (
 		{per: [ip, user], rate: [12/s, 600/h], algorithm: sliding-log, count: all, on_error: deny},
 		{per: ip, rate: 12/s, on_error: deny}]}}}`
 )
+
+// All limits in one log.
+const ownLog = `{events: {verify: {retention: 2h, limits: [
+	{per: user, rate: [2/s, 9/4s, 200/h], algorithm: fixed-log, on_error: deny},
+	{per: user, rate: 12/5s, algorithm: sliding-log, on_error: deny}]}}}`
+
+// The same windows in logs.
+var ownFixedLogs = strings.ReplaceAll(ownFixed, algorithm.FixedWindow, algorithm.FixedLog)
 
 // Without rules of others all algorithms are called for.
 func TestOwnRules(t *testing.T) {
@@ -332,31 +351,36 @@ func TestCounterd(t *testing.T) {
 	example, err := os.ReadFile("../../deploy/rules/rules.yaml")
 	require.NoError(t, err)
 	for name, config := range map[string]Config{
-		"embedded":          {Store: Embedded},
-		"minutes":           {Store: Embedded, Fleet: fleet.Config{Rules: ownMinutes}},
-		"whole, elastic":    {Store: Embedded, Fleet: fleet.Config{Rules: ownWhole}},
-		"count: all":        {Store: Embedded, Fleet: fleet.Config{Rules: ownAll}},
-		"fixed, embedded":   {Store: Embedded, Fleet: fleet.Config{Rules: ownFixed}},
-		"fixed":             {Fleet: fleet.Config{Rules: ownFixed}},
-		"fixed, chaos":      {Chaos: true, Fleet: fleet.Config{Rules: ownFixed}},
-		"fixed, replicas":   {Chaos: true, Fleet: fleet.Config{Rules: ownFixed, Servers: 3, Replicas: 2}},
-		"buckets, embedded": {Store: Embedded, Fleet: fleet.Config{Rules: ownBuckets}},
-		"buckets":           {Fleet: fleet.Config{Rules: ownBuckets}},
-		"buckets, chaos":    {Chaos: true, Fleet: fleet.Config{Rules: ownBuckets}},
-		"buckets, replicas": {Chaos: true, Fleet: fleet.Config{Rules: ownBuckets, Servers: 3, Replicas: 2}},
-		"logs, embedded":    {Store: Embedded, Fleet: fleet.Config{Rules: ownLogs}},
-		"logs":              {Fleet: fleet.Config{Rules: ownLogs}},
-		"logs, classic":     {Fleet: fleet.Config{Rules: ownLogs, Servers: 1, Protocol: "classic"}},
-		"logs, chaos":       {Chaos: true, Fleet: fleet.Config{Rules: ownLogs}},
-		"logs, replicas":    {Chaos: true, Fleet: fleet.Config{Rules: ownLogs, Servers: 3, Replicas: 2}},
-		"the example":       {Event: "url_shorten", Fleet: fleet.Config{Rules: string(example)}}, // has costs that never fit
-		"one server":        {Fleet: fleet.Config{Servers: 1, Processes: 1, Protocol: "meta"}},
-		"meta":              {Fleet: fleet.Config{Servers: 3, Protocol: "meta"}},
-		"classic":           {Fleet: fleet.Config{Protocol: "classic"}},
-		"replicas":          {Fleet: fleet.Config{Servers: 3, Replicas: 2}},
-		"chaos":             {Chaos: true},
-		"chaos, classic":    {Chaos: true, Fleet: fleet.Config{Servers: 1, Protocol: "classic"}},
-		"chaos, replicas":   {Chaos: true, Fleet: fleet.Config{Servers: 3, Replicas: 2}},
+		"embedded":             {Store: Embedded},
+		"minutes":              {Store: Embedded, Fleet: fleet.Config{Rules: ownMinutes}},
+		"whole, elastic":       {Store: Embedded, Fleet: fleet.Config{Rules: ownWhole}},
+		"count: all":           {Store: Embedded, Fleet: fleet.Config{Rules: ownAll}},
+		"fixed, embedded":      {Store: Embedded, Fleet: fleet.Config{Rules: ownFixed}},
+		"fixed":                {Fleet: fleet.Config{Rules: ownFixed}},
+		"fixed, chaos":         {Chaos: true, Fleet: fleet.Config{Rules: ownFixed}},
+		"fixed, replicas":      {Chaos: true, Fleet: fleet.Config{Rules: ownFixed, Servers: 3, Replicas: 2}},
+		"one log":              {Fleet: fleet.Config{Rules: ownLog, Processes: 3}},
+		"fixed logs, embedded": {Store: Embedded, Fleet: fleet.Config{Rules: ownFixedLogs}},
+		"fixed logs":           {Fleet: fleet.Config{Rules: ownFixedLogs}},
+		"fixed logs, chaos":    {Chaos: true, Fleet: fleet.Config{Rules: ownFixedLogs}},
+		"fixed logs, replicas": {Chaos: true, Fleet: fleet.Config{Rules: ownFixedLogs, Servers: 3, Replicas: 2}},
+		"buckets, embedded":    {Store: Embedded, Fleet: fleet.Config{Rules: ownBuckets}},
+		"buckets":              {Fleet: fleet.Config{Rules: ownBuckets}},
+		"buckets, chaos":       {Chaos: true, Fleet: fleet.Config{Rules: ownBuckets}},
+		"buckets, replicas":    {Chaos: true, Fleet: fleet.Config{Rules: ownBuckets, Servers: 3, Replicas: 2}},
+		"logs, embedded":       {Store: Embedded, Fleet: fleet.Config{Rules: ownLogs}},
+		"logs":                 {Fleet: fleet.Config{Rules: ownLogs}},
+		"logs, classic":        {Fleet: fleet.Config{Rules: ownLogs, Servers: 1, Protocol: "classic"}},
+		"logs, chaos":          {Chaos: true, Fleet: fleet.Config{Rules: ownLogs}},
+		"logs, replicas":       {Chaos: true, Fleet: fleet.Config{Rules: ownLogs, Servers: 3, Replicas: 2}},
+		"the example":          {Event: "url_shorten", Fleet: fleet.Config{Rules: string(example)}}, // has costs that never fit
+		"one server":           {Fleet: fleet.Config{Servers: 1, Processes: 1, Protocol: "meta"}},
+		"meta":                 {Fleet: fleet.Config{Servers: 3, Protocol: "meta"}},
+		"classic":              {Fleet: fleet.Config{Protocol: "classic"}},
+		"replicas":             {Fleet: fleet.Config{Servers: 3, Replicas: 2}},
+		"chaos":                {Chaos: true},
+		"chaos, classic":       {Chaos: true, Fleet: fleet.Config{Servers: 1, Protocol: "classic"}},
+		"chaos, replicas":      {Chaos: true, Fleet: fleet.Config{Servers: 3, Replicas: 2}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -369,6 +393,9 @@ func TestCounterd(t *testing.T) {
 			assert.Equal(t, config.Chaos, len(report.Kills) > 0)
 			if config.Fleet.Processes == 1 || config.Store == Embedded {
 				assert.Zero(t, report.Excused.Repeated, "one process knows what it has admitted")
+			}
+			if name == "one log" {
+				assert.Zero(t, report.Excused.Overshoot, text)
 			}
 			if !config.Chaos || config.Fleet.Replicas > 1 {
 				assert.Zero(t, report.Excused.Windows+report.Excused.LowCounts, text)

@@ -50,17 +50,26 @@ func someRules(random *rand.Rand) ruled {
 		// What shapes a counter is the same in all its rules.
 		shape := some(4, ", count: all") + some(5, ", precision: minute")
 		for range 1 + random.IntN(2) {
-			windows, counts, override := []string{"1s", "1m", "5m", "1h", "24h", "48h", "90s"}, "", "2/3m"
+			windows, long, counts, override := []string{"1s", "1m", "5m", "1h", "24h", "90s"}, "48h", "", "2/3m"
+			algorithm, log := "sliding-window", "sliding-log"
 			switch random.IntN(5) {
 			case 0:
-				windows, override = []string{"h", "d", "week", "month"}, "2/d"
+				windows, long, override = []string{"h", "d", "month"}, "week", "2/d"
 				counts = ", calendar: " + []string{"UTC", "Asia/Kathmandu", "America/New_York", "Europe/Berlin"}[random.IntN(4)]
+				fallthrough
 			case 1:
-				windows, counts = slices.DeleteFunc(windows, func(window string) bool { return window == "90s" }), ", algorithm: fixed-window"
+				windows = slices.DeleteFunc(windows, func(window string) bool { return window == "90s" })
+				algorithm, log = "fixed-window", "fixed-log"
 			}
 			random.Shuffle(len(windows), func(i, j int) { windows[i], windows[j] = windows[j], windows[i] })
 			var rates []string
-			for _, window := range windows[:2+random.IntN(3)] {
+			if !strings.Contains(shape, "minute") && random.IntN(3) == 0 {
+				algorithm, override, rates = log, "2/"+long, []string{"9/" + long} // so that a log of a month has room
+			} else {
+				windows[len(windows)-1] = long
+			}
+			counts += ", algorithm: " + algorithm
+			for _, window := range windows[:2+random.IntN(2)] {
 				if window != "1s" || !strings.Contains(shape, "minute") {
 					rates = append(rates, fmt.Sprintf("%d/%s", random.IntN(12), window))
 				}

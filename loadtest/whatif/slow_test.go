@@ -110,7 +110,7 @@ func slowRate(l events.Limit) string {
 	rate := events.FormatRate(l)
 	return map[string]string{
 		"token-bucket": fmt.Sprint(rate, ", burst ", l.Burst), "leaky-bucket": fmt.Sprint(rate, ", queue ", l.Burst-1),
-		"concurrency": fmt.Sprint(l.N, " leases of ", events.FormatDuration(l.Window)), "sliding-window": rate, "": rate, "fixed-window": rate, "sliding-log": rate,
+		"concurrency": fmt.Sprint(l.N, " leases of ", events.FormatDuration(l.Window)), "sliding-window": rate, "": rate, "fixed-window": rate, "sliding-log": rate, "fixed-log": rate,
 	}[l.Algorithm]
 }
 
@@ -233,7 +233,7 @@ func (s *slow) holds(rule events.Rule, feature string, limit events.Limit, secon
 		return live
 	case limit.Calendar != nil:
 		first = unitBegins(time.Unix(second, 0).In(limit.Calendar), limit.Name)
-	case limit.Algorithm == "fixed-window":
+	case strings.HasPrefix(limit.Algorithm, "fixed-"):
 		first = second / int64(limit.Window.Seconds()) * int64(limit.Window.Seconds())
 	}
 	first -= first % int64(rule.Precision.Length().Seconds())

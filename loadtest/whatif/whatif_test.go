@@ -98,6 +98,8 @@ func theRules() map[string]ruled {
 		"soft, and elastic": {"[{per: ip, rate: [10/h, 25/d], throttle: soft 30%}, {per: path, rate: 5/m, throttle: elastic}, {per: [], rate: 120/h}]", "ip=host,path=path", ""},
 		"token buckets": {`[{per: ip, rate: 30/h, burst: 8}, {per: [ip, path], rate: 1/m, queue: 2}, {per: ip, rate: 60/d, burst: 30, throttle: soft 20%},
 			{per: path, rate: 4/m, burst: 3, count: all, shadow: true}]`, "ip=host,path=path", ""},
+		"windows in logs": {`[{per: ip, rate: [20/h, 60/d], algorithm: fixed-log}, {per: ip, rate: [3/s, 90/d], algorithm: sliding-log},
+			{per: [ip, path], rate: 5/week, algorithm: fixed-log, calendar: America/New_York}]`, "ip=host,path=path", ""},
 		"leases":          {"[{per: ip, concurrent: 2, lease: 30s}, {per: path, concurrent: 9, lease: 10m, shadow: true}, {per: ip, rate: 100/d, count: all}]", "ip=host,path=path", ""},
 		"tokens by costs": {"[{per: ip, rate: 600/m, burst: 700}, {per: path, rate: 900/h, burst: 650}, {per: ip, concurrent: 4, lease: 20s}]", "ip=host,path=path", "status"},
 		"precision":       {"[{per: ip, rate: [6/90s, 9/2h, 50/2d], precision: minute}]", "ip=host", ""},
@@ -108,7 +110,7 @@ func theRules() map[string]ruled {
 func TestOnTheRealLog(t *testing.T) {
 	text := realText(t)
 	for name, rules := range theRules() {
-		if !testkit.Thorough() && name != "per method, path and both" && name != "token buckets" && name != "leases" {
+		if !testkit.Thorough() && name != "per method, path and both" && name != "token buckets" && name != "windows in logs" && name != "leases" {
 			continue
 		}
 		t.Run(name, func(t *testing.T) {

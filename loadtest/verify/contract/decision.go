@@ -55,14 +55,15 @@ func (c *Contract) DecisionFaults(asked Asked, status int, d wire.Decision) (f F
 	allowed, least, most := true, int64(0), int64(0)
 	for i, s := range d.Limits {
 		l := c.Limits[i]
-		f.add(s.Name != l.Name || s.Limit != l.N || s.Window != l.Window || s.Shadow != l.Shadow,
-			"limit %d is %s, %d in %s, the rules have %s, %d in %s", i, s.Name, s.Limit, s.Window, l.Name, l.N, l.Window)
+		f.add(s.Name != l.Name || s.Limit != l.N || s.Window != l.WindowName() || s.Shadow != l.Shadow,
+			"limit %d is %s, %d in %s, the rules have %s, %d in %s", i, s.Name, s.Limit, s.Window, l.Name, l.N, l.WindowName())
 		f.add(s.Algorithm != l.Algorithm, "%s counts by the algorithm %q", l.Name, s.Algorithm)
 		f.add(s.Feature != asked.Counters[i], "%s counts by another feature than the hit's", l.Name)
 		allowed = allowed && (s.Allowed || l.Shadow)
 		if s.OnError != "" {
 			continue // nothing is promised of what could not be asked
 		}
+		f.add(l.Tiles() && !l.Elastic && Value(s.Reset) > 1 && !l.Turns(d.At.Unix()+*s.Reset), "%s: reset is %s, and no window begins then", l.Name, OrNull(s.Reset))
 		with := f.count(l, s, asked, d.Allowed, status == http.StatusServiceUnavailable)
 		if !l.Elastic || known {
 			f.room(l, s, l.Charge(asked.Cost), with, with <= l.Ceiling || l.Elastic && roomy)
@@ -71,7 +72,7 @@ func (c *Contract) DecisionFaults(asked Asked, status int, d wire.Decision) (f F
 			if !asked.Check {
 				turn -= asked.Cost
 			}
-			least, most = max(least, (turn-1)*l.Millis()/l.N), max(most, Ceil(turn*l.Millis(), l.N))
+			least, most = max(least, (turn-1)*l.Window.Milliseconds()/l.N), max(most, Ceil(turn*l.Window.Milliseconds(), l.N))
 		}
 	}
 	if wait := int64(math.Round(d.Wait * 1000)); !onError {
@@ -91,17 +92,19 @@ func (c *Contract) DecisionFaults(asked Asked, status int, d wire.Decision) (f F
 
 // count holds the count of a limit to itself, and returns what its window holds with the hit. A
 // limit that admits does so at once, unless it counts a hit that another one has denied, and
-// has no room for it a second time. It may hold others by then, which the count does not.
+// has no room for it a second time. A log may hold others by then, which its count, of what was
+// ahead of the hit, does not.
 func (f *Faults) count(l Limit, s wire.LimitState, asked Asked, admitted, refused bool) (with int64) {
 	limit, cost := l.Most(), l.Charge(asked.Cost)
 	left := max(limit-s.Count, 0)
 	f.add(s.Count < 0, "%s: count is %d", l.Name, s.Count)
 	f.add(s.Remaining < 0 || s.Remaining > left, "%s: remaining is %d, which is more than is left of %d, %d counted", l.Name, s.Remaining, limit, s.Count)
 	f.add(s.Over && s.Count <= limit, "%s: over, and count is %d of %d", l.Name, s.Count, limit)
-	switch counted := !asked.Check && !admitted && !refused && l.CountAll; {
-	case !s.Allowed, counted && s.Count+cost <= l.Ceiling && Value(s.Reset) >= 0 && Value(s.Reset) <= l.longest()+1:
-	case counted && !l.Shadow && s.Count+cost > l.Ceiling && known(s):
-		f.add(s.Reset == nil || *s.Reset > l.longest()+l.Step || *s.Reset < 1 && s.IsExact() && l.Burst == 0, // tokens return within the second
+	counted, full := l.CountAll && l.Bounded() && !asked.Check && !admitted && !refused, s.Count+cost > l.Ceiling
+	switch {
+	case !s.Allowed:
+	case counted && (full || l.Log):
+		f.add(s.Reset == nil || *s.Reset > l.longest()+l.Step || *s.Reset < 1 && full && s.IsExact(),
 			"%s: it counts the denied hit, and has no room for it again, and reset is %s", l.Name, OrNull(s.Reset))
 	default:
 		f.add(Value(s.Reset) != 0, "%s: allowed, and reset is %s", l.Name, OrNull(s.Reset))

@@ -11,7 +11,6 @@ import (
 	"github.com/dunglas/httpsfv"
 
 	"github.com/counterd/counterd/api/wire"
-	"github.com/counterd/counterd/events"
 )
 
 const (
@@ -44,7 +43,7 @@ func (c *Contract) HeaderFaults(header http.Header, status int, d wire.Decision)
 		if s.Shadow || !families.structured {
 			continue
 		}
-		policies = append(policies, fmt.Sprintf("%q;q=%d;w=%d", s.Name, s.Limit, c.lengthOf(s, d.At.Unix())))
+		policies = append(policies, fmt.Sprintf("%q;q=%d;w=%d", s.Name, s.Limit, Seconds(c.named(s.Name).WindowAt(d.At.Unix()))))
 		if !known(s) {
 			continue
 		}
@@ -56,7 +55,7 @@ func (c *Contract) HeaderFaults(header http.Header, status int, d wire.Decision)
 	}
 	want[policyHeader], want[stateHeader] = strings.Join(policies, ", "), strings.Join(states, ", ")
 	if s, found := tightest(d.Limits); found && families.tightest {
-		want[tightestHeaders[0]], want[tightestHeaders[1]] = fmt.Sprint(c.mostOf(s)), fmt.Sprint(s.Remaining)
+		want[tightestHeaders[0]], want[tightestHeaders[1]] = fmt.Sprint(c.named(s.Name).Most()), fmt.Sprint(s.Remaining)
 		if s.Reset != nil {
 			want[tightestHeaders[2]] = fmt.Sprint(*s.Reset)
 		}
@@ -67,26 +66,12 @@ func (c *Contract) HeaderFaults(header http.Header, status int, d wire.Decision)
 	return headerFaults(header, want)
 }
 
-// lengthOf returns the length in seconds of the window that a hit of that second is in. A window that
-// cannot be read is a fault of the body.
-func (c *Contract) lengthOf(s wire.LimitState, second int64) int64 {
-	for _, l := range c.Limits {
-		if l.Calendar != nil && l.Name == s.Name && l.Window == s.Window {
-			return l.LengthAt(second)
-		}
+// named returns the limit of that name; the zero Limit if the rules have none, which is a fault of the body.
+func (c *Contract) named(name string) Limit {
+	if i := slices.IndexFunc(c.Limits, func(l Limit) bool { return l.Name == name }); i >= 0 {
+		return c.Limits[i]
 	}
-	window, _ := events.ParseDuration(s.Window)
-	return Seconds(window)
-}
-
-// mostOf returns how many a limit admits at once.
-func (c *Contract) mostOf(s wire.LimitState) int64 {
-	for _, l := range c.Limits {
-		if l.Burst > 0 && l.Name == s.Name {
-			return l.Burst
-		}
-	}
-	return s.Limit
+	return Limit{}
 }
 
 // NoHeaderFaults holds an answer to having none: that of a check and of a batch.

@@ -31,7 +31,10 @@ func TestHeaderFaults(t *testing.T) {
 		h.Set("X-RateLimit-Reset", "2")
 		return h
 	}
-	var c Contract
+	c, err := New(wire.Event{Name: "e", Retention: "1h", Rules: []wire.Rule{{Precision: "second", Limits: []wire.Limit{
+		{Name: "a", Limit: 5, Window: "1m"}, {Name: "b", Limit: 9, Window: "10s"}, {Name: "s", Limit: 1, Window: "1s"},
+	}}}})
+	require.NoError(t, err)
 	failed := wire.Decision{RetryAfter: &two, Limits: []wire.LimitState{{Name: "a", Limit: 5, Window: "1m", OnError: "deny"}}}
 	require.Empty(t, c.HeaderFaults(http.Header{}, http.StatusServiceUnavailable, failed), "no store has decided: it tells nothing")
 	require.Empty(t, c.HeaderFaults(right(), http.StatusTooManyRequests, d), "it is the first of a store, and tells which there are")

@@ -3,7 +3,6 @@
 package contract
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -67,20 +66,14 @@ type Rule struct {
 	Elastic  bool
 	Log      bool // it counts in a log
 	Leases   bool // in one of leases: each hit takes one
-	// Algorithm is how its limits count, as answers name it; empty: the default.
-	Algorithm string
 }
 
 // Limit is one of a rule's.
 type Limit struct {
 	Rule
-	Name       string
-	N, Ceiling int64
-	Length     int64          // of the window, at the most, in seconds; of a token bucket until it is full again
-	Burst      int64          // makes it a token bucket, in which N tokens return in a Window; 0: it is none
-	Window     string         // as the rules have it
-	Calendar   *time.Location // that the window is a unit of; nil: of none
-	usual      time.Duration  // the window's length, for a unit the usual one
+	events.Limit
+	Ceiling int64
+	Length  int64 // of the window, at the most, in seconds; of a token bucket until it is full again
 }
 
 // New reads the rules as GET /v1/events/{event} tells them.
@@ -126,7 +119,7 @@ func (c *Contract) add(i int, r wire.Rule) error {
 		if _, known := algorithm.Of(l.Algorithm); !known {
 			return fmt.Errorf("the algorithm of its limit %s, %s, is not known here", l.Name, l.Algorithm)
 		}
-		rule.Algorithm, rule.Log, rule.Leases = l.Algorithm, algorithm.InLog(l.Algorithm), l.Algorithm == algorithm.Concurrency
+		rule.Log, rule.Leases = algorithm.InLog(l.Algorithm), l.Algorithm == algorithm.Concurrency
 	}
 	for _, level := range Levels {
 		if level.Name == r.Precision {
@@ -146,76 +139,63 @@ func (c *Contract) add(i int, r wire.Rule) error {
 		throttle = events.Throttle{Kind: events.Soft, Percent: p}
 	}
 	for _, l := range r.Limits {
-		limit := Limit{Rule: rule, Name: l.Name, N: l.Limit, Burst: l.Burst, Window: l.Window}
-		limit.Ceiling = throttle.Ceiling(limit.Most())
-		if err := limit.read(l); err != nil {
+		limit, err := limitOf(l)
+		if err != nil {
 			return fmt.Errorf("its limit %s: %w", l.Name, err)
 		}
-		c.Limits = append(c.Limits, limit)
+		ceiling := throttle.Ceiling(limit.Most())
+		c.Limits = append(c.Limits, Limit{rule, limit, ceiling, Seconds(limit.Span(ceiling))})
 	}
 	return nil
 }
 
-// read reads the window: a duration, or the unit of a calendar.
-func (l *Limit) read(from wire.Limit) (err error) {
+// limitOf reads a limit. Its window is a duration, or the unit of a calendar.
+func limitOf(from wire.Limit) (l events.Limit, err error) {
+	l = events.Limit{Name: from.Name, N: from.Limit, Burst: from.Burst, Algorithm: from.Algorithm}
 	if from.Calendar == "" {
-		l.usual, err = events.ParseDuration(from.Window)
-		switch l.Length = Seconds(l.usual); {
-		case l.Burst > 0 && l.N < 1:
-			return errors.New("it is a token bucket that nothing returns to")
-		case l.Burst > 0:
-			l.Length = Ceil(l.Ceiling*l.Length, l.N)
+		l.Window, err = events.ParseDuration(from.Window)
+		if err == nil && l.Burst > 0 && l.N < 1 {
+			err = errors.New("it is a token bucket that nothing returns to")
 		}
-		return err
+		return l, err
 	}
 	if l.Calendar, err = time.LoadLocation(from.Calendar); err != nil {
-		return err
+		return l, err
 	}
 	unit, err := events.ParseRate("1/" + map[string]string{"hour": "h", "day": "d", "week": "week", "month": "month"}[from.Window])
-	l.usual = unit.Window
-	l.Length = l.windows().Longest()
-	return err
-}
-
-// windows are those of the limit.
-func (l Limit) windows() algorithm.Windows {
-	return events.Limit{Window: l.usual, Algorithm: l.Algorithm, Calendar: l.Calendar}.Windows()
+	l.Window = unit.Window
+	return l, err
 }
 
 // Tiles reports whether windows follow one another, so that all hits of one leave together.
-func (l Limit) Tiles() bool { return l.windows().Algorithm.Tiles }
+func (l Limit) Tiles() bool { return l.Windows().Algorithm.Tiles }
 
 // Begins returns when the window begins that a hit of that second is in, and that ends with it unless
 // windows follow one another.
 func (l Limit) Begins(second int64) (first int64) {
-	if !l.Tiles() {
-		first, _ = Outward(second-l.Length+1, second, l.Step)
+	if l.Tiles() {
+		first, _ = l.Windows().Around(second)
 		return first
 	}
-	first, _ = l.windows().Around(second)
+	first, _ = Outward(second-l.Length+1, second, l.Step)
 	return first
 }
 
-// LengthAt returns how long the window is that a hit of that second is in, in seconds.
-func (l Limit) LengthAt(second int64) int64 {
-	if l.Calendar == nil {
-		return l.Length
-	}
-	first, last := l.windows().Around(second)
-	return last + 1 - first
+// Turns reports whether a window begins in that second, if windows follow one another; or in the one before, if a
+// log says so: a wait counts from a moment that may be before the second of the stamp.
+func (l Limit) Turns(second int64) bool {
+	begins := l.Begins(second)
+	return begins == second || l.Log && begins == second-1
 }
 
-// Most returns how many the limit admits at once: N, or its burst.
-func (l Limit) Most() int64 { return cmp.Or(l.Burst, l.N) }
-
-// Millis returns the length of its window in milliseconds.
-func (l Limit) Millis() int64 { return l.usual.Milliseconds() }
-
-// Slides reports whether a window of that many seconds slides by milliseconds, not by whole seconds.
+// Slides reports whether counts of windows of that many seconds slide by milliseconds, not by whole seconds.
 func (r Rule) Slides(window int64) bool { return r.Log && window < 60 }
 
+// Slides reports whether the window slides by milliseconds.
+func (l Limit) Slides() bool { return !l.Tiles() && l.Rule.Slides(l.Length) }
+
 // Queues reports whether a hit may have to wait for its turn.
-func (r Rule) Queues() bool { return r.Algorithm == algorithm.LeakyBucket }
+func (l Limit) Queues() bool { return l.Algorithm == algorithm.LeakyBucket }
 
 // Charge returns what a hit of that cost takes.
 func (r Rule) Charge(cost int64) int64 {
@@ -232,11 +212,11 @@ func (r Rule) Whole() bool { return len(r.Per) == 0 }
 // is bounded by those of the whole event.
 func (l Limit) Bounded() bool { return !l.Shadow && !l.Elastic }
 
-// WindowAt is what a limit looks at when it decides in that second, in Unix seconds: its edges
+// LooksAt is what a limit looks at when it decides in that second, in Unix seconds: its edges
 // are rounded outward to the precision.
-func (l Limit) WindowAt(second int64) (from, to int64) {
+func (l Limit) LooksAt(second int64) (from, to int64) {
 	if l.Tiles() {
-		first, last := l.windows().Around(second)
+		first, last := l.Windows().Around(second)
 		return Outward(first, min(second+Grace, last), l.Step)
 	}
 	return Outward(second-l.Length+1, second+min(Grace, l.Length-1), l.Step)
@@ -269,8 +249,8 @@ func (c *Contract) Increments(r Rule) bool {
 func (c *Contract) ShortestLease() time.Duration {
 	shortest := time.Duration(0)
 	for _, l := range c.Limits {
-		if l.Leases && (shortest == 0 || l.usual < shortest) {
-			shortest = l.usual
+		if l.Leases && (shortest == 0 || l.Window < shortest) {
+			shortest = l.Window
 		}
 	}
 	return shortest

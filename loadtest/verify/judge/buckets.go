@@ -23,7 +23,7 @@ func (l bucketEval) overfull(entries []int32) bool {
 	for _, i := range entries {
 		firsts = append(firsts, l.Log.millis(l.stamped(l.entry(i)).First))
 	}
-	bucket := exactlog.NewUnordered(l.limit.N, l.limit.Millis(), firsts)
+	bucket := exactlog.NewUnordered(l.limit.N, l.limit.Window.Milliseconds(), firsts)
 	for n, i := range entries {
 		e := l.entry(i)
 		bucket.Add(firsts[n], int64(e.Cost))
@@ -40,7 +40,7 @@ func (l bucketEval) overfull(entries []int32) bool {
 		}
 		length := l.Log.millis(end) - first
 		w.From = (end - length) / 1000
-		found := excess{w, l.limit.Ceiling + length*l.limit.N/l.limit.Millis(), fmt.Sprintf("%d ms of %s", length, w)}
+		found := excess{w, l.limit.Ceiling + length*l.limit.N/l.limit.Window.Milliseconds(), fmt.Sprintf("%d ms of %s", length, w)}
 		if !l.isExcused(found, hits) {
 			return true
 		}
@@ -70,7 +70,7 @@ func (l bucketEval) least(questions []question) []int64 {
 		for _, a := range adds {
 			firsts = append(firsts, l.Log.millis(a.First))
 		}
-		bucket, next := exactlog.NewUnordered(l.limit.N, l.limit.Millis(), firsts), 0
+		bucket, next := exactlog.NewUnordered(l.limit.N, l.limit.Window.Milliseconds(), firsts), 0
 		for _, i := range group {
 			q := questions[i]
 			for ; next < len(adds) && adds[next].known < q.least.time; next++ {
@@ -100,7 +100,7 @@ func (l bucketEval) most(questions []question) []int64 {
 	lacks := make([]int64, len(questions))
 	byMoment(questions, func(q question) int64 { return l.resets.goneBefore(q.Call, l.lone) }, func(moment int64, group []int) {
 		slices.SortFunc(group, func(a, b int) int { return cmp.Compare(questions[a].most.time, questions[b].most.time) })
-		bucket, underWay, next := exactlog.Bucket{Rate: l.limit.N, Window: l.limit.Millis()}, int64(0), 0
+		bucket, underWay, next := exactlog.Bucket{Rate: l.limit.N, Window: l.limit.Window.Milliseconds()}, int64(0), 0
 		for _, i := range group {
 			q := questions[i]
 			for ; next < len(changes) && changes[next].time < q.most.time; next++ {

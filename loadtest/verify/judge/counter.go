@@ -187,8 +187,12 @@ func (c *counter) keptSince(answered int64) int64 {
 // overshoot returns, of a denied hit, at most how much of others, that was rolled back, it can
 // have counted. Each second's bucket is read once, and holds no more than was under way at that
 // moment. A hit that is denied by overshoot tries again with a stamp of its own, so in which
-// seconds it was for a moment its answer does not say.
+// seconds it was for a moment its answer does not say. A log counts none that it denies itself, as one does that
+// alone has all limits, and one replica.
 func (c *counter) overshoot(e Entry) int64 {
+	if c.Rule.Log && c.Replicas == 1 && len(c.rules) == len(c.Rules) {
+		return 0
+	}
 	from := e.Sent - remembered
 	if c.lone { // others are of the same batch
 		from = e.Sent

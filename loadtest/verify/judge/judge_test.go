@@ -195,6 +195,48 @@ func TestWindowsOfMinutes(t *testing.T) {
 	}
 }
 
+// Windows of a log that follow one another turn with a second, whenever in it the hits came.
+func TestWindowsOfAFixedLog(t *testing.T) {
+	again := func(seconds int32) func(*Entry) { return func(e *Entry) { e.RetryAfter = seconds } }
+	full := func(j *Case) { j.at(0, Admitted, 1, from(1)); j.at(7, Admitted, 2, from(500)) }
+	for name, c := range map[string]struct {
+		change func(j *Case)
+		check  string
+		wrong  int
+	}{
+		"as many before the turn and behind it": {func(j *Case) {
+			j.at(9, Admitted, 1, from(970))
+			j.at(9, Admitted, 2, from(985))
+			j.at(10, Admitted, 1, from(0))
+			j.at(10, Admitted, 2, from(12))
+		}, Windows, 0},
+		"one more before it":             {func(j *Case) { full(j); j.at(9, Admitted, 3, from(985)) }, Windows, 1},
+		"one more at the end of another": {func(j *Case) { full(j); j.at(10, Admitted, 1); j.at(19, Admitted, 2); j.at(19, Admitted, 3) }, Windows, 1},
+		"denied before it":               {func(j *Case) { full(j); j.at(9, Denied, 2, from(985)) }, Denials, 0},
+		"denied behind it":               {func(j *Case) { full(j); j.at(10, Denied, 2, from(1)) }, Denials, 1},
+		"denied behind it, by a hit in its way": {func(j *Case) {
+			full(j)
+			j.at(10, Admitted, 1, from(0))
+			j.at(10, Unknown, 0, from(11))
+			j.at(10, Denied, 2, from(22))
+		}, Denials, 0},
+		"a count without one of before":     {func(j *Case) { j.at(0, Admitted, 1, from(0)); j.at(9, Admitted, 1, from(980)) }, Counts, 1},
+		"a count with none of another":      {func(j *Case) { j.at(9, Admitted, 1, from(980)); j.at(10, Admitted, 1, from(0)) }, Counts, 0},
+		"a wait for the turn":               {func(j *Case) { full(j); j.at(8, Denied, 2, from(700), again(2)) }, RetryAfter, 0},
+		"a wait for less":                   {func(j *Case) { full(j); j.at(8, Denied, 2, from(700), again(1)) }, RetryAfter, 1},
+		"a wait for more":                   {func(j *Case) { full(j); j.at(8, Denied, 2, from(700), again(3)) }, RetryAfter, 1},
+		"a wait from a moment before":       {func(j *Case) { full(j); j.at(8, Denied, 2, from(-5), again(3)) }, RetryAfter, 0},
+		"a wait for more since then":        {func(j *Case) { full(j); j.at(8, Denied, 2, from(-5), again(4)) }, RetryAfter, 1},
+		"a wait for the turn of a full one": {func(j *Case) { full(j); j.at(10, Admitted, 2, costs(2)); j.at(12, Denied, 2, from(500), again(8)) }, RetryAfter, 0},
+		"a wait for no turn of a full one":  {func(j *Case) { full(j); j.at(10, Admitted, 2, costs(2)); j.at(12, Denied, 2, from(500), again(7)) }, RetryAfter, 1},
+	} {
+		j := caseOf(t, wire.Limit{Name: "l", Limit: 2, Window: "10s", Algorithm: algorithm.FixedLog})
+		c.change(j)
+		j.Judge()
+		assert.Equal(t, c.wrong, j.Findings.Total[c.check], "%s: %+v", name, j.Findings.All())
+	}
+}
+
 // After one loss a window holds no more than twice what it may: more is wrong, whatever is
 // said.
 func TestOneLossExcusesOnce(t *testing.T) {
@@ -233,6 +275,38 @@ func TestDenialsWithoutReason(t *testing.T) {
 		j.at(2, Denied, 2)
 		j.Judge()
 		assert.Equal(t, c.wrong, j.Findings.Total[Denials], name)
+	}
+}
+
+// A log that alone has all limits counts no hit that it denies: none is in the way of another.
+func TestDenialsByOneLog(t *testing.T) {
+	for name, c := range map[string]struct {
+		limits   []string
+		replicas int
+		wrong    int
+	}{
+		"one log":              {[]string{algorithm.FixedLog}, 1, 1},
+		"several limits of it": {[]string{algorithm.FixedLog, algorithm.SlidingLog}, 1, 1},
+		"two replicas":         {[]string{algorithm.FixedLog}, 2, 0},
+		"buckets beside it":    {[]string{algorithm.FixedLog, algorithm.FixedWindow}, 1, 0},
+		"buckets":              {[]string{algorithm.FixedWindow}, 1, 0},
+	} {
+		var rules []wire.Rule
+		for i, name := range c.limits {
+			limit := wire.Limit{Name: name, Limit: int64(2 + i), Window: "30s", Algorithm: name}
+			rules = append(rules, wire.Rule{Per: []string{"user"}, Limits: []wire.Limit{limit}, Precision: "second", Count: "admitted", Throttle: "hard"})
+		}
+		j := caseOf(t, rules[0].Limits[0])
+		event, err := contract.New(wire.Event{Name: "e", Retention: "1h", Rules: rules})
+		require.NoError(t, err)
+		began := j.Log.Began
+		j.Log, j.Replicas = NewLog(event, []string{"a", "b"}, 1000, 1), c.replicas
+		j.Log.Began = began
+		j.at(0, Admitted, 1)
+		j.at(2, Denied, 2, costs(2))
+		j.at(2, Denied, 2)
+		j.Judge()
+		assert.Equal(t, c.wrong, j.Findings.Total[Denials], "%s: %+v", name, j.Findings.All())
 	}
 }
 

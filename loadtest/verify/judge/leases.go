@@ -88,7 +88,7 @@ func (l leaseEval) overfull(entries []int32) bool {
 	for _, i := range entries {
 		e := l.entry(i)
 		ends := l.stamped(e).First + l.limit.Length*1000 - l.Skew.Milliseconds()
-		if !l.limit.Slides(l.limit.Length) {
+		if !l.limit.Slides() {
 			ends -= 1000 // it goes by seconds
 		}
 		end := int64(time.UnixMilli(ends).Sub(l.Log.Began))

@@ -91,7 +91,7 @@ func (l windowEval) overfull(entries []int32) bool {
 			return true
 		}
 	}
-	return l.limit.Slides(l.limit.Length) && l.overfullToTheMillisecond(entries)
+	return l.limit.Slides() && l.overfullToTheMillisecond(entries)
 }
 
 // overfullToTheMillisecond finds the same of windows that slide by milliseconds, by the hits that
@@ -128,7 +128,7 @@ type excess struct {
 }
 
 func (l windowEval) inWindow(w exactlog.Window) excess {
-	return excess{w, l.limit.Ceiling, "the " + l.limit.Window + " of " + w.String()}
+	return excess{w, l.limit.Ceiling, "the " + l.limit.WindowName() + " of " + w.String()}
 }
 
 // isExcused reports whether such an excess, of these hits, is excused, and counts it; else it blames it.
@@ -201,7 +201,7 @@ func (l *limitEval) decided(i int32, e Entry) {
 			l.denied(i, most-own)
 		}
 	}
-	if counts && l.Rule.Log && e.Outcome == Denied { // a denial is repeated beyond its second, with the count that it had
+	if counts && l.Rule.Log && l.says(e.Inexact) { // a denial is repeated beyond its second, with the count that it had
 		count := q
 		count.most.First -= remembered / 1e6
 		count.then = func(least, most int64) { l.counted(i, count, own, least+own, most) }
@@ -233,7 +233,7 @@ func (l *limitEval) counted(i int32, q question, own, least, most int64) {
 	}
 	if got < least || got > most && !l.says(e.Inexact) {
 		l.blame(Violation{Check: Counts, Limit: l.limit.Name}, l.id, l.before(i),
-			"the answer to a hit counts %d in %s, and by the log it is %s", got, l.limit.Window, between(least, most))
+			"the answer to a hit counts %d in %s, and by the log it is %s", got, l.limit.WindowName(), between(least, most))
 	}
 }
 
@@ -247,7 +247,7 @@ func (l *limitEval) denied(i int32, most int64) {
 		l.Findings.Excused.Overshoot++
 	default:
 		l.blame(Violation{Check: Denials, Limit: l.limit.Name}, l.id, l.before(i),
-			"a cost of %d is denied, and at most %d of %d were counted in the %s before", e.Cost, most, l.limit.Ceiling, l.limit.Window)
+			"a cost of %d is denied, and at most %d of %d were counted in the %s before", e.Cost, most, l.limit.Ceiling, l.limit.WindowName())
 	}
 }
 
@@ -285,7 +285,11 @@ func (l *limitEval) waits(i int32, e Entry) {
 		return
 	}
 	excused := l.excused(e)
-	_, sooner := l.window(e, int64(e.RetryAfter)-1)
+	before := int64(e.RetryAfter) - 1
+	if l.Rule.Log && l.Log.during(e.Call, l.Skew).First < e.Stamp*1000 { // it waits from a moment that may be before its stamp
+		before--
+	}
+	_, sooner := l.window(e, before)
 	q := question{Call: e.Call, denied: true, most: span{e.Answered, sooner}}
 	if !excused {
 		then, _ := l.window(e, int64(e.RetryAfter))

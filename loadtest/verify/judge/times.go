@@ -54,8 +54,8 @@ func (l *limitEval) window(e Entry, after int64) (least, most Times) {
 		at := l.stamped(e)
 		return Times{at.Last + after*1000, at.Last + after*1000}, Times{at.First + after*1000, at.First + after*1000}
 	}
-	least = Seconds(l.limit.WindowAt(e.Stamp + after))
-	if most = least; l.limit.Slides(l.limit.Length) {
+	least = Seconds(l.limit.LooksAt(e.Stamp + after))
+	if most = least; l.limit.Slides() {
 		at := l.stamped(e)
 		least.First = at.Last + (after-l.limit.Length)*1000 + 1
 		most = Times{at.First + (after-l.limit.Length)*1000 + 1, most.Last + contract.Grace*1000}

@@ -1,0 +1,62 @@
+package contract
+
+import (
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/counterd/counterd/api/wire"
+)
+
+// Of a denied hit that another limit counts, that one says when there is room for it again, by its count: in a log also
+// for what came behind the hit, and of windows that follow one another by a turn.
+func TestRoomForADeniedHitThatIsCounted(t *testing.T) {
+	for name, c := range map[string]struct {
+		algorithm    string
+		count, reset int64 // of 3 in 10 seconds
+		bound        bool  // the count is one
+		right        bool
+	}{
+		"room":                             {"", 2, 0, false, true},
+		"a wait with room":                 {"", 2, 4, false, false},
+		"none, and a wait":                 {"", 3, 4, false, true},
+		"none, and no wait":                {"", 3, 0, false, false},
+		"room or none":                     {"", 3, 0, true, true},
+		"a wait of more than a window":     {"", 3, 12, false, false},
+		"fixed, and a wait with room":      {"fixed-window", 2, 7, false, false},
+		"fixed, and the turn":              {"fixed-window", 3, 7, false, true},
+		"fixed, and before it":             {"fixed-window", 3, 6, false, false},
+		"fixed, and behind it":             {"fixed-window", 3, 8, false, false},
+		"in a log, and what came behind":   {"sliding-log", 2, 4, false, true},
+		"in a log, for more than a window": {"sliding-log", 2, 12, false, false},
+		"in a log, and no wait":            {"sliding-log", 3, 0, false, false},
+		"a fixed log, and what came":       {"fixed-log", 2, 7, false, true},
+		"a fixed log, and the turn":        {"fixed-log", 3, 7, false, true},
+		"a fixed log, by an earlier clock": {"fixed-log", 3, 8, false, true},
+		"a fixed log, and before":          {"fixed-log", 3, 6, false, false},
+		"a fixed log, and behind":          {"fixed-log", 3, 9, false, false},
+		"a bucket, and what came":          {"token-bucket", 2, 4, false, true},
+		"a bucket, and no wait":            {"token-bucket", 3, 0, false, false},
+	} {
+		counts := wire.Limit{Name: "user", Limit: 3, Window: "10s", Algorithm: c.algorithm}
+		if c.algorithm == "token-bucket" {
+			counts.Burst = 3
+		}
+		event, err := New(wire.Event{Name: "e", Retention: "1h", Rules: []wire.Rule{
+			{Per: []string{"user"}, Limits: []wire.Limit{counts}, Precision: "second", Count: "all"},
+			{Per: []string{"ip"}, Limits: []wire.Limit{{Name: "ip", Limit: 1, Window: "10s"}}, Precision: "second"},
+		}})
+		require.NoError(t, err)
+		five, longest, exact := int64(5), max(c.reset, 5), !c.bound
+		faults := event.DecisionFaults(Asked{Cost: 1, Counters: []string{"u", "i"}}, http.StatusTooManyRequests, wire.Decision{
+			Event: "e", At: wire.Moment{Time: time.Unix(1_000_003, 0)}, RetryAfter: &longest, Limits: []wire.LimitState{
+				{Name: "user", Feature: "u", Limit: 3, Window: "10s", Algorithm: c.algorithm, Count: c.count, Remaining: 3 - c.count, Allowed: true, Reset: &c.reset, Exact: &exact},
+				{Name: "ip", Feature: "i", Limit: 1, Window: "10s", Count: 1, Reset: &five},
+			},
+		})
+		assert.Equal(t, c.right, len(faults) == 0, "%s: %v", name, faults)
+	}
+}
