@@ -21,7 +21,9 @@ type counters struct {
 	counter          events.Counter // one of them, without its feature
 	finest, coarsest hierarchy.Level
 	logged           bool            // each is a log, in place of the buckets of its finest level
+	leases           bool            // the log is of leases
 	bounds           []journal.Limit // of the log
+	waits            int64           // for which it knows each entry, in milliseconds: until turns come, or leases end
 }
 
 func perOf(kinds []string) string {
@@ -31,8 +33,8 @@ func perOf(kinds []string) string {
 	return strings.Join(kinds, "+")
 }
 
-// countersOf returns the counters of an event's rules in their order, of the same kinds in buckets
-// and in a log apart; without rules one for each feature.
+// countersOf returns the counters of an event's rules in their order, of the same kinds in buckets,
+// in a log, and leases apart; without rules one for each feature.
 func countersOf(event *events.Event) []counters {
 	made := func(c counters, precision events.Precision) counters {
 		c.counter = events.Counter{Event: event.Name, Retention: event.Remembered(), Precision: precision}
@@ -49,29 +51,34 @@ func countersOf(event *events.Event) []counters {
 		at := slices.IndexFunc(all, func(c counters) bool { return c.counts(rule) })
 		if at < 0 {
 			at = len(all)
-			c := made(counters{kinds: rule.Per, per: perOf(rule.Per), logged: inLog(rule)}, rule.Precision)
+			c := made(counters{kinds: rule.Per, per: perOf(rule.Per), logged: rule.InLog(), leases: rule.Leases(), waits: event.LongestWait().Milliseconds()}, rule.Precision)
 			if c.logged {
-				c.coarsest = c.finest
+				c.coarsest, c.counter.Retention = c.finest, 0
 			}
 			all = append(all, c)
 		}
 		for _, limit := range rule.Limits {
-			all[at].bounds = append(all[at].bounds, limit.Journal(rule.Throttle.Ceiling(limit.Most())))
-			all[at].limits = append(all[at].limits, events.FormatRate(limit))
-			all[at].windows = append(all[at].windows, limit)
+			c, ceiling := &all[at], rule.Throttle.Ceiling(limit.Most())
+			if c.logged { // it is needed for so long
+				c.counter.Retention = max(c.counter.Retention, limit.Span(ceiling))
+			}
+			switch {
+			case c.leases:
+				c.waits = limit.Window.Milliseconds()
+			case c.logged && limit.Burst == 0: // token buckets keep no events
+				c.counter.Retention = max(c.counter.Retention, event.Remembered())
+			}
+			c.bounds = append(c.bounds, limit.Journal(ceiling))
+			c.limits = append(c.limits, events.FormatRate(limit))
+			c.windows = append(c.windows, limit)
 		}
 	}
 	return all
 }
 
-// inLog reports whether the rule's limits are kept in a log.
-func inLog(rule *events.Rule) bool {
-	return len(rule.Limits) > 0 && rule.Limits[0].Algorithm == slidinglog.Algorithm
-}
-
 // counts reports whether the counters are those of the rule.
 func (c counters) counts(rule *events.Rule) bool {
-	return slices.Equal(c.kinds, rule.Per) && c.logged == inLog(rule)
+	return slices.Equal(c.kinds, rule.Per) && c.logged == rule.InLog() && c.leases == rule.Leases()
 }
 
 // whole reports whether one counter holds the whole event.

@@ -92,6 +92,18 @@ func TestPlansHoldOnMemcached(t *testing.T) {
 			rules:  "events: {hit: {limits: [{per: ip, rate: 900/d, algorithm: sliding-log}, {per: ip, rate: 1000/m, shadow: true}]}}",
 			config: Config{Replicas: 1, Features: Amounts{"": 10_000}, Events: Amounts{"": 20_000}},
 		},
+		"token buckets": {
+			rules:  "events: {hit: {limits: [{per: ip, rate: 60/h, burst: 50}]}}",
+			config: Config{Replicas: 1, Features: Amounts{"": 1000}, Events: Amounts{"": 600_000}},
+		},
+		"leaky buckets, whose logs know hits for an hour": {
+			rules:  "events: {hit: {limits: [{per: ip, rate: 60/h, queue: 59}]}}",
+			config: Config{Replicas: 1, Features: Amounts{"": 1000}, Events: Amounts{"": 600_000}},
+		},
+		"leases": {
+			rules:  "events: {hit: {limits: [{per: ip, concurrent: 90, lease: 1h}]}}",
+			config: Config{Replicas: 1, Features: Amounts{"": 1000}, Events: Amounts{"": 600_000}},
+		},
 		"two replicas on three servers": {
 			rules:  fourLimits,
 			config: Config{Replicas: 2, Features: Amounts{"": 10_000}, Events: Amounts{"": 20_000}},
@@ -285,7 +297,11 @@ func (g *game) call(ctx context.Context, fleet *memcache.Fleet, caller int, begi
 	if err != nil {
 		return err
 	}
-	decider, err := limiter.New(limiter.Config{}, counters, logs)
+	leases, err := slidinglog.NewLeases(counters.Base())
+	if err != nil {
+		return err
+	}
+	decider, err := limiter.New(limiter.Config{}, counters, logs, leases)
 	if err != nil {
 		return err
 	}
