@@ -54,11 +54,11 @@ func (p *process) decide(ctx context.Context, name string, features Features, co
 	return decision, nil
 }
 
-// Reserve is HitN with a cost that is an estimate, for at most so long, in whole seconds up to 24 h: Settle
+// Reserve is HitN with a cost that is an estimate, for at most so long, 1 s to 24 h in whole seconds: Settle
 // replaces it by the true cost. Else the estimate counts.
 func (l *Limiter) Reserve(ctx context.Context, event string, features Features, cost int64, d time.Duration) (Decision, error) {
-	if d < time.Second || d%time.Second != 0 {
-		return Decision{}, errorf(ErrOutOfRange, "%s is not in whole seconds, at least 1s", d)
+	if err := limiter.CheckReserved(d); err != nil {
+		return Decision{}, err
 	}
 	return l.decide(ctx, event, features, cost, func(ctx context.Context, event service.Event, features events.Features, cost int64) (limiter.Decision, error) {
 		return l.service.Reserve(ctx, event, features, cost, d)

@@ -164,6 +164,25 @@ func TestReservationsOfABatch(t *testing.T) {
 	})
 }
 
+// A hit alone and one of a batch reserve for the same times.
+func TestTimesOfReservations(t *testing.T) {
+	l := start(t, parse(t, "events: {e: {limits: [{per: user, rate: 5/m}]}}"))
+	for _, d := range []time.Duration{-time.Second, time.Millisecond, 1500 * time.Millisecond, 24*time.Hour + time.Second} {
+		_, err := l.Reserve(ctx, "e", bob, 1, d)
+		require.ErrorIs(t, err, counterd.ErrOutOfRange, "%s", d)
+		require.EqualError(t, err, "reserve: it is 1s to 24h, in whole seconds")
+		results, err2 := l.Hits(ctx, []counterd.Hit{{Event: "e", Features: bob, Reserve: d}})
+		require.NoError(t, err2)
+		require.EqualError(t, results[0].Err, err.Error(), "%s", d)
+	}
+	_, err := l.Reserve(ctx, "e", bob, 1, 0)
+	require.ErrorIs(t, err, counterd.ErrOutOfRange)
+	for _, d := range []time.Duration{time.Second, 24 * time.Hour} {
+		_, err := l.Reserve(ctx, "e", bob, 1, d)
+		require.NoError(t, err)
+	}
+}
+
 // stateOf returns the state of bob's limits.
 func stateOf(t *testing.T, l *counterd.Limiter, event string) counterd.Decision {
 	t.Helper()

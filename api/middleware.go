@@ -35,7 +35,7 @@ type MiddlewareConfig struct {
 	Cost func(*http.Request) int64
 
 	// MaxWaiting bounds the requests that wait for their turn where a rule has a queue: one beyond it
-	// is answered 503. 0: engine.DefaultMaxPending.
+	// is answered 503. 0: wire.DefaultMaxWaiting.
 	MaxWaiting int
 
 	// OnDenied answers a request that a limit denied. The headers that tell how
@@ -78,7 +78,7 @@ func NewMiddleware(config MiddlewareConfig) (func(http.Handler) http.Handler, er
 		config.EventOf = func(*http.Request) string { return config.Event }
 	}
 	config.From = maps.Clone(config.From)
-	m := &middleware{config, newResponder(config.Log), turns{engine.NewPending(config.MaxWaiting)}}
+	m := &middleware{config, newResponder(config.Log), wire.NewTurns(max(config.MaxWaiting, 0))}
 	return func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { m.serve(w, r, next) })
 	}, nil
@@ -97,7 +97,7 @@ func DecisionOf(ctx context.Context) (d limiter.Decision, found bool) {
 type middleware struct {
 	MiddlewareConfig
 	*responder
-	turns
+	wire.Turns
 }
 
 func (m *middleware) serve(w http.ResponseWriter, r *http.Request, next http.Handler) {
@@ -132,8 +132,11 @@ func (m *middleware) answerHit(w http.ResponseWriter, r *http.Request, event ser
 			l.keep(m, r)
 			defer l.release(m, w, r) // also if the handler panics
 		}
-		if err := m.await(r.Context(), time.Duration(d.Wait)); err != nil {
+		if err := m.Await(r.Context(), time.Duration(d.Wait)); err != nil {
 			m.release(w, r, waitingOf(&d))
+			if errors.Is(err, wire.ErrTooManyWait) {
+				err = fmt.Errorf("%w: %w", service.ErrOverload, err)
+			}
 			m.answerError(w, r, err)
 			return
 		}

@@ -30,7 +30,7 @@ func (e *Event) LogFootprintOf(kinds []string, grace time.Duration) LogFootprint
 			log.rules = append(log.rules, i)
 		}
 	}
-	hits, _, bytes := journal.Spread(log.limits(""), log.kept("").Milliseconds(), 2*grace.Milliseconds())
+	hits, _, bytes := journal.Spread(log.limits(""), log.kept("").Milliseconds(), 2*grace.Milliseconds(), e.LongestWait().Milliseconds())
 	return LogFootprint{log.size("", grace) <= journal.MaxSize, hits, bytes}
 }
 
@@ -105,7 +105,7 @@ func (l sharedLog) fault(rule int, value string, bytes int, grace time.Duration)
 		return LogFault{Rule: rule, Value: value, bytes: bytes}
 	}
 	kept := l.kept(value)
-	hits, _, _ := journal.Spread(l.limits(value), kept.Milliseconds(), 2*grace.Milliseconds())
+	hits, _, _ := journal.Spread(l.limits(value), kept.Milliseconds(), 2*grace.Milliseconds(), 0)
 	return LogFault{rule, value, bytes, hits, kept, l.of.Rules[rule].Limits[0].Windows().Algorithm.Tiles}
 }
 
@@ -117,7 +117,7 @@ func (l sharedLog) size(value string, grace time.Duration) (bytes int) {
 		}
 		return bytes
 	}
-	return journal.Size(l.limits(value), l.kept(value).Milliseconds(), 2*grace.Milliseconds())
+	return journal.Size(l.limits(value), l.kept(value).Milliseconds(), 2*grace.Milliseconds(), l.of.LongestWait().Milliseconds())
 }
 
 // kept returns for how long the log of a value keeps events: one of token buckets alone keeps none.

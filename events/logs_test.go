@@ -75,3 +75,24 @@ func TestALogIsAnotherCounterThanBuckets(t *testing.T) {
 	assert.Equal(t, []int64{0, now}, since(events.Succeed(shadowed, log, now+1800), 0), "of the second's window nothing is missing by now")
 	assert.Equal(t, []int64{0, 0}, since(events.Succeed(shadowed, log, now+3600), 0))
 }
+
+// A log knows the hits that wait for their turns in any leaky bucket of the event that is enforced.
+func TestALogOfHitsThatWait(t *testing.T) {
+	const window = "{per: user, rate: 900/d, algorithm: sliding-log}"
+	bytes := func(limits string, kinds ...string) int {
+		return parsedLimits(t, limits).Events["e"].LogFootprintOf(kinds, events.DefaultGrace).Bytes
+	}
+	for limits, want := range map[string]time.Duration{
+		"[" + window + "]":                                                       0,
+		"[{per: ip, rate: 6/m, burst: 31}]":                                      0,
+		"[{per: ip, rate: 6/m, queue: 30}]":                                      5 * time.Minute,
+		"[{per: ip, rate: 6/m, queue: 30, shadow: true}]":                        0,
+		"[{per: ip, rate: 6/m, queue: 30, throttle: soft 100%}]":                 610 * time.Second,
+		"[{per: ip, rate: 6/m, queue: 30, overrides: {192.0.2.1: 3/m}}]":         10 * time.Minute,
+		"[{per: ip, rate: 6/m, queue: 30}, {per: [], concurrent: 3, lease: 1h}]": 5 * time.Minute,
+	} {
+		assert.Equal(t, want, parsedLimits(t, limits).Events["e"].LongestWait(), limits)
+	}
+	assert.Greater(t, bytes("[{per: ip, rate: 6/m, queue: 30}]", "ip"), bytes("[{per: ip, rate: 6/m, burst: 31}]", "ip")+100)
+	assert.Greater(t, bytes("["+window+", {per: ip, rate: 1/m, queue: 600}]", "user"), bytes("["+window+"]", "user"))
+}

@@ -109,6 +109,22 @@ func (e *Event) Remembered() time.Duration {
 	return longest
 }
 
+// LongestWait returns for how long a hit waits at the most for its turn: for so long all its counters know it.
+func (e *Event) LongestWait() (longest time.Duration) {
+	for i := range e.Rules {
+		rule := &e.Rules[i]
+		if rule.Shadow {
+			continue
+		}
+		for _, limits := range append([][]Limit{rule.Limits}, slices.Collect(maps.Values(rule.Overrides))...) {
+			for _, limit := range limits {
+				longest = max(longest, limit.LongestWait(rule.Throttle.Ceiling(limit.Most())))
+			}
+		}
+	}
+	return longest
+}
+
 // Rule sets limits on the counters of one combination of kinds. Rules of an
 // event with the same Per share the counter, and agree in Precision, IPv6Prefix
 // and Count. Those with a sliding log have a counter of their own, without a Precision.

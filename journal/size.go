@@ -9,11 +9,29 @@ import (
 	"github.com/counterd/counterd/algorithm/fixedwindow"
 )
 
+// Youth returns for how long, in milliseconds, entries keep their identity in a log of that size in which
+// hits wait for their turns: until these come, too, unless the log is over half its bound.
+func Youth(young, waits int64, size int) int64 {
+	if size > MaxSize/2 {
+		return young
+	}
+	return young + waits
+}
+
 // Size returns the most bytes that a rewritten log takes whose hits all pass these limits. Retain
-// and young are those of its [Rewrite]. The limits of a counter suit a journal if it is at most
-// [MaxSize]: then a hit never fails for lack of room. Increments and hits that are void or denied
-// are not bounded by limits, and come in addition.
-func Size(limits []Limit, retain, young int64) int {
+// is that of its [Rewrite], young and waits are those of its [Youth]. The limits of a counter suit a journal
+// if it is at most [MaxSize]: then a hit never fails for lack of room. Increments and hits that are void or
+// denied are not bounded by limits, and come in addition.
+func Size(limits []Limit, retain, young, waits int64) int {
+	size := sizeOf(limits, retain, young)
+	if waits > 0 {
+		size = max(size, min(sizeOf(limits, retain, young+waits), MaxSize/2))
+	}
+	return size
+}
+
+// sizeOf returns the size of a log all of whose entries keep their identity for so long.
+func sizeOf(limits []Limit, retain, young int64) int {
 	size := headSize(limits)
 	// Clocks may be ahead of that of the rewrite, and windows are of whole seconds.
 	youth := young + young/2 + second
@@ -38,39 +56,49 @@ func LeasesSize(limit Limit, young int64) int {
 
 // Spread returns how many hits the limits admit in their longest window, or in the time for which
 // they are retained, and the bytes of a log that has them if they come at equal distances: just
-// rewritten, and about to be. Retain and young are those of its [Rewrite].
-func Spread(limits []Limit, retain, young int64) (hits int64, rewritten, due int) {
+// rewritten, and about to be. See [Size].
+func Spread(limits []Limit, retain, young, waits int64) (hits int64, rewritten, due int) {
 	window := max(longest(limits), retain, second)
 	even := slices.Clone(limits)
 	for i := range even {
 		even[i].Window, even[i].Tiles = even[i].Longest(), false
 	}
 	hits = admissible(even, window)
-	s := spread{limits, window, float64(hits) / float64(window), young, evenSum}
+	s := spread{limits, window, float64(hits) / float64(window), young, waits, evenSum, shortSize}
 	for _, l := range limits {
 		if l.isBucket() { // its burst comes once
 			s.each = min(s.each, float64(l.Rate)/float64(l.Window))
 		}
 	}
-	rewritten = s.size(math.MaxInt64)
-	return hits, rewritten, grown(rewritten, limits)
+	rewritten = s.size(math.MaxInt64, 0)
+	if due = grown(rewritten, limits); due > MaxSize/2 && waits > 0 { // then it is rewritten without what waits
+		rewritten = s.size(math.MaxInt64, due)
+		due = max(grown(rewritten, limits), MaxSize/2)
+	}
+	return hits, rewritten, due
 }
 
 // Growth yields the size of a new log after each of its hits, of cost 1, on the average if they come
-// at random: so many of them are in the window at a time. It does not end.
-func Growth(limits []Limit, window, young, hits int64) iter.Seq[int] {
-	s := spread{limits, window, float64(hits) / float64(window), young, randomSum}
-	return func(yield func(int) bool) {
-		size := s.size(0)
-		due := grown(size, limits)
-		for n := int64(1); ; n++ {
-			if size += shortSize; size+shortSize > due {
-				size = s.size(n)
-				due = grown(size, limits)
-			}
-			if !yield(size) {
-				return
-			}
+// at random: so many of them are in the window at a time. It does not end. See [Size].
+func Growth(limits []Limit, window, young, waits, hits int64) iter.Seq[int] {
+	return spread{limits, window, float64(hits) / float64(window), young, waits, randomSum, shortSize}.growth
+}
+
+// LeasesGrowth yields the same of a log of leases that end by themselves.
+func LeasesGrowth(limit Limit, young, leases int64) iter.Seq[int] {
+	return spread{[]Limit{limit}, limit.Window, float64(leases) / float64(limit.Window), young, limit.Window, randomSum, heldSize}.growth
+}
+
+func (s spread) growth(yield func(int) bool) {
+	size := s.size(0, 0)
+	due := grown(size, s.limits)
+	for n := int64(1); ; n++ {
+		if size += s.entry; size+s.entry > due {
+			size = s.size(n, size)
+			due = grown(size, s.limits)
+		}
+		if !yield(size) {
+			return
 		}
 	}
 }
@@ -81,11 +109,13 @@ type spread struct {
 	window int64
 	each   float64 // hits in a millisecond
 	young  int64
+	waits  int64
 	sum    func(density float64) float64 // bytes of sums for each hit
+	entry  int                           // bytes of one that is appended
 }
 
-// size returns the bytes of a log that is rewritten at its n-th hit.
-func (s spread) size(n int64) int {
+// size returns the bytes of a log that is rewritten at its n-th hit, and had so many before.
+func (s spread) size(n int64, before int) int {
 	const now = 1 << 41 // milliseconds: times of the next decades are as long
 	head := Head{Limits: filled(s.limits), Revision: math.MaxUint64, TTL: s.window / second, Until: now + 2*s.window, Since: now - s.window, Floor: now - s.young, base: now}
 	size := len(appendHead(nil, head, &timeline{}, 0))
@@ -93,11 +123,18 @@ func (s spread) size(n int64) int {
 		return size
 	}
 	// It keeps the identity of this hit, at least, and what has just left the window.
-	young := min(max(1, s.each*float64(s.young)), float64(n))
+	young := min(max(1, s.each*float64(Youth(s.young, s.waits, before))), float64(n))
 	summed := min(float64(n)-young, s.each*float64(s.window))
+	if longest(s.limits) == 0 { // token buckets keep a level
+		summed = 0
+	}
 	fine := min(s.each*float64(Fine(s.limits)), summed)
+	kept := 4 + uvarintSize(uint64(2/s.each))
+	if s.entry == heldSize { // its cost, its count, and its end
+		kept += 2 + uvarintSize(uint64(2*s.window))
+	}
 	const first = 3 // the first sum begins at the second 0: it is longer
-	bytes := first + (summed-fine)*s.sum(s.each*second) + fine*s.sum(s.each) + firstKept + (young-1)*float64(4+uvarintSize(uint64(2/s.each)))
+	bytes := first + (summed-fine)*s.sum(s.each*second) + fine*s.sum(s.each) + firstKept + (young-1)*float64(kept)
 	return size + int(min(bytes, MaxSize))
 }
 

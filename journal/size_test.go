@@ -18,6 +18,7 @@ type filled struct {
 	tb      testing.TB
 	limits  []journal.Limit
 	retain  int64
+	waits   int64 // for which hits wait for their turns
 	value   []byte
 	log     journal.Log
 	last    journal.ID
@@ -34,7 +35,7 @@ func (f *filled) hit(time int64) bool {
 	if f.log.Verdict(0).Admitted == 0 {
 		return false
 	}
-	f.value, err = f.log.AppendRewrite(nil, journal.Rewrite{Now: time, Until: time + 4_000_000, Young: youth, Retain: f.retain})
+	f.value, err = f.log.AppendRewrite(nil, journal.Rewrite{Now: time, Until: time + 4_000_000, Young: journal.Youth(youth, f.waits, len(value)), Retain: f.retain})
 	require.NoError(f.tb, err)
 	f.largest = max(f.largest, len(f.value))
 	return true
@@ -55,7 +56,7 @@ func (f *filled) rewriteIfDue(time int64) bool {
 		return false
 	}
 	var err error
-	f.value, err = f.log.AppendRewrite(nil, journal.Rewrite{Now: time, Until: time + 4_000_000, Young: youth, Retain: f.retain})
+	f.value, err = f.log.AppendRewrite(nil, journal.Rewrite{Now: time, Until: time + 4_000_000, Young: journal.Youth(youth, f.waits, len(f.value)), Retain: f.retain})
 	require.NoError(f.tb, err)
 	return true
 }
@@ -76,12 +77,19 @@ func TestNoLogIsLargerThanItsSize(t *testing.T) {
 				limits = append(limits, journal.Limit{Window: window, Ceiling: 1 + random.Int64N(80)})
 			}
 		}
+		waits := int64(0)
+		if random.IntN(3) == 0 { // a leaky bucket
+			window := []int64{1000, 60_000, 3600_000}[random.IntN(3)]
+			bucket := journal.Limit{Window: window, Rate: 1 + random.Int64N(40), Ceiling: 1 + random.Int64N(600)}
+			limits, waits = append(limits, bucket), bucket.Wait(0, bucket.Ceiling-1)
+		}
 		if len(limits) == 0 {
 			continue
 		}
 		retain := []int64{0, 0, 7200_000, 172_800_000}[random.IntN(4)]
-		size := journal.Size(limits, retain, youth)
+		size := journal.Size(limits, retain, youth, waits)
 		f, time := fill(t, limits, retain), int64(now)
+		f.waits = waits
 		for range 400 {
 			pause := []int64{1, 50, 1000, 60_000, 3600_000}[random.IntN(5)]
 			for range 1 + random.IntN(20) {
@@ -94,6 +102,25 @@ func TestNoLogIsLargerThanItsSize(t *testing.T) {
 	}
 }
 
+// Nor is one of a leaky bucket that many processes fill and drain.
+func TestNoLogOfHitsThatWaitIsLargerThanItsSize(t *testing.T) {
+	for _, limit := range []journal.Limit{{Window: 60_000, Rate: 6, Ceiling: 31}, {Window: 3600_000, Rate: 60, Ceiling: 201}, {Window: 60_000, Rate: 60, Ceiling: 600}} {
+		limits := []journal.Limit{limit}
+		f, time, random := fill(t, limits, 0), int64(now), rand.New(rand.NewPCG(1, 1))
+		f.waits = limit.Wait(0, limit.Ceiling-1)
+		for range 3 * limit.Ceiling {
+			f.last = journal.ID(random.Uint64N(1 << 46))
+			if time++; !f.hit(time) {
+				time += limit.Window / limit.Rate
+			}
+		}
+		size := journal.Size(limits, 0, youth, f.waits)
+		assert.LessOrEqual(t, f.largest, size, "%+v", limit)
+		assert.LessOrEqual(t, size, max(journal.MaxSize/2, journal.Size(limits, 0, youth, 0)), "over half its bound it does not know them: %+v", limit)
+		t.Logf("%+v: %d, of %d at the most", limit, f.largest, size)
+	}
+}
+
 // The worst case is a burst: the size is not much more than it takes until it is rewritten.
 func TestASizeIsThatOfABurst(t *testing.T) {
 	limits := []journal.Limit{{Window: 86_400_000, Ceiling: 500}}
@@ -102,7 +129,7 @@ func TestASizeIsThatOfABurst(t *testing.T) {
 		f.append(now + i)
 	}
 	require.False(t, f.hit(now+500))
-	size := journal.Size(limits, 0, youth)
+	size := journal.Size(limits, 0, youth, 0)
 	assert.Greater(t, size, len(f.value))
 	assert.Less(t, float64(size), 1.05*float64(len(f.value)))
 }
@@ -123,7 +150,7 @@ func TestWhatFitsALog(t *testing.T) {
 		{"more than a number holds", []journal.Limit{{Window: 1000, Ceiling: 1 << 61}}, 30 * 86_400_000, false},
 		{"nothing", []journal.Limit{{Window: 1000}}, 0, true},
 	} {
-		size := journal.Size(test.limits, test.retain, youth)
+		size := journal.Size(test.limits, test.retain, youth, 0)
 		assert.Positive(t, size, test.name)
 		assert.Equal(t, test.fits, size <= journal.MaxSize, "%s: %d bytes", test.name, size)
 	}
@@ -135,7 +162,7 @@ func TestSpread(t *testing.T) {
 		{1, 3600_000}, {10, 3600_000}, {100, 3600_000}, {500, 3600_000}, {1000, 3600_000}, {30, 60_000}, {300, 60_000}, {10, 10_000}, {100, 10_000}, {20, 1000},
 	} {
 		limits := []journal.Limit{{Window: test.window, Ceiling: test.hits}}
-		hits, rewritten, due := journal.Spread(limits, 0, youth)
+		hits, rewritten, due := journal.Spread(limits, 0, youth, 0)
 		require.Equal(t, test.hits, hits)
 		f := fill(t, limits, 0)
 		smallest, largest := journal.MaxSize, 0
@@ -149,6 +176,28 @@ func TestSpread(t *testing.T) {
 		}
 		assert.InEpsilon(t, smallest, rewritten, 0.1, "%+v", test)
 		assert.InDelta(t, largest, due, max(0.1*float64(largest), 15), "%+v: but for one entry", test)
+	}
+}
+
+// A log of hits that come as fast as a leaky bucket drains is no larger than what Spread says of it, nor much
+// smaller, although it knows them until their turns, unless it is over half its bound.
+func TestSpreadOfHitsThatWait(t *testing.T) {
+	for _, limit := range []journal.Limit{
+		{Window: 1000, Rate: 5, Ceiling: 11}, {Window: 60_000, Rate: 6, Ceiling: 31}, {Window: 1000, Rate: 20, Ceiling: 401}, {Window: 1000, Rate: 100, Ceiling: 10_000},
+	} {
+		limits, waits := []journal.Limit{limit}, limit.Wait(0, limit.Ceiling-1)
+		_, _, due := journal.Spread(limits, 0, youth, waits)
+		f := fill(t, limits, 0)
+		f.waits = waits
+		largest, hits := 0, 3*limit.Ceiling+30*limit.Rate
+		for i := range hits {
+			at := now + i*limit.Window/limit.Rate
+			f.append(at)
+			largest = max(largest, len(f.value))
+			f.rewriteIfDue(at)
+		}
+		assert.InDelta(t, largest, due, max(0.15*float64(largest), 15), "%+v", limit)
+		assert.LessOrEqual(t, len(f.value), journal.Size(limits, 0, youth, waits), "%+v", limit)
 	}
 }
 
@@ -173,7 +222,7 @@ func TestGrowth(t *testing.T) {
 			}
 		}
 		i, sum, grown := 0, 0, 0
-		for size := range journal.Growth(limits, window, youth, n) {
+		for size := range journal.Growth(limits, window, youth, 0, n) {
 			sum, grown = sum+sizes[i], grown+size*logs
 			if i++; i == all {
 				break

@@ -184,7 +184,7 @@ type Hit struct {
 	Event    *events.Event
 	Features events.Features
 	Cost     int64 // 1 to MaxCost
-	// Reserved is for how long the hit can be settled, by its true cost, whole milliseconds up to
+	// Reserved is for how long the hit can be settled, by its true cost, whole seconds up to
 	// MaxReserved; 0: it cannot.
 	Reserved time.Duration
 }

@@ -48,7 +48,10 @@ func (l *Limiter) newRequest(ctx context.Context, h Hit) *request {
 	for i := range r.applied {
 		r.Keys = append(r.Keys, r.applied[i].ID)
 	}
-	r.err = errors.Join(r.err, CheckCost(h.Cost), checkReserved(h.Reserved))
+	r.err = errors.Join(r.err, CheckCost(h.Cost))
+	if h.Reserved != 0 {
+		r.err = errors.Join(r.err, CheckReserved(h.Reserved))
+	}
 	return r
 }
 
@@ -223,10 +226,10 @@ func CheckCost(cost int64) error {
 	return nil
 }
 
-// checkReserved returns a *RangeError for how long a hit cannot reserve.
-func checkReserved(d time.Duration) error {
-	if d < 0 || d > MaxReserved || d%time.Millisecond != 0 {
-		return engine.OutOfRange(engine.ArgReserve, "it is up to %s, in whole milliseconds", MaxReserved)
+// CheckReserved returns a *RangeError for how long a hit that reserves cannot do so.
+func CheckReserved(d time.Duration) error {
+	if d < time.Second || d > MaxReserved || d%time.Second != 0 {
+		return engine.OutOfRange(engine.ArgReserve, "it is 1s to 24h, in whole seconds")
 	}
 	return nil
 }

@@ -179,7 +179,7 @@ func TestChunksOfCounters(t *testing.T) {
 			}
 			require.EqualValues(t, counters*test.hits*(windows-1), samples)
 			assert.LessOrEqual(t, largest, test.most)
-			_, _, due := journal.Spread([]journal.Limit{{Window: test.window.Milliseconds(), Ceiling: int64(test.hits)}}, 0, 2*usualGrace.Milliseconds())
+			_, _, due := journal.Spread([]journal.Limit{{Window: test.window.Milliseconds(), Ceiling: int64(test.hits)}}, 0, 2*usualGrace.Milliseconds(), 0)
 			assert.InEpsilon(t, largest, memcache.ChunkBytesOfData(due), 0.25, "what counterd validate says, or the next size")
 			swaps := float64(c.figure("cas_hits")) / counters / windows / float64(test.hits)
 			trips := float64(c.trips-counters) / counters / windows / float64(test.hits)

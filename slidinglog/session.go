@@ -273,13 +273,9 @@ func shorten(s *session, dst []byte) ([]byte, error) {
 	return s.log.AppendRewrite(dst, rewrite)
 }
 
-// young is for how long, in milliseconds, an entry keeps its identity: while hits wait for their turns, too,
-// unless the log is large.
+// young is for how long, in milliseconds, an entry keeps its identity.
 func (s *session) young() int64 {
-	if s.largest > journal.MaxSize/2 {
-		return s.engine.grace.young()
-	}
-	return s.engine.grace.young() + s.turns.Milliseconds()
+	return journal.Youth(s.engine.grace.young(), s.turns.Milliseconds(), s.largest)
 }
 
 // mayShrink reports whether a rewrite may make sums of entries. A settlement, which has no limits, does not

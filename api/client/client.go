@@ -27,8 +27,6 @@ const (
 	DefaultTimeout = 10 * time.Second
 	// DefaultConns is how many idle connections are kept.
 	DefaultConns = 64
-	// DefaultMaxWaiting is how many hits may wait for their turn.
-	DefaultMaxWaiting = 10_000
 )
 
 // Config sets up a Client. Only URL is needed.
@@ -39,7 +37,7 @@ type Config struct {
 	Token   func() (string, error)
 	Timeout time.Duration // longest time for one call; 0: DefaultTimeout
 	Conns   int           // idle connections kept; 0: DefaultConns
-	// MaxWaiting bounds the hits that wait for their turn where a rule has a queue; 0: DefaultMaxWaiting;
+	// MaxWaiting bounds the hits that wait for their turn where a rule has a queue; 0: wire.DefaultMaxWaiting;
 	// below 0: none waits, Decision.Wait says how long the caller has to, and Release gives its turn back.
 	MaxWaiting int
 	// TLS is what https is spoken with: authorities, and a certificate to show; nil: the
@@ -54,7 +52,7 @@ type Config struct {
 // Client calls one counterd server.
 type Client struct {
 	server server
-	turns  turns
+	turns  wire.Turns
 }
 
 // New returns a client of the server at the config's URL. Its error wraps ErrInvalid.
@@ -71,7 +69,7 @@ func New(config Config) (*Client, error) {
 		own.TLSClientConfig = config.TLS.Clone()
 		transport = own
 	}
-	return &Client{turns: newTurns(config.MaxWaiting), server: server{base: base, token: config.Token, http: &http.Client{
+	return &Client{turns: wire.NewTurns(config.MaxWaiting), server: server{base: base, token: config.Token, http: &http.Client{
 		Transport: transport,
 		Timeout:   cmp.Or(config.Timeout, DefaultTimeout),
 		// counterd never redirects. A proxy that does would get the features, and a POST
@@ -188,7 +186,7 @@ func hit(ctx context.Context, c *Client, event string, in wire.Hit) (wire.Decisi
 	if err := answer.decode(&decision); err != nil {
 		return decision, err
 	}
-	if err := c.turns.await(ctx, decision); err != nil {
+	if err := awaitTurn(ctx, c.turns, decision); err != nil {
 		return decision, errors.Join(err, giveBack(ctx, c.server, decision.Reservation))
 	}
 	return decision, nil

@@ -1,7 +1,7 @@
 // Package wire holds the bodies of counterd's HTTP contract: what the server of
 // package api writes and reads, and the client of package api/client reads and
 // writes. Times are RFC 3339 in UTC on the way out; on the way in Unix seconds
-// do as well.
+// do as well. Hits of both wait for their turns in Turns.
 package wire
 
 import (

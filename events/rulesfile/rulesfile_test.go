@@ -2,6 +2,7 @@ package rulesfile
 
 import (
 	"errors"
+	"fmt"
 	"maps"
 	"net/netip"
 	"os"
@@ -222,6 +223,10 @@ func TestLimitNames(t *testing.T) {
 		{"per: ip, rate: [5/m, 100/d], name: login", []string{"login-5-per-1m", "login-100-per-24h"}},
 		{"per: ip, rate: 5/m, overrides: {192.0.2.1: 6/m}", []string{"ip-5-per-1m", "ip-6-per-1m"}},
 		{"per: ip, rate: 5/m, name: x, overrides: {192.0.2.1: 6/m, 192.0.2.2: [7/m, 8/h]}", []string{"x", "x", "x-7-per-1m", "x-8-per-1h"}},
+		{"per: ip, rate: 30/h, burst: 60, overrides: {192.0.2.1: 6/m}", []string{"ip-30-per-1h-burst-60", "ip-6-per-1m-burst-60"}},
+		{"per: ip, rate: 30/h, queue: 60", []string{"ip-30-per-1h-queue-60"}},
+		{"per: ip, rate: 30/h, queue: 0, name: x", []string{"x"}},
+		{"per: ip, concurrent: 30, lease: 1h", []string{"ip-30-concurrent"}},
 	} {
 		rules, err := Parse([]byte("events: {e: {limits: [{" + c.rule + "}]}}"))
 		require.NoError(t, err, c.rule)
@@ -234,6 +239,19 @@ func TestLimitNames(t *testing.T) {
 		}
 		assert.Equal(t, c.want, names, c.rule)
 	}
+}
+
+// Limits of one rate that count otherwise, or with another burst, need no names of their own.
+func TestNamesOfBucketsDiffer(t *testing.T) {
+	_, err := Parse([]byte(`events: {e: {limits: [{per: ip, rate: 30/h}, {per: ip, rate: 30/h, burst: 60}, {per: ip, rate: 30/h, burst: 61}, {per: ip, rate: 30/h, queue: 60}]}}`))
+	assert.NoError(t, err)
+	_, err = Parse([]byte(`events: {e: {limits: [{per: ip, rate: 30/h, burst: 60}, {per: ip, rate: 30/60m, burst: 60}]}}`))
+	assert.ErrorContains(t, err, "is named ip-30-per-1h-burst-60 too")
+	form := "events: {e: {limits: [{per: [" + strings.Repeat("a", 32) + ", " + strings.Repeat("b", 32) + ", " + strings.Repeat("c", 32) + ", %s], rate: 30/h, queue: 60}]}}"
+	_, err = Parse(fmt.Appendf(nil, form, "dddddddddd"))
+	assert.NoError(t, err)
+	_, err = Parse(fmt.Appendf(nil, form, "ddddddddddd"))
+	assert.ErrorContains(t, err, "with its rate the limit's name has more than 128 bytes")
 }
 
 func TestOverridesAreCanonicalAndRemembered(t *testing.T) {

@@ -21,9 +21,9 @@ type counters struct {
 	counter          events.Counter // one of them, without its feature
 	finest, coarsest hierarchy.Level
 	logged           bool            // each is a log, in place of the buckets of its finest level
-	leases           bool            // of leases
-	kept, young      time.Duration   // for how long it has a hit, and its identity
+	leases           bool            // the log is of leases
 	bounds           []journal.Limit // of the log
+	waits            int64           // for which it knows each entry, in milliseconds: until turns come, or leases end
 }
 
 func perOf(kinds []string) string {
@@ -33,8 +33,8 @@ func perOf(kinds []string) string {
 	return strings.Join(kinds, "+")
 }
 
-// countersOf returns the counters of an event's rules in their order, of the same kinds in buckets
-// and in a log apart; without rules one for each feature.
+// countersOf returns the counters of an event's rules in their order, of the same kinds in buckets,
+// in a log, and leases apart; without rules one for each feature.
 func countersOf(event *events.Event) []counters {
 	made := func(c counters, precision events.Precision) counters {
 		c.counter = events.Counter{Event: event.Name, Retention: event.Remembered(), Precision: precision}
@@ -51,38 +51,29 @@ func countersOf(event *events.Event) []counters {
 		at := slices.IndexFunc(all, func(c counters) bool { return c.counts(rule) })
 		if at < 0 {
 			at = len(all)
-			c := made(counters{kinds: rule.Per, per: perOf(rule.Per), logged: rule.InLog(), leases: rule.Leases()}, rule.Precision)
+			c := made(counters{kinds: rule.Per, per: perOf(rule.Per), logged: rule.InLog(), leases: rule.Leases(), waits: event.LongestWait().Milliseconds()}, rule.Precision)
 			if c.logged {
-				c.coarsest = c.finest
+				c.coarsest, c.counter.Retention = c.finest, 0
 			}
 			all = append(all, c)
 		}
 		for _, limit := range rule.Limits {
-			all[at].bounds = append(all[at].bounds, limit.Journal(rule.Throttle.Ceiling(limit.Most())))
-			all[at].limits = append(all[at].limits, events.FormatRate(limit))
-			all[at].windows = append(all[at].windows, limit)
+			c, ceiling := &all[at], rule.Throttle.Ceiling(limit.Most())
+			if c.logged { // it is needed for so long
+				c.counter.Retention = max(c.counter.Retention, limit.Span(ceiling))
+			}
+			switch {
+			case c.leases:
+				c.waits = limit.Window.Milliseconds()
+			case c.logged && limit.Burst == 0: // token buckets keep no events
+				c.counter.Retention = max(c.counter.Retention, event.Remembered())
+			}
+			c.bounds = append(c.bounds, limit.Journal(ceiling))
+			c.limits = append(c.limits, events.FormatRate(limit))
+			c.windows = append(c.windows, limit)
 		}
 	}
-	for i := range all {
-		all[i].forget()
-	}
 	return all
-}
-
-// forget has a log of token buckets alone, or of leases, keep what these need.
-func (c *counters) forget() {
-	c.kept, c.young = c.counter.Retention, 2*events.DefaultGrace
-	buckets := !slices.ContainsFunc(c.windows, func(l events.Limit) bool { return l.Burst == 0 })
-	if !buckets && !c.leases {
-		return
-	}
-	c.counter.Retention = 0
-	for i, limit := range c.windows {
-		c.counter.Retention = max(c.counter.Retention, limit.Span(c.bounds[i].Ceiling))
-	}
-	if c.kept = c.young; c.leases {
-		c.kept, c.young = c.counter.Retention, max(c.counter.Retention, c.young)
-	}
 }
 
 // counts reports whether the counters are those of the rule.

@@ -173,7 +173,7 @@ func (g *group) logs(visits []visit) iter.Seq2[hierarchy.Level, bucket] {
 // held returns how many of the visits are in the log in the second, at least one.
 func (g *group) held(visits []visit, second int64) (hits int64) {
 	for _, v := range visits {
-		if at := v.at.Unix(); at <= second && at > second-int64(g.kept/time.Second) {
+		if at := v.at.Unix(); at <= second && at > second-int64(g.counter.Retention/time.Second) {
 			hits++
 		}
 	}
@@ -209,7 +209,7 @@ func (g *group) buckets(visits []visit) iter.Seq2[hierarchy.Level, bucket] {
 // second.
 func (g *group) demand(seconds float64, second int64) demand {
 	d := demand{counters: g.counters, logs: map[int64]float64{}}
-	most, _, _ := journal.Spread(g.bounds, g.kept.Milliseconds(), g.young.Milliseconds())
+	most, _, _ := journal.Spread(g.bounds, g.counter.Retention.Milliseconds(), young, g.waits)
 	var hits, days, rereads float64
 	for _, visits := range g.visits {
 		hits += float64(len(visits))

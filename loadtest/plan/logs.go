@@ -3,14 +3,16 @@ package plan
 import (
 	"fmt"
 	"math"
+	"time"
 
+	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/journal"
 	"github.com/counterd/counterd/loadtest/memcached"
 )
 
 // modelledLogs returns the demand of traffic on counters that are logs.
 func (c Config) modelledLogs(d demand, t Traffic) demand {
-	life, window := c.span(d.life(d.finest)), c.span(d.kept)
+	life, window := c.span(d.life(d.finest)), c.span(d.counter.Retention)
 	each := t.Events / t.Features // in a day
 	items := t.buckets(min(life, daySeconds), life)
 	if d.whole() {
@@ -28,7 +30,7 @@ func (c Config) modelledLogs(d demand, t Traffic) demand {
 	if window < daySeconds {
 		times = min(t.Peak, daySeconds/window)
 	}
-	most, _, _ := journal.Spread(d.bounds, d.kept.Milliseconds(), d.young.Milliseconds())
+	most, _, _ := journal.Spread(d.bounds, d.counter.Retention.Milliseconds(), young, d.waits)
 	d.logs = map[int64]float64{}
 	for hits, part := range spread(each, min(window*times/daySeconds, 1)) {
 		d.logs[min(hits, most)] += part * items
@@ -65,9 +67,9 @@ type logSizes struct {
 // phase sums up the hits of a log before its window is full, or after.
 type phase struct{ hits, bytes, rewrites float64 }
 
-func (p *phase) add(size, before int) {
+func (p *phase) add(size, before, entry int) {
 	p.hits, p.bytes = p.hits+1, p.bytes+float64(size)
-	if size < before+entryBytes && before > 0 {
+	if size < before+entry && before > 0 {
 		p.rewrites++
 	}
 }
@@ -77,11 +79,15 @@ func (d *demand) sizesOf(hits int64, all float64) (s logSizes) {
 	const enough = 200 // hits, for all sizes to come up
 	var growing, full phase
 	last, before := min(int64(all+0.5), hits+enough), 0
-	for size := range journal.Growth(d.bounds, d.kept.Milliseconds(), d.young.Milliseconds(), hits) {
+	growth := journal.Growth(d.bounds, d.counter.Retention.Milliseconds(), young, d.waits, hits)
+	if d.leases {
+		growth = journal.LeasesGrowth(d.bounds[0], young, hits)
+	}
+	for size := range growth {
 		if growing.hits < float64(hits) {
-			growing.add(size, before)
+			growing.add(size, before, d.entry())
 		} else {
-			full.add(size, before)
+			full.add(size, before, d.entry())
 		}
 		if growing.hits == float64(hits) {
 			s.sizes = append(s.sizes, size)
@@ -114,8 +120,16 @@ func (d *demand) extensions(all float64) (n float64) {
 	return n
 }
 
-// entryBytes is what a hit adds to a log.
-const entryBytes = 15
+// young is for how long a hit has an identity, in milliseconds.
+const young = int64(2 * events.DefaultGrace / time.Millisecond)
+
+// entry returns the bytes that a hit adds to a log.
+func (d *demand) entry() int {
+	if d.leases {
+		return 26
+	}
+	return 15
+}
 
 // addLogs adds the logs of a demand to a counter and to its items.
 func (p *planning) addLogs(d *demand, c *Counter, items held) {
@@ -146,7 +160,8 @@ func (p *planning) logRates(d *demand, hits float64) Rates {
 	}
 	mean, rewrites = mean/max(logs, 1e-9), rewrites/max(logs, 1e-9)
 	trips := hits * float64(p.config.Replicas)
-	wire := wireBytesOfLog(mean) + created*(wireBytesOfLog(mean)+wireBytesOfSwap(mean)) + rewrites*wireBytesOfSwap(mean)
+	entry := d.entry()
+	wire := wireBytesOfLog(mean, entry) + created*(wireBytesOfLog(mean, entry)+wireBytesOfSwap(mean)) + rewrites*wireBytesOfSwap(mean)
 	r := Rates{
 		Hits: hits, Trips: trips * (1 + created + rewrites), Adds: trips * (1 + 2*created + rewrites), Reads: trips * (1 + created), WireBytes: trips * wire,
 	}
@@ -156,10 +171,10 @@ func (p *planning) logRates(d *demand, hits float64) Rates {
 }
 
 // wireBytesOfLog returns the bytes of an append of a hit, and of a read of the log.
-func wireBytesOfLog(size float64) float64 {
+func wireBytesOfLog(size float64, entry int) float64 {
 	request := "append  0 0 15\r\n\r\nmg  v c f Oabc\r\n"
 	answer := "STORED\r\nVA 150 c12345 f3085 Oabc\r\n\r\n"
-	return float64(len(request)+2*memcached.KeyBytes+entryBytes+len(answer)) + size
+	return float64(len(request)+2*memcached.KeyBytes+entry+len(answer)) + size
 }
 
 // wireBytesOfSwap returns the bytes of a write of a log.

@@ -92,6 +92,10 @@ func TestPlansHoldOnMemcached(t *testing.T) {
 			rules:  "events: {hit: {limits: [{per: ip, rate: 900/d, algorithm: sliding-log}, {per: ip, rate: 1000/m, shadow: true}]}}",
 			config: Config{Replicas: 1, Features: Amounts{"": 10_000}, Events: Amounts{"": 20_000}},
 		},
+		"token buckets": {
+			rules:  "events: {hit: {limits: [{per: ip, rate: 60/h, burst: 50}]}}",
+			config: Config{Replicas: 1, Features: Amounts{"": 1000}, Events: Amounts{"": 600_000}},
+		},
 		"fixed logs of an hour": {
 			rules:  "events: {hit: {limits: [{per: ip, rate: [500/h, 800/2h], algorithm: fixed-log}]}}",
 			config: Config{Replicas: 1, Features: Amounts{"": 1000}, Events: Amounts{"": 300_000}},
@@ -100,13 +104,13 @@ func TestPlansHoldOnMemcached(t *testing.T) {
 			rules:  "events: {hit: {limits: [{per: ip, rate: 300/d, algorithm: fixed-log, calendar: UTC}]}}",
 			config: Config{Replicas: 1, Features: Amounts{"": 2000}, Events: Amounts{"": 40_000}},
 		},
-		"token buckets": {
-			rules:  "events: {hit: {limits: [{per: ip, rate: 500/h, burst: 500}]}}",
-			config: Config{Replicas: 1, Features: Amounts{"": 2000}, Events: Amounts{"": 400_000}},
+		"leaky buckets, whose logs know hits for an hour": {
+			rules:  "events: {hit: {limits: [{per: ip, rate: 60/h, queue: 59}]}}",
+			config: Config{Replicas: 1, Features: Amounts{"": 1000}, Events: Amounts{"": 600_000}},
 		},
 		"leases": {
-			rules:  "events: {hit: {limits: [{per: ip, concurrent: 40, lease: 5m}]}}",
-			config: Config{Replicas: 1, Features: Amounts{"": 1000}, Events: Amounts{"": 1_000_000}},
+			rules:  "events: {hit: {limits: [{per: ip, concurrent: 90, lease: 1h}]}}",
+			config: Config{Replicas: 1, Features: Amounts{"": 1000}, Events: Amounts{"": 600_000}},
 		},
 		"two replicas on three servers": {
 			rules:  fourLimits,

@@ -328,16 +328,27 @@ func TestASuggestedBucket(t *testing.T) {
 	report := agreeOn(t, realText(t), []string{"ip"}, "ip=host", "1", false)
 	var text strings.Builder
 	require.NoError(t, report.WriteText(&text))
-	require.Contains(t, text.String(), "The hits of a minute do not come at once: a token bucket, rate: 33/m and burst: 8, would have denied 14 of 1753 features.\n")
+	require.Contains(t, text.String(), "The hits of a minute do not come at once: a token bucket, {per: ip, rate: 33/m, burst: 8}, would have denied 14 of 1753 features.\n")
 	for i, w := range report.Kinds[0].Windows {
 		rate := fmt.Sprintf("[{per: ip, rate: %d/%s, burst: %d}]", w.Alone, "smhd"[i:i+1], w.Burst)
 		tried, err := whatif.Run(t.Context(), whatif.Config{Event: parsed(t, rate), Log: readLog(t, realText(t), "ip=host")})
 		require.NoError(t, err)
 		require.Equal(t, w.BurstDenied, tried.All.EverDenied, rate)
 	}
+	// The rules file has its rule for a comment.
+	rate, bucket, found := strings.Cut(report.Rules[strings.Index(report.Rules, "      - per: ip"):], "      # - ")
+	require.True(t, found, report.Rules)
+	rules, err := rulesfile.Parse([]byte(strings.Replace(report.Rules, rate+"      # - "+bucket, "      - "+bucket, 1)))
+	require.NoError(t, err)
+	require.Len(t, rules.Events[report.Event].Rules, 1)
+	tried, err := whatif.Run(t.Context(), whatif.Config{Event: rules.Events[report.Event], Log: readLog(t, realText(t), "ip=host")})
+	require.NoError(t, err)
+	require.Equal(t, 14, tried.All.EverDenied)
+
 	even := agreeOn(t, at("10:00:00", "192.0.2.1")+at("10:00:00", "192.0.2.1")+at("10:02:00", "192.0.2.1"), []string{"ip"}, "ip=host", "0", false)
 	require.NoError(t, even.WriteText(&text))
 	require.NotContains(t, strings.Split(text.String(), "3 lines")[1], "token bucket")
+	require.NotContains(t, even.Rules, "token bucket")
 }
 
 // A feature with a hit every second is not denied by 60/m beside 1/s.

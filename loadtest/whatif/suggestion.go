@@ -144,8 +144,8 @@ func (k *Kind) verdict(deny share.Share) string {
 			k.caught(k.Attack.Denied, k.Attack.DeniedTraffic))
 	}
 	if w := k.bucket(); w.Burst > 0 {
-		text += fmt.Sprintf("\nThe hits of a %s do not come at once: a token bucket, rate: %d/%s and burst: %d, would have denied %d of %d features.",
-			w.Window, w.Alone, unitOf(w.Window), w.Burst, w.BurstDenied, k.Features)
+		text += fmt.Sprintf("\nThe hits of a %s do not come at once: a token bucket, %s, would have denied %d of %d features.",
+			w.Window, k.bucketRule(w), w.BurstDenied, k.Features)
 	}
 	for _, w := range k.Windows {
 		if w.LeftOut != "" && w.Chosen == 0 {
@@ -166,6 +166,11 @@ func (k *Kind) bucket() (best Window) {
 		}
 	}
 	return best
+}
+
+// bucketRule returns the rule of the window's token bucket, as a rules file has it.
+func (k *Kind) bucketRule(w Window) string {
+	return fmt.Sprintf("{per: %s, rate: %d/%s, burst: %d}", k.Kind, w.Alone, unitOf(w.Window), w.Burst)
 }
 
 func unitOf(window string) string {
@@ -254,11 +259,14 @@ func (k *Kind) rates() string {
 	return strings.Join(rates, ", ")
 }
 
-// file returns the rules as a file, without comments.
+// file returns the rules as a file, with token buckets in comments, and no other ones.
 func (r *Suggestion) file() string {
 	text := "events:\n  " + r.Event + ":\n    limits:\n"
 	for _, k := range r.Kinds {
 		text += fmt.Sprintf("      - per: %s\n        rate: [%s]\n", k.Kind, k.rates())
+		if w := k.bucket(); w.Burst > 0 {
+			text += fmt.Sprintf("      # - %s # in its place: a token bucket\n", k.bucketRule(w))
+		}
 	}
 	return text
 }

@@ -1,4 +1,4 @@
-package api
+package wire
 
 import (
 	"context"
@@ -8,18 +8,16 @@ import (
 
 	"github.com/stretchr/testify/assert"
 
-	"github.com/counterd/counterd/engine"
 	"github.com/counterd/counterd/internal/testkit/bubble"
-	"github.com/counterd/counterd/service"
 )
 
 // A turn is awaited to the millisecond, unless the context ends before or too many wait.
 func TestAwaitATurn(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
-		turns := turns{engine.NewPending(1)}
+		turns := NewTurns(1)
 		await := func(ctx context.Context, wait time.Duration) (took time.Duration, err error) {
 			begin := time.Now()
-			err = turns.await(ctx, wait)
+			err = turns.Await(ctx, wait)
 			return time.Since(begin), err
 		}
 		for _, wait := range []time.Duration{0, 200 * time.Millisecond, 2 * time.Second} {
@@ -38,7 +36,7 @@ func TestAwaitATurn(t *testing.T) {
 		go func() {
 			time.Sleep(500 * time.Millisecond)
 			took, err := await(t.Context(), time.Second)
-			assert.ErrorIs(t, err, service.ErrOverload)
+			assert.ErrorIs(t, err, ErrTooManyWait)
 			assert.Zero(t, took)
 		}()
 		took, err = await(left, 2*time.Second)
@@ -48,4 +46,9 @@ func TestAwaitATurn(t *testing.T) {
 		_, err = await(t.Context(), time.Second)
 		assert.NoError(t, err, "its place is free again")
 	})
+}
+
+func TestPlacesOfTurns(t *testing.T) {
+	assert.Equal(t, DefaultMaxWaiting, cap(NewTurns(0)))
+	assert.NoError(t, NewTurns(-1).Await(t.Context(), time.Hour), "it does not wait")
 }
