@@ -57,7 +57,8 @@
 // returns what was reserved. Of any floor such an entry is a record or in the sums, on each replica
 // alike. An increment with an identity of its own ([ID.Settlement]) has what was truly used. What is void
 // keeps its identity while it is young once more, since a replica that has the entry without its void brings
-// it back, until its end. Where no other replica can, the void says so: a rewrite drops both at once.
+// it back, until its end. Where there is no other one ([Rewrite.Alone]), a rewrite drops both at once, and
+// what the log has denied. A writer that does not find its hit appends it again: it has counted nothing.
 //
 // A token bucket lacks what truly was used, at the time of its hit. Once the floor has passed a hit that is
 // still to be settled, the log has its rests beside the levels: what of the hit each bucket lacks at the floor.
@@ -119,8 +120,7 @@
 //	         cost, where sum is the distance from the one before it in seconds
 //	         number of sums by millisecond, and these in the same way in milliseconds
 //	         4 bytes: CRC-32C of all that precedes it
-//	entries  1 byte: kind<<5 | pending<<4 | cost, with cost 0 for a long entry; of a void
-//	         released<<4
+//	entries  1 byte: kind<<5 | pending<<4 | cost, with cost 0 for a long entry
 //	         5 bytes: the lowest 40 bits of the time, which is within 17 years of base
 //	         7 bytes: the identity
 //	         in a long entry 4 bytes: the cost, 2 bytes: late<<15 | ends<<14 | the count of

@@ -75,9 +75,6 @@ type Entry struct {
 	Ends  int64
 	Cost  int64 // of each hit, from 1, or from 0 if an Increment has an end; a Void has none
 	Count int64 // equal hits, from 1; of a Void: how many remain, from 0
-	// Released marks a Void of an entry that nothing looks for any more, and no other replica may have
-	// without it: a rewrite drops both at once.
-	Released bool
 }
 
 // settlement marks the identities of settlements.
@@ -107,7 +104,7 @@ func (e *Entry) settles() bool { return e.ID&settlement != 0 && e.Ends != 0 }
 // AppendEntry appends the encoded entry to dst: what is to be appended to the value of a log.
 func AppendEntry(dst []byte, e Entry) ([]byte, error) {
 	if e.Kind == Void {
-		e.Cost = 1
+		e.Cost, e.Pending = 1, false
 	}
 	switch {
 	case e.Kind < Hit || e.Kind > Void:
@@ -120,8 +117,6 @@ func AppendEntry(dst []byte, e Entry) ([]byte, error) {
 		return dst, fmt.Errorf("%w: appended at %d", ErrOutOfRange, e.Appended)
 	case e.Ends < 0 || e.Ends > maxTime || e.Ends != 0 && e.Kind == Void:
 		return dst, fmt.Errorf("%w: ends at %d", ErrOutOfRange, e.Ends)
-	case e.Released && e.Kind != Void:
-		return dst, fmt.Errorf("%w: an entry of kind %d releases none", ErrOutOfRange, e.Kind)
 	case e.Cost < e.leastCost() || e.Cost > maxCost:
 		return dst, fmt.Errorf("%w: cost %d", ErrOutOfRange, e.Cost)
 	case e.Count < usualCount(e.Kind) || e.Count > maxCount:
@@ -155,7 +150,7 @@ func isLong(e *Entry) bool {
 // tagOf returns the first byte of an entry.
 func tagOf(e *Entry, long bool) byte {
 	tag := byte(e.Kind) << 5
-	if e.Released || e.Pending && e.Kind != Void {
+	if e.Pending {
 		tag |= 1 << 4
 	}
 	if !long {
@@ -167,8 +162,7 @@ func tagOf(e *Entry, long bool) byte {
 // readTag returns the entry with what its first byte says.
 func readTag(tag byte) Entry {
 	e := Entry{Kind: Kind(tag >> 5), Cost: int64(tag & shortCost)}
-	marked := tag&(1<<4) != 0
-	e.Released, e.Pending, e.Count = marked && e.Kind == Void, marked && e.Kind != Void, usualCount(e.Kind)
+	e.Pending, e.Count = tag&(1<<4) != 0, usualCount(e.Kind)
 	return e
 }
 

@@ -4,14 +4,13 @@ import "slices"
 
 // fill has the levels be those behind the first n records.
 func (b *buckets) fill(rs *records, n int, undecided func(*record) bool) {
-	b.rewind(rs, n)
+	b.rewind(n)
 	if len(b.list) == 0 {
 		return
 	}
 	if b.folded == 0 {
 		for i := range b.list {
-			b.list[i].level = filling{b.list[i].atFloor(rs), meter{}}
-			b.list[i].level.decided = b.list[i].level.all
+			b.list[i].level = filling{b.list[i].floor, b.list[i].floor}
 		}
 	}
 	for ; b.folded < n; b.folded++ {
@@ -19,23 +18,20 @@ func (b *buckets) fill(rs *records, n int, undecided func(*record) bool) {
 		for i := range b.list {
 			level := &b.list[i].level
 			b.ahead = append(b.ahead, *level)
-			units := b.list[i].takes(rs, b.folded)
+			time, units := b.list[i].takes(rs, b.folded)
 			if units == 0 {
 				continue
 			}
-			level.all.add(b.list[i].Limit, r.Time, units)
+			level.all.add(b.list[i].Limit, time, units)
 			if !undecided(r) {
-				level.decided.add(b.list[i].Limit, r.Time, units)
+				level.decided.add(b.list[i].Limit, time, units)
 			}
 		}
 	}
 }
 
-// rewind takes the n-th record and all that follow back; all of them, if the levels at the floor have it.
-func (b *buckets) rewind(rs *records, n int) {
-	if n < len(rs.list) && rs.list[n].rests != 0 {
-		n = 0
-	}
+// rewind takes the n-th record and all that follow back.
+func (b *buckets) rewind(n int) {
 	if n >= b.folded || len(b.list) == 0 {
 		return
 	}
@@ -45,38 +41,19 @@ func (b *buckets) rewind(rs *records, n int) {
 	b.folded, b.ahead = n, b.ahead[:n*len(b.list)]
 }
 
-// atFloor returns the level of the bucket at the floor.
-func (b *bucket) atFloor(rs *records) meter {
-	m := b.floor
-	for n := 0; len(rs.rests) > 0 && n < min(rs.kept, len(rs.list)); n++ {
-		if units := b.rest(rs, n); units > 0 {
-			m.add(b.Limit, m.time, units)
-		}
-	}
-	return m
-}
-
-// rest returns what the bucket lacks at the floor of a hit that the floor has passed.
-func (b *bucket) rest(rs *records, n int) int64 {
-	r := &rs.list[n]
-	if r.rests == 0 || b.index < 0 {
-		return 0
-	}
-	return b.settled(rs, n, rs.rests[r.rests-1+b.index])
-}
-
-// takes returns what the n-th record takes from the bucket, behind its floor.
-func (b *bucket) takes(rs *records, n int) int64 {
+// takes returns what the n-th record takes from the bucket, and when: at its floor what is left there of a hit
+// that the floor has passed.
+func (b *bucket) takes(rs *records, n int) (time, units int64) {
 	r := &rs.list[n]
 	switch {
 	case r.rests != 0 && b.index >= 0:
-		return 0
+		return b.floor.time, b.settled(rs, n, rs.rests[r.rests-1+b.index])
 	case !r.settles():
-		return b.settled(rs, n, b.units(r.Count*r.Cost))
+		return r.Time, b.settled(rs, n, b.units(r.Count*r.Cost))
 	case rs.reservation(n) >= 0, n < rs.kept && b.index >= 0 && r.Time <= rs.head.Floor: // its hit takes it, or the level at the floor has it
-		return 0
+		return r.Time, 0
 	}
-	return b.units(r.counts * r.Cost)
+	return r.Time, b.units(r.counts * r.Cost)
 }
 
 // settled returns what is left of the units that the bucket lacks of the n-th record: of a hit that is
@@ -101,27 +78,25 @@ type drain struct {
 
 // rest is what a bucket lacks of a record.
 type rest struct {
-	record int
-	left   int64
+	id   ID
+	left int64
 }
 
 // rests are what each bucket lacks of hits, by their identity and indexOf.
 type rests map[ID][]int64
 
-// take has the i-th of the limits, a bucket, have its level at a floor, and takes its rests. It returns the
-// time after which the bucket knows all events. Where it takes those of several replicas, the most count.
-func (r rests) take(j *judge, limits []Limit, i int, floor int64) (since int64) {
+// take returns the level that the i-th of the limits, a bucket, has at a floor besides the rests, and the time
+// after which it knows all events. It takes the rests; of those of several replicas the most count.
+func (r rests) take(j *judge, limits []Limit, i int, floor int64) (level, since int64) {
 	level, left, since := j.decay(limits[i], floor)
-	limits[i].level = max(limits[i].level, level)
 	for _, one := range left {
-		id := j.list[one.record].ID
-		if r[id] == nil {
-			r[id] = make([]int64, indexOf(limits, Limit{}))
+		if r[one.id] == nil {
+			r[one.id] = make([]int64, indexOf(limits, Limit{}))
 		}
-		of := &r[id][indexOf(limits, limits[i])]
+		of := &r[one.id][indexOf(limits, limits[i])]
 		*of = max(*of, one.left)
 	}
-	return since
+	return level, since
 }
 
 // indexOf returns which of the buckets of the limits that limit is; of none how many they are.
@@ -137,14 +112,14 @@ func indexOf(limits []Limit, limit Limit) (n int) {
 	return n
 }
 
-// add adds what the n-th record takes at a time, as a rest or not.
-func (d *drain) add(time, units int64, n int, isRest bool) {
+// add adds what a record takes at a time, as a rest or not.
+func (d *drain) add(time, units int64, id ID, isRest bool) {
 	if time > d.time {
 		d.end(time)
 	}
 	before := d.level
 	if d.meter.add(d.limit, d.time, units); isRest {
-		d.rests = append(d.rests, rest{n, d.level - before})
+		d.rests = append(d.rests, rest{id, d.level - before})
 	}
 }
 
@@ -176,22 +151,15 @@ func (j *judge) decay(l Limit, floor int64) (level int64, rests []rest, since in
 		b.floor.addAll(l, &j.counted)
 	}
 	d := drain{limit: l, meter: b.floor}
-	isRest := func(n int) bool { return j.list[n].counts > 0 && j.list[n].isRest(floor) }
-	passed := func(n int) bool { return j.list[n].rests != 0 && b.index >= 0 }
-	for n := range j.list {
-		if passed(n) {
-			d.add(d.time, b.rest(&j.records, n), n, isRest(n))
-		}
-	}
 	for n := range j.list {
 		r := &j.list[n]
-		held := r.held()
+		held, isRest := r.held(), r.counts > 0 && r.isRest(floor)
 		if i := j.settlementOf(n); i >= 0 && r.counts == 0 { // the hit takes what its settlement counts
 			held = j.list[i].held()
 		}
-		isIn := !passed(n) && held > summed && (r.appended() <= floor || r.settles() && r.Time <= floor)
-		if units := b.takes(&j.records, n); isIn && (units > 0 || isRest(n)) {
-			d.add(r.Time, units, n, isRest(n))
+		isIn := held > summed && (r.appended() <= floor || r.settles() && r.Time <= floor)
+		if time, units := b.takes(&j.records, n); isIn && (units > 0 || isRest) {
+			d.add(time, units, r.ID, isRest)
 		}
 	}
 	return d.end(floor), d.rests, b.since

@@ -283,7 +283,6 @@ func TestOutOfRange(t *testing.T) {
 		"appended": func(e *journal.Entry) { e.Kind, e.Appended = journal.Void, now },
 		"ends":     func(e *journal.Entry) { e.Kind, e.Ends = journal.Void, now },
 		"no end":   func(e *journal.Entry) { e.Ends = -1 },
-		"released": func(e *journal.Entry) { e.Released = true },
 		"free":     func(e *journal.Entry) { e.Ends, e.Cost = now, 0 },
 		"hits":     func(e *journal.Entry) { e.Count = 1 << 14 },
 	} {

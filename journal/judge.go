@@ -55,10 +55,15 @@ func (j *judge) begin(head *Head, q Question, entries int) {
 	}
 }
 
-// fold applies the last record to all that precede it, and drops it if its identity is known.
+// fold applies the last record to all that precede it, and drops it if its identity is known, or if it comes
+// too late: it may have been counted before.
 func (j *judge) fold() {
 	n := len(j.list) - 1
 	last := &j.list[n]
+	if last.Kind != Void && j.head.isStale(&last.Entry) {
+		j.list = j.list[:n]
+		return
+	}
 	place := j.find(last.ID)
 	if *place <= 0 {
 		last.key = -1 - int(*place)
@@ -85,18 +90,16 @@ func (j *judge) fold() {
 }
 
 // count judges the n-th entry, and counts what is admitted of it. A pending hit counts in full: its
-// writer voids what it does not admit. What comes too late may have been counted before.
+// writer voids what it does not admit.
 func (j *judge) count(n int) {
 	r := &j.list[n]
-	stale := j.head.isStale(&r.Entry)
 	switch {
-	case stale:
 	case r.Kind == Hit && !r.Pending:
 		r.counts = j.admits(n)
 	case r.Kind != denied:
 		r.counts = r.Count
 	}
-	if r.key >= 0 && !stale {
+	if r.key >= 0 {
 		j.answers[r.key].record = n
 		if !r.isPending() {
 			j.answer(n)
@@ -133,10 +136,10 @@ func (j *judge) end() {
 func (j *judge) void(n int, e Entry) {
 	r := &j.list[n]
 	if r.Kind == Void {
-		r.Count, r.Time, r.Released = min(r.Count, e.Count), max(r.Time, e.Time), r.Released || e.Released
+		r.Count, r.Time = min(r.Count, e.Count), max(r.Time, e.Time)
 		return
 	}
-	r.released, r.voided = r.released || e.Released, max(r.voided, e.Time)
+	r.voided = max(r.voided, e.Time)
 	if e.Count < r.counts {
 		j.add(r, e.Count-r.counts)
 		r.counts = e.Count
@@ -147,9 +150,9 @@ func (j *judge) void(n int, e Entry) {
 // refill has the buckets filled once more from the n-th entry on, or from what it settles, or what settles it.
 func (j *judge) refill(n int) {
 	if i := max(j.reservation(n), j.settlementOf(n)); i >= 0 {
-		j.buckets.rewind(&j.records, i)
+		j.buckets.rewind(i)
 	}
-	j.buckets.rewind(&j.records, n)
+	j.buckets.rewind(n)
 }
 
 // add adds hits of an entry to what counts.

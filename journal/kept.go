@@ -37,6 +37,19 @@ type writer struct{ process, sequence int64 }
 // begin begins with entries near to a time.
 func (k *keeper) begin(base int64) { k.time, k.processes = base, k.processes[:0] }
 
+// appendAll appends entries near to a time to dst, those with rests first: the levels at the floor have them.
+func (k *keeper) appendAll(dst []byte, base int64, entries []Entry, left rests) []byte {
+	k.begin(base)
+	for _, first := range []bool{true, false} {
+		for _, e := range entries {
+			if rests := left[e.ID]; (rests != nil) == first {
+				dst = k.append(dst, e, rests)
+			}
+		}
+	}
+	return dst
+}
+
 // append appends an entry to dst, with its rests, if it has an end.
 func (k *keeper) append(dst []byte, e Entry, rests []int64) []byte {
 	long := isLong(&e)

@@ -24,7 +24,7 @@ func lease(id journal.ID, at, length int64) journal.Entry {
 }
 
 func release(id journal.ID, at int64) journal.Entry {
-	return journal.Entry{Kind: journal.Void, ID: id, Time: now + at, Released: true}
+	return journal.Entry{Kind: journal.Void, ID: id, Time: now + at}
 }
 
 // rewriteOf rewrites a log with the limits that it has; entries are young for a second.
@@ -64,20 +64,28 @@ func TestALeaseKeepsItsIdentityUntilItEnds(t *testing.T) {
 	}
 }
 
-// What was released is not in the next rewrite, or leases that come and go would fill the log. What is
-// void otherwise stays for as long as its writer looks for it, and no longer.
-func TestARewriteDropsWhatWasReleased(t *testing.T) {
+// What counts no more is not in the next rewrite of a log that has no other replica, or leases that come and go
+// would fill it. Else it stays for as long as its writer looks for it, and no longer.
+func TestARewriteDropsWhatIsVoid(t *testing.T) {
 	begin := empty(t, journal.Limit{Window: 30_000, Ceiling: 2})
+	alone := func(value []byte) []byte {
+		next, err := read(t, value, journal.Question{}).AppendRewrite(nil, journal.Rewrite{Now: now + 20, Young: 1000, Retain: 1000, Alone: true})
+		require.NoError(t, err)
+		return next
+	}
 	size := len(rewriteOf(t, begin, 0))
 	taken := appendEntry(t, begin, lease(1, 0, 30_000))
-	assert.Len(t, rewriteOf(t, appendEntry(t, taken, release(1, 10)), 20), size)
-	assert.Len(t, rewriteOf(t, appendEntry(t, appendEntry(t, begin, release(1, 10)), lease(1, 0, 30_000)), 20), size, "in any order")
-	void := appendEntry(t, taken, journal.Entry{Kind: journal.Void, ID: 1, Time: now + 10})
+	void := appendEntry(t, taken, release(1, 10))
+	assert.Len(t, alone(void), size)
+	assert.Len(t, alone(appendEntry(t, appendEntry(t, begin, release(1, 10)), lease(1, 0, 30_000))), size, "in any order")
+	denied := lease(1, 0, 30_000)
+	denied.Pending, denied.Cost = false, 3
+	assert.Len(t, alone(appendEntry(t, begin, denied)), size)
 	log := read(t, rewriteOf(t, void, 20), journal.Question{Keys: keys(1)})
 	assert.Equal(t, journal.Verdict{Found: true}, log.Verdict(0))
 	assert.Len(t, rewriteOf(t, void, 1010), size)
 	lone := appendEntry(t, begin, release(1, 10))
-	assert.Greater(t, len(rewriteOf(t, lone, 20)), size, "its entry may come yet")
+	assert.Greater(t, len(alone(lone)), size, "its entry may come yet")
 }
 
 // The first settlement in the log counts, however often it is settled, and is found until the reservation
@@ -202,9 +210,7 @@ func FuzzEntry(f *testing.F) {
 	f.Fuzz(func(t *testing.T, kind uint8, flag bool, id uint64, time, appended, ends, cost, count int64) {
 		near := func(time int64) int64 { return now + time%(1<<38) }
 		e := journal.Entry{Kind: journal.Kind(kind), ID: journal.ID(id), Time: near(time), Cost: cost, Count: count}
-		if e.Released = flag && e.Kind == journal.Void; flag && e.Kind != journal.Void {
-			e.Pending = true
-		}
+		e.Pending = flag && e.Kind != journal.Void
 		if appended != 0 {
 			e.Appended = near(appended)
 		}

@@ -133,12 +133,12 @@ func (l *Log) Due() bool {
 }
 
 // DueBy reports whether the entries that keep their identity up to the floor take more than a log may
-// grow: a rewrite with that floor makes sums of them.
-func (l *Log) DueBy(floor int64) bool {
+// grow: a rewrite with that floor, alone or not, makes sums of them.
+func (l *Log) DueBy(floor int64, alone bool) bool {
 	size := l.size
 	for i := range l.judge.list {
 		switch r := &l.judge.list[i]; {
-		case r.held() > floor && !r.isReleased():
+		case r.isKept(floor, alone):
 		case i < l.judge.kept:
 			size -= keptSize
 		default:

@@ -3,6 +3,7 @@ package journal
 import (
 	"bytes"
 	"fmt"
+	"maps"
 	"slices"
 )
 
@@ -188,15 +189,18 @@ func (m *merger) mergeLevels() {
 		if !l.isBucket() {
 			continue
 		}
-		l.level, l.since = 0, maxTime
-		for _, r := range m.replicas {
-			l.since = min(l.since, m.rests.take(&r.log.judge, m.head.Limits, i, m.head.Floor))
+		levels := make([]int64, len(m.replicas))
+		l.since = maxTime
+		for n, r := range m.replicas {
+			level, since := m.rests.take(&r.log.judge, m.head.Limits, i, m.head.Floor)
+			levels[n], l.since = level, min(l.since, since)
 		}
-		for _, r := range m.replicas {
-			level, _, _ := r.log.judge.decay(*l, m.head.Floor)
-			r.lack.Sums = r.lack.Sums || level < l.level
+		l.level = slices.Max(levels)
+		for n, r := range m.replicas {
+			r.lack.Sums = r.lack.Sums || levels[n] < l.level
 		}
 	}
+	maps.DeleteFunc(m.rests, func(id ID, _ []int64) bool { return !m.members[m.places[id]].isRest(m.head.Floor) })
 }
 
 // unite adds the entries of a replica that have an identity yet.
@@ -341,7 +345,7 @@ func (r *replica) isLater(other *replica) bool {
 // entries.
 func (m *merger) isInLevels(e *member) bool {
 	if !e.settles() {
-		return m.rests[e.ID] != nil && e.isRest(m.head.Floor)
+		return m.rests[e.ID] != nil
 	}
 	reservation, known := m.places[e.ID&^settlement]
 	switch {
@@ -379,15 +383,7 @@ func (m *merger) encode(keys []ID) []byte {
 	}
 	entries = append(entries, others...)
 	kept := max(min(m.kept, len(entries)), inLevels)
-	var k keeper
-	k.begin(m.head.base)
-	for _, e := range entries[:kept] {
-		var left []int64
-		if e.isRest(m.head.Floor) {
-			left = m.rests[e.ID]
-		}
-		m.head.kept = k.append(m.head.kept, e, left)
-	}
+	m.head.kept = new(keeper).appendAll(nil, m.head.base, entries[:kept], m.rests)
 	value := appendHead(nil, m.head, &m.sums, wholeSeconds(m.head.Floor-minute))
 	for _, e := range entries[kept:] {
 		value = encode(value, e)

@@ -22,11 +22,10 @@ type records struct {
 // record is an entry, and how many of its hits count.
 type record struct {
 	Entry
-	counts   int64
-	key      int  // of the question, or -1
-	released bool // a Void says so
-	voided   int64
-	rests    int // 1 + where the rests of the record begin; 0: it has none, see records.rests
+	counts int64
+	key    int // of the question, or -1
+	voided int64
+	rests  int // 1 + where the rests of the record begin; 0: it has none, see records.rests
 }
 
 // held returns until when a rewrite keeps the identity of the entry. One that does not count needs no
@@ -36,6 +35,12 @@ func (r *record) held() int64 {
 		return max(r.appended(), r.voided)
 	}
 	return r.Entry.held()
+}
+
+// isKept reports whether a rewrite with that floor keeps the entry. Alone, nothing that does not count is
+// needed, but a void whose entry may come yet.
+func (r *record) isKept(floor int64, alone bool) bool {
+	return r.held() > floor && (r.counts > 0 || r.Kind == Void || !alone)
 }
 
 // begin makes room for so many entries, and for keys.
@@ -58,17 +63,16 @@ func (rs *records) next() *Entry {
 }
 
 // takeRests takes the rests of the entry that is to be folded next. It is false if they are not those of a
-// hit that is to be settled, of so many buckets of the log.
+// hit that is to be settled, of so many buckets of the log, ahead of all entries without any.
 func (rs *records) takeRests(rests []int64, buckets int) bool {
-	r := &rs.list[len(rs.list)-1]
-	if (len(rests) > 0) != (buckets > 0 && r.isRest(rs.head.Floor)) || len(rests) > 0 && len(rests) != buckets {
-		return false
+	n := len(rs.list) - 1
+	r := &rs.list[n]
+	if has := buckets > 0 && r.isRest(rs.head.Floor); !has {
+		return len(rests) == 0
 	}
-	if len(rests) > 0 {
-		r.rests = len(rs.rests) + 1
-		rs.rests = append(rs.rests, rests...)
-	}
-	return true
+	r.rests = len(rs.rests) + 1
+	rs.rests = append(rs.rests, rests...)
+	return len(rests) == buckets && (n == 0 || rs.list[n-1].rests != 0)
 }
 
 // find returns where in the table the identity is or belongs.
@@ -104,10 +108,10 @@ func (rs *records) reservation(n int) int {
 	return i
 }
 
-// settlementOf returns the place of what settles the n-th record, or -1.
+// settlementOf returns the place of what settles the n-th record, or -1: it counts itself, or is none.
 func (rs *records) settlementOf(n int) int {
 	r := &rs.list[n]
-	if r.Ends == 0 || r.settles() {
+	if r.counts > 0 || r.Kind == Void || r.settles() {
 		return -1
 	}
 	return rs.place(r.ID.Settlement())

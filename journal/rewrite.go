@@ -18,8 +18,11 @@ type Rewrite struct {
 	Now int64 // milliseconds since 1970
 	// Young is for how long, in milliseconds, an entry keeps its identity at the least: longer than
 	// any writer, void or repeated append looks for it, and twice the grace at least. Of Now or more,
-	// all keep it, those too that were released: another replica may lack the void.
+	// all keep it: another replica may lack a void.
 	Young int64
+	// Alone: no other replica has the log, and no entry is appended twice. What does not count loses its
+	// identity at once.
+	Alone bool
 	// Retain is for how long events are kept at least, in milliseconds. They are kept for the
 	// longest window anyway.
 	Retain int64
@@ -67,11 +70,11 @@ func (l *Log) AppendRewrite(dst []byte, r Rewrite) ([]byte, error) {
 	left := rests{}
 	for i := range h.Limits {
 		if b := &h.Limits[i]; b.isBucket() {
-			b.level = 0
-			b.since = b.unknown(max(left.take(&l.judge, h.Limits, i, h.Floor), r.Since), h.Floor)
+			level, since := left.take(&l.judge, h.Limits, i, h.Floor)
+			b.level, b.since = level, b.unknown(max(since, r.Since), h.Floor)
 		}
 	}
-	h.kept = l.rewriter.writeRecords(l.judge.list, &h, left, r.Young < r.Now, h.Revision != l.head.Revision)
+	h.kept = l.rewriter.writeRecords(l.judge.list, &h, left, r, h.Revision != l.head.Revision)
 	if h.Reset <= h.Floor-window { // what was before it has left all windows
 		h.Reset = 0
 	}
@@ -107,30 +110,25 @@ func (l *Log) AppendRewrite(dst []byte, r Rewrite) ([]byte, error) {
 type rewriter struct {
 	limits  []Limit
 	kept    timeline
+	entries []Entry
 	written []byte
 	keeper  keeper
 }
 
-// writeRecords returns the entries that keep their identity, encoded with their verdicts. Released ones are
-// dropped, or not. If the limits change, what counts is former. Pending hits stay pending.
-func (w *rewriter) writeRecords(records []record, h *Head, left rests, drop, change bool) []byte {
-	w.written = w.written[:0]
-	w.keeper.begin(h.base)
+// writeRecords returns the entries that keep their identity, encoded with their verdicts. If the limits change,
+// what counts is former. Pending hits stay pending.
+func (w *rewriter) writeRecords(records []record, h *Head, left rests, how Rewrite, change bool) []byte {
+	w.entries = w.entries[:0]
 	for i := range records {
 		r := &records[i]
-		kept := r.Entry.held() > h.Floor
-		if drop {
-			kept = r.held() > h.Floor && !r.isReleased()
-		}
-		if r.Kind != 0 && kept {
-			w.written = w.keeper.append(w.written, r.decided(change), left[r.ID])
+		all := how.Young >= how.Now && !how.Alone && r.Entry.held() > h.Floor
+		if r.Kind != 0 && (all || r.isKept(h.Floor, how.Alone)) {
+			w.entries = append(w.entries, r.decided(change))
 		}
 	}
+	w.written = w.keeper.appendAll(w.written[:0], h.base, w.entries, left)
 	return w.written
 }
-
-// isReleased reports whether nothing looks for the entry any more.
-func (r *record) isReleased() bool { return r.released && r.counts == 0 }
 
 // decided returns the entry with its verdict.
 func (r *record) decided(change bool) Entry {

@@ -87,6 +87,7 @@ type world struct {
 	rnd      *rand.Rand
 	sabotage string
 	rules    [][]Limit
+	alone    bool
 	now      int64
 	skew     []int64
 	revision []uint64 // of each process
@@ -99,6 +100,7 @@ type world struct {
 	order    []event
 	admitted []*decided
 	read     map[int]int64 // what counts of an entry, as its writer read it, by place
+	missed   map[int]bool  // entries that their writers did not find, by place
 
 	sequence                  uint64
 	losses, rewrites, expired int
@@ -250,7 +252,7 @@ func (w *world) hit(p int) iter.Seq[struct{}] {
 			case w.chance(.5):
 				w.append(void)
 				return
-			case w.creations() == created:
+			case w.creations() == created && !w.alone:
 				w.append(e) // once more, which counts once
 				pause()
 			}
@@ -302,7 +304,11 @@ func (w *world) decide(p, place int, e Entry, value []byte, cas uint64, elsewher
 	case v.Found:
 		w.read[place] = v.Counted
 	case e.Time > l.head.Floor:
-		w.fail(missing, "the entry at place %d is missing", place)
+		w.missed[place] = true
+		if place = w.append(e); place >= 0 && w.alone {
+			w.decide(p, place, e, w.value, w.cas, elsewhere, pause)
+		}
+		return
 	}
 	if !elsewhere && v.Admitted > 0 {
 		w.admit(p, place, l.head.Revision, e, v.Admitted)
@@ -368,7 +374,7 @@ func (w *world) late(p int) iter.Seq[struct{}] {
 
 // rewrite swaps the value which was read for a shorter one.
 func (w *world) rewrite(p int, l *Log, value []byte, cas uint64, limits []Limit, revision uint64, pause func()) {
-	r := Rewrite{Limits: limits, Revision: revision, TTL: w.ttl(), Now: w.now + w.skew[p], Young: young, Retain: w.retention()}
+	r := Rewrite{Limits: limits, Revision: revision, TTL: w.ttl(), Now: w.now + w.skew[p], Young: young, Retain: w.retention(), Alone: w.alone}
 	next := w.spoil(l, value, r)
 	for pause(); w.chance(.4); { // the hit is answered: it lands at any time, or never
 		pause()
@@ -525,7 +531,7 @@ func (w *world) judge() {
 			}
 			entries = append(append(old, &counted{Entry: Entry{Time: head.Floor}, floor: true}), young...)
 			for id, c := range named {
-				if c.appended() <= head.Floor {
+				if c.appended() <= head.Floor || w.alone && c.left == 0 && c.Kind != Void {
 					delete(named, id)
 				}
 			}
@@ -562,6 +568,9 @@ func (w *world) judge() {
 		}
 		if c.appended() <= head.Floor {
 			c.left = 0
+		}
+		if w.missed[place] && (c.left > 0 || !w.alone) {
+			w.fail(missing, "the entry at place %d is missing", place)
 		}
 		if read, ok := w.read[place]; ok && read != c.left {
 			w.fail(differs, "place %d: %d of %+v are admitted, not %d", place, read, c.Entry, c.left)
@@ -650,7 +659,7 @@ func (w *world) measureBucket(l Limit, x *decided) {
 // simulate runs one seed.
 func simulate(seed uint64, sabotage string, sets [][][]Limit) *world {
 	rnd := rand.New(rand.NewPCG(seed, 15))
-	w := &world{rnd: rnd, sabotage: sabotage, now: simulated, read: map[int]int64{}, faults: map[fault]string{}}
+	w := &world{rnd: rnd, sabotage: sabotage, now: simulated, alone: rnd.IntN(2) == 0, read: map[int]int64{}, missed: map[int]bool{}, faults: map[fault]string{}}
 	w.rules = sets[rnd.IntN(len(sets))]
 	for range 1 + rnd.IntN(5) {
 		w.skew = append(w.skew, rnd.Int64N(2*skews)-skews)

@@ -29,7 +29,6 @@ type batch struct {
 	lease    []journal.Limit   // of leases: the windows in which they are
 	full     bool              // the log has no room for entries that are to be settled
 	release  journal.ID        // of the entry in whose place the batch comes; 0: there is none
-	forgets  bool              // nothing looks for what is released
 	turns    time.Duration     // for which hits wait, at the most
 }
 
@@ -52,7 +51,7 @@ type place struct {
 func (b *batch) begin(id string, time int64, e *Engine) {
 	b.time, b.at, b.pending, b.identity = time, time, e.replicated, e.identity
 	b.voids.op.Counter, b.voids.op.Data, b.voids.item = id, true, e.item
-	b.lease, b.full, b.release, b.turns, b.forgets = nil, false, 0, 0, e.forgets()
+	b.lease, b.full, b.release, b.turns = nil, false, 0, 0
 }
 
 func (b *batch) end() {
@@ -138,7 +137,7 @@ func (b *batch) bound() int {
 // encode appends the entries to dst.
 func (b *batch) encode(dst []byte) ([]byte, error) {
 	if b.release != 0 {
-		dst, _ = journal.AppendEntry(dst, journal.Entry{Kind: journal.Void, ID: b.release, Time: b.time, Released: b.forgets})
+		dst, _ = journal.AppendEntry(dst, journal.Entry{Kind: journal.Void, ID: b.release, Time: b.time})
 	}
 	for i := range b.entries {
 		e := &b.entries[i].Entry

@@ -265,7 +265,7 @@ func shorten(s *session, dst []byte) ([]byte, error) {
 	life := lifeOf(s)
 	rewrite := journal.Rewrite{
 		Limits: s.newest(), Revision: s.revision, TTL: life.ttl, Until: life.until,
-		Since: s.kept(), Now: s.time, Young: s.young(), Retain: s.retained().Milliseconds(),
+		Since: s.kept(), Now: s.time, Young: s.young(), Retain: s.retained().Milliseconds(), Alone: !s.engine.replicated,
 	}
 	if !s.mayShrink() {
 		rewrite.Young = s.time
@@ -307,7 +307,7 @@ func (s *session) rewrite(after phase) error {
 // shortenLater has the log shortened of which many entries are no longer young: a step that only reads it is
 // followed by no other rewrite.
 func (s *session) shortenLater() {
-	if s.mayShrink() && s.log.DueBy(s.time-s.young()) {
+	if s.mayShrink() && s.log.DueBy(s.time-s.young(), !s.engine.replicated) {
 		s.later = rewriting
 	}
 }

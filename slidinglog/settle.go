@@ -53,14 +53,10 @@ func startLater(s *session) {
 	}
 }
 
-// forgets reports whether nothing looks for a lease that is released: no other replica, which may have it
-// yet, and no token bucket, of which a settlement has to know what it has given back.
-func (e *Engine) forgets() bool { return e.leases() && !e.replicated }
-
 // releaseLease appends what releases a lease. Of a log that is lost there is nothing to release.
 func releaseLease(ctx context.Context, s *session, id journal.ID) error {
 	s.trip.clear()
-	void, err := journal.AppendEntry(nil, journal.Entry{Kind: journal.Void, ID: id, Time: s.time, Released: s.batch.forgets})
+	void, err := journal.AppendEntry(nil, journal.Entry{Kind: journal.Void, ID: id, Time: s.time})
 	if err != nil {
 		return fmt.Errorf("%w: %w", engine.ErrStore, err)
 	}
@@ -73,9 +69,7 @@ func releaseLease(ctx context.Context, s *session, id journal.ID) error {
 	if found, err := s.decode(); !found || err != nil {
 		return err
 	}
-	if s.mayShrink() && s.log.DueBy(s.time-s.young()) {
-		s.later = rewriting
-	}
+	s.shortenLater()
 	startLater(s)
 	return nil
 }

@@ -125,7 +125,7 @@ func (w *settleSimulation) note(server int, data []byte) []byte {
 	w.order++
 	for rest := data; len(rest) > 0; {
 		id, size := simEntry(rest)
-		if _, known := w.landing[id]; !known && rest[0]>>5 != byte(journal.Void) {
+		if _, known := w.landing[id]; (!known || w.forgot(id)) && rest[0]>>5 != byte(journal.Void) {
 			if server == w.sound {
 				w.landing[id] = w.order
 			} else if !slices.Contains(w.elsewhere, journal.ID(id)) {
@@ -135,6 +135,12 @@ func (w *settleSimulation) note(server int, data []byte) []byte {
 		rest = rest[size:]
 	}
 	return w.spoil(server, data)
+}
+
+// forgot reports whether a rewrite of the only server has forgotten an entry that was denied: it comes again.
+func (w *settleSimulation) forgot(id uint64) bool {
+	var log journal.Log
+	return len(w.items) == 1 && log.Read(w.items[0].value, journal.Question{Keys: []journal.ID{journal.ID(id)}}) == nil && !log.Verdict(0).Found
 }
 
 // bring notes the order of entries that a rewrite brings to the sound server from others.
