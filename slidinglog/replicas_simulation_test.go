@@ -214,9 +214,6 @@ func (w *replicaSimulation) land(server int, op *store.Op, pause func()) {
 			item.value = append(slices.Clip(item.value), data...)
 		case write.Kind == store.Create && item.value == nil:
 			item.value, item.expires = slices.Clone(write.Data), write.Expires
-			if w.sabotage == "a missing log begins anew" {
-				item.value, _ = journal.AppendNew(nil, journal.Head{Floor: w.now - 2*simGrace, Since: w.now}, w.now)
-			}
 		case write.Kind == store.Swap && item.value != nil && (item.version == write.Version || w.sabotage == "no compare-and-swap"):
 			item.value, item.expires = slices.Clone(write.Data), write.Expires
 			w.rewrites++
@@ -671,24 +668,16 @@ func TestSimulationOfReplicas(t *testing.T) {
 func TestSimulationOfReplicasFindsSabotage(t *testing.T) {
 	t.Parallel()
 	for sabotage, want := range map[string]simFault{
-		"no compare-and-swap":       simLoses,
-		"a missing log begins anew": simExceeded,
-		"voids to one replica":      simLeaks,
-		"judges by one replica":     simExceeded,
-		"resets delete":             simLeaks,
-		"resets are forgotten":      simLeaks,
+		"no compare-and-swap":   simLoses,
+		"voids to one replica":  simLeaks,
+		"judges by one replica": simExceeded,
+		"resets delete":         simLeaks,
+		"resets are forgotten":  simLeaks,
 	} {
 		t.Run(sabotage, func(t *testing.T) { findsInReplicas(t, sabotage, want, simRules) })
 	}
-	for _, sabotage := range []string{"a missing log begins anew", "judges by one replica"} {
-		t.Run("fixed windows, "+sabotage, func(t *testing.T) { findsInReplicas(t, sabotage, simExceeded, simTiled) })
-	}
-	for sabotage, want := range map[string]simFault{
-		"a missing log begins anew": simOverrun,
-		"judges by one replica":     simOverrun,
-	} {
-		t.Run("token buckets, "+sabotage, func(t *testing.T) { findsInReplicas(t, sabotage, want, simShared) })
-	}
+	t.Run("fixed windows, judges by one replica", func(t *testing.T) { findsInReplicas(t, "judges by one replica", simExceeded, simTiled) })
+	t.Run("token buckets, judges by one replica", func(t *testing.T) { findsInReplicas(t, "judges by one replica", simOverrun, simShared) })
 }
 
 func findsInReplicas(t *testing.T, sabotage string, want simFault, sets [][][]engine.Limit) {

@@ -25,12 +25,27 @@ func (e *Engine) Settle(ctx context.Context, r engine.Reserved, cost int64) erro
 	if e.leases() {
 		return releaseLease(ctx, s, journal.ID(r.ID))
 	}
+	if e.replicated { // one of them may lack an earlier settlement
+		s.keys = append(s.keys[:0], journal.ID(r.ID).Settlement())
+		s.Look()
+		if err := e.travel(ctx, s)[0]; err != nil {
+			return err
+		}
+		if s.replicas.value != nil && s.log.Verdict(0).Found {
+			return s.settledWith(cost)
+		}
+	}
 	s.at, s.batch.release = r.Time, journal.ID(r.ID)
 	s.batch.identity = journal.ID(r.ID).Settlement
 	s.Add([]engine.Hit{{Cost: cost, Counts: true, Ends: r.Ends, Stays: true}}, cost)
 	if err := e.travel(ctx, s)[0]; err != nil {
 		return err
 	}
+	return s.settledWith(cost)
+}
+
+// settledWith returns whether the settlement in the log is one with that cost.
+func (s *session) settledWith(cost int64) error {
 	startLater(s)
 	if settled := s.log.Entry(0).Cost; settled != cost {
 		return fmt.Errorf("%w: %d", engine.ErrSettled, settled)

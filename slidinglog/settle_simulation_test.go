@@ -366,7 +366,7 @@ func (w *settleSimulation) spender(p int) iter.Seq[struct{}] {
 			for w.chance(.5) {
 				pause()
 			}
-			if w.chance(.1) && len(w.items) == 1 {
+			if w.chance(.1) {
 				cost = w.rnd.Int64N(8)
 			}
 		}
