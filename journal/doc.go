@@ -57,7 +57,9 @@
 // returns what was reserved. Of any floor such an entry is a record or in the sums, on each replica
 // alike. An increment with an identity of its own ([ID.Settlement]) has what was truly used. What is void
 // keeps its identity while it is young once more, since a replica that has the entry without its void brings
-// it back, until its end. Where no other replica can, the void says so: a rewrite drops both at once.
+// it back, until its end. Where no other replica can, the void says so: a rewrite drops both at once. An entry
+// that is appended again with a later time and end has these from there on, at its place: so a lease is
+// extended, and what follows it still counts it.
 //
 // A token bucket lacks what truly was used, at the time of its hit. Once the floor has passed a hit that is
 // still to be settled, the log has its rests beside the levels: what of the hit each bucket lacks at the floor.
