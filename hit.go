@@ -80,8 +80,9 @@ func (l *Limiter) Release(ctx context.Context, reservation string) error {
 	return l.Settle(ctx, reservation, 0)
 }
 
-// Renew has the leases of the reservation end by so much after now, at most as long as a lease, and returns
-// the reservation that names them from then on. A lease that has ended is an ErrEnded.
+// Renew has the leases of the reservation end no sooner than so much after now, at most as long as a lease is
+// by the rules in force, and returns the reservation to renew next. If one has ended it is an ErrEnded, and all
+// are released. After an ErrStore they are as they were, or end later: repeat the call.
 func (l *Limiter) Renew(ctx context.Context, reservation string, by time.Duration) (string, error) {
 	if err := l.ready(ctx); err != nil {
 		return "", err

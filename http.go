@@ -94,6 +94,9 @@ func OnDenied(answer func(http.ResponseWriter, *http.Request, Decision)) Middlew
 // Where a rule has a queue, an allowed request waits for its turn. If its context ends before, or 10,000
 // requests wait, it is answered 503, and its turn is given back.
 //
+// The leases that a request takes are renewed until the next handler returns, and released then. If one is
+// lost all the same, the context of the request is canceled: context.Cause returns ErrEnded.
+//
 // An event that the rules do not have, or limits per a kind that no place in a request is named
 // for, are logged at once; requests are answered with an error until SetRules or a reload fits
 // them, and are never served without the limit.

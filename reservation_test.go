@@ -1,6 +1,7 @@
 package counterd_test
 
 import (
+	"context"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -209,13 +210,13 @@ func TestLeases(t *testing.T) {
 		renewed, err := other.Renew(ctx, first.Reservation, 30*time.Second)
 		require.NoError(t, err)
 		_, err = one.Renew(ctx, first.Reservation, 30*time.Second)
-		require.ErrorIs(t, err, counterd.ErrEnded, "it is another one now")
+		require.NoError(t, err, "its answer was lost")
 		_, err = one.Renew(ctx, renewed, 2*time.Minute)
 		require.ErrorIs(t, err, counterd.ErrOutOfRange)
 		d, err := one.Hit(ctx, "export", bob)
 		require.NoError(t, err)
 		require.False(t, d.Allowed)
-		assert.LessOrEqual(t, d.RetryAfter, 30*time.Second)
+		assert.Greater(t, d.RetryAfter, 50*time.Second, "no renewal shortens a lease")
 		for _, l := range []*counterd.Limiter{one, other} {
 			require.NoError(t, l.Release(ctx, renewed))
 			for _, l := range []*counterd.Limiter{one, other} {
@@ -227,6 +228,95 @@ func TestLeases(t *testing.T) {
 		}
 		_, err = other.Renew(ctx, renewed, time.Second)
 		require.ErrorIs(t, err, counterd.ErrEnded)
+	})
+}
+
+// A lease that no limit judges, in shadow or on an allow list, is renewed like any other, and stays what it is.
+func TestRenewalsOfLeasesThatNoLimitJudges(t *testing.T) {
+	for name, limits := range map[string]string{
+		"shadow":       "{per: user, concurrent: 1, lease: 30s, shadow: true}",
+		"allowed":      "{per: user, concurrent: 1, lease: 30s, allow: [bob]}",
+		"beside one":   "{per: [], concurrent: 1, lease: 30s}, {per: user, concurrent: 1, lease: 30s, allow: [bob]}",
+		"beside other": "{per: user, concurrent: 1, lease: 30s}, {per: user, concurrent: 1, lease: 30s, shadow: true, name: trial}",
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := start(t, parse(t, "events: {export: {limits: ["+limits+"]}}"))
+			d, err := l.Hit(ctx, "export", bob)
+			require.NoError(t, err)
+			require.True(t, d.Allowed)
+			again := d.Reservation
+			for range 3 {
+				again, err = l.Renew(ctx, again, 30*time.Second)
+				require.NoError(t, err)
+			}
+			if name == "beside one" {
+				other, err := l.Hit(ctx, "export", map[string]string{"user": "eve"})
+				require.NoError(t, err)
+				require.False(t, other.Allowed)
+			}
+			require.NoError(t, l.Release(ctx, again))
+			_, err = l.Renew(ctx, again, 30*time.Second)
+			require.ErrorIs(t, err, counterd.ErrEnded)
+		})
+	}
+}
+
+// A shorter lease is in force for those taken before, and a renewal says so; a longer one is, too.
+func TestARenewalIsByTheLeaseInForce(t *testing.T) {
+	rules := func(lease string) counterd.Rules {
+		return parse(t, "events: {export: {limits: [{per: user, concurrent: 1, lease: "+lease+"}]}}")
+	}
+	bubble.Test(t, func(t *testing.T) {
+		l := start(t, rules("60s"))
+		d, err := l.Hit(ctx, "export", bob)
+		require.NoError(t, err)
+		require.NoError(t, l.SetRules(rules("10s")))
+		held := func(want bool) {
+			t.Helper()
+			h, err := l.Hit(ctx, "export", bob)
+			require.NoError(t, err)
+			require.Equal(t, want, !h.Allowed, "%+v", h.Limits)
+		}
+		held(true)
+		time.Sleep(5 * time.Second)
+		renewed, err := l.Renew(ctx, d.Reservation, 30*time.Second)
+		require.NoError(t, err)
+		_, err = l.Renew(ctx, renewed, 30*time.Second)
+		require.ErrorIs(t, err, counterd.ErrOutOfRange, "it is at most 10s long")
+		time.Sleep(8 * time.Second)
+		held(true)
+		renewed, err = l.Renew(ctx, renewed, 10*time.Second)
+		require.NoError(t, err)
+		require.NoError(t, l.SetRules(rules("2m")))
+		held(true)
+		time.Sleep(5 * time.Second)
+		renewed, err = l.Renew(ctx, renewed, 10*time.Second)
+		require.NoError(t, err)
+		time.Sleep(9 * time.Second)
+		renewed, err = l.Renew(ctx, renewed, 2*time.Minute)
+		require.NoError(t, err, "the token has the longer lease")
+		time.Sleep(110 * time.Second)
+		held(true)
+		require.NoError(t, l.Release(ctx, renewed))
+		held(false)
+	})
+}
+
+// A request whose lease is lost learns of it: the store has forgotten it, or does not answer until it ends.
+func TestTheMiddlewareCancelsWhatHasLostItsLease(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		l := start(t, parse(t, "events: {e: {limits: [{per: user, concurrent: 1, lease: 4s, on_error: deny}]}}"))
+		user := counterd.FeatureFrom("user", func(*http.Request) (string, error) { return "bob", nil })
+		began := time.Now()
+		h := l.Middleware("e", user)(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			time.Sleep(9 * time.Second)
+			assert.NoError(t, r.Context().Err())
+			assert.NoError(t, l.Reset(ctx, "e", bob))
+			<-r.Context().Done()
+			assert.ErrorIs(t, context.Cause(r.Context()), counterd.ErrEnded)
+			assert.LessOrEqual(t, time.Since(began), 12*time.Second)
+		}))
+		h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/", nil))
 	})
 }
 
@@ -286,9 +376,11 @@ func TestSettleByHTTP(t *testing.T) {
 	require.NoError(t, err)
 	renewed, err := c.Renew(ctx, lease.Reservation, time.Minute)
 	require.NoError(t, err)
+	renewed, err = c.Renew(ctx, lease.Reservation, time.Minute)
+	require.NoError(t, err, "repeated")
+	require.NoError(t, c.Release(ctx, renewed))
 	_, err = c.Renew(ctx, lease.Reservation, time.Minute)
 	require.ErrorIs(t, err, client.ErrEnded)
-	require.NoError(t, c.Release(ctx, renewed))
 
 	reserve := "1m"
 	results, err := c.Batch(ctx, []wire.BatchHit{

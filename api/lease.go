@@ -13,8 +13,6 @@ import (
 
 // lease is the leases that a request has taken, until it is served.
 type lease struct {
-	length time.Duration // of the shortest
-
 	mu       sync.Mutex
 	reserved []engine.Reserved // the last ones; nil: they were released, or have ended
 	renewal  *time.Timer
@@ -22,39 +20,64 @@ type lease struct {
 
 // leaseOf returns the leases that a decided hit has taken; nil: none.
 func leaseOf(d *limiter.Decision) *lease {
-	var l *lease
+	var l lease
 	for _, r := range d.Reserved {
-		switch {
-		case r.Lease == 0:
-			continue
-		case l == nil:
-			l = &lease{length: r.Lease}
+		if r.Lease != 0 {
+			l.reserved = append(l.reserved, r)
 		}
-		l.length, l.reserved = min(l.length, r.Lease), append(l.reserved, r)
 	}
-	return l
+	if l.reserved == nil {
+		return nil
+	}
+	return &l
 }
 
-// keep renews the leases again and again, before they end. One whose process ends does so by itself.
-func (l *lease) keep(m *middleware, r *http.Request) {
+// left returns for how long all leases have yet to live.
+func (l *lease) left() time.Duration {
+	first := l.reserved[0].Ends
+	for _, r := range l.reserved {
+		first = min(first, r.Ends)
+	}
+	return max(time.Until(time.UnixMilli(first)), 0)
+}
+
+// shortest returns how long the shortest lease is.
+func (l *lease) shortest() time.Duration {
+	length := l.reserved[0].Lease
+	for _, r := range l.reserved {
+		length = min(length, r.Lease)
+	}
+	return length
+}
+
+// leastPause is between two renewals that the store fails.
+const leastPause = 50 * time.Millisecond
+
+// keep renews the leases again and again, before they end. One whose process ends does so by itself. If one
+// ends all the same, it calls lost with the reason.
+func (l *lease) keep(m *middleware, r *http.Request, lost context.CancelCauseFunc) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.renewal = time.AfterFunc(l.length/2, func() {
+	l.renewal = time.AfterFunc(l.left()/2, func() {
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		if l.reserved == nil {
 			return
 		}
-		renewed, err := m.Service.Extend(context.WithoutCancel(r.Context()), l.reserved, l.length)
+		renewed, err := m.Service.Extend(context.WithoutCancel(r.Context()), l.reserved, l.shortest())
 		switch {
-		case err == nil:
-			l.reserved = renewed
-			l.renewal.Reset(l.length / 2)
 		case errors.Is(err, engine.ErrEnded):
 			l.reserved = nil
-		default: // it is as it was, as far as is known
-			l.renewal.Reset(l.length / 8)
+			lost(err)
+			return
+		case renewed != nil: // if the store has failed, these have the ends that are known
+			l.reserved = renewed
 		}
+		if err == nil {
+			l.renewal.Reset(l.left() / 2)
+			return
+		}
+		l.renewal.Reset(max(l.left()/4, leastPause))
 	})
 }
 

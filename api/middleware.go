@@ -56,7 +56,8 @@ type MiddlewareConfig struct {
 // decision.
 //
 // The leases that a request takes are renewed while the next handler runs, and released when it
-// returns, or panics.
+// returns, or panics. If one is lost all the same, the context of the request is canceled, and
+// context.Cause returns engine.ErrEnded.
 //
 // The answers to others are problem documents: 429 to a denied one (see
 // MiddlewareConfig.OnDenied), 503 where the store cannot be asked and a rule wants
@@ -129,7 +130,10 @@ func (m *middleware) answerHit(w http.ResponseWriter, r *http.Request, event ser
 	switch {
 	case d.Allowed:
 		if l := leaseOf(&d); l != nil {
-			l.keep(m, r)
+			ctx, cancel := context.WithCancelCause(r.Context())
+			defer cancel(nil)
+			r = r.WithContext(ctx)
+			l.keep(m, r, cancel)
 			defer l.release(m, w, r) // also if the handler panics
 		}
 		if err := m.Await(r.Context(), time.Duration(d.Wait)); err != nil {

@@ -53,10 +53,10 @@ func (c *Counters) Settle(ctx context.Context, reserved []engine.Reserved, cost 
 	return errors.Join(faults...)
 }
 
-// Renew has the leases among what a hit has reserved end by so much after now, at most as long as a lease is,
-// and returns what is reserved then. If one of them has ended, or its place is taken, it is
-// [engine.ErrEnded], and all are released. After an error of the store leases that it did not answer for may
-// be as they were: repeat the call then.
+// Renew has the leases among what a hit has reserved end no sooner than so much after now, at most as long as a
+// lease is by the rules in force, and returns what is reserved then. If one of them has ended it is
+// [engine.ErrEnded], and all are released. After an error of the store none has ended that had not: what is
+// returned has the ends that are known. Repeat the call then, with that or with what it was.
 func (c *Counters) Renew(ctx context.Context, reserved []engine.Reserved, by time.Duration) ([]engine.Reserved, error) {
 	leases := false
 	for _, r := range reserved {
@@ -73,25 +73,27 @@ func (c *Counters) Renew(ctx context.Context, reserved []engine.Reserved, by tim
 		}
 		return e.Renew(ctx, reserved[i], by)
 	})
-	if err != nil {
-		return nil, err
+	if err == nil {
+		err = errors.Join(faults...)
 	}
-	if err := errors.Join(faults...); err != nil {
-		ended := errors.Is(err, engine.ErrEnded)
-		_, undone, _ := c.each(renewed, func(e Engine, i int) (r engine.Reserved, err error) {
-			if renewed[i].Lease == 0 || faults[i] != nil && !ended {
-				return r, nil
-			}
-			return r, e.Settle(ctx, renewed[i], 0)
-		})
-		for _, fault := range undone {
-			if fault != nil && !errors.Is(fault, engine.ErrEnded) {
-				err = errors.Join(err, fault)
-			}
+	if errors.Is(err, engine.ErrEnded) {
+		return nil, errors.Join(err, c.release(ctx, renewed))
+	}
+	return renewed, err
+}
+
+// release releases the leases among what a hit has reserved.
+func (c *Counters) release(ctx context.Context, reserved []engine.Reserved) error {
+	_, faults, _ := c.each(reserved, func(e Engine, i int) (r engine.Reserved, err error) {
+		if reserved[i].Lease != 0 {
+			err = e.Settle(ctx, reserved[i], 0)
 		}
-		return nil, err
-	}
-	return renewed, nil
+		if errors.Is(err, engine.ErrEnded) {
+			err = nil
+		}
+		return r, err
+	})
+	return errors.Join(faults...)
 }
 
 // each calls the engine of each of what was reserved, side by side, and returns what each call returns. The

@@ -74,56 +74,69 @@ func TestOneOfTwoSettlementsDecides(t *testing.T) {
 	}
 }
 
-// failing is a store of which the trips to come of that number fail.
+// failing is a store that does not answer for a counter.
 type failing struct {
 	store.Store
-	trips int
+	counter string
 }
 
 func (f *failing) Do(ctx context.Context, ops ...*store.Op) {
-	if f.trips == 0 {
-		f.Store.Do(ctx, ops...)
-		return
-	}
-	f.trips--
 	for _, op := range ops {
-		op.Err = errors.New("no answer")
+		if op.Counter == f.counter {
+			op.Err = errors.New("no answer")
+		} else {
+			f.Store.Do(ctx, op)
+		}
 	}
 }
 
-// A renewal whose trip fails leaves the lease as it was, with which it is repeated; one of a lease that has ended
-// releases the other leases.
-func TestARenewalIsRepeated(t *testing.T) {
-	clock := testkit.NewClock(time.Time{})
-	kept := &failing{Store: storestest.Embedded(clock.Now)}
+// newLeases returns a limiter and counters of leases on a store, and an event.
+func newLeases(t *testing.T, clock *testkit.Clock, kept store.Store, limits string) (*limiter.Limiter, *counting.Counters, *events.Event) {
 	leases, err := slidinglog.NewLeases(engine.Base{Store: kept, Clock: clock.Now, Grace: 2 * time.Second, Changes: new(engine.Changes)})
 	require.NoError(t, err)
 	decider, err := limiter.New(limiter.Config{Timeout: time.Second}, leases)
 	require.NoError(t, err)
-	c := counting.New(counting.Config{}, leases)
-	event := testkit.Event(t, "[{per: ip, concurrent: 1, lease: 1m}, {per: user, concurrent: 1, lease: 30s}]")
+	event := testkit.Event(t, limits)
 	for i := range event.Rules {
 		event.Rules[i].Revision = 1
 	}
-	hit := func() limiter.Decision {
-		d, err := decider.Hit(t.Context(), limiter.Hit{Event: event, Features: events.Features{"ip": "192.0.2.1", "user": "ada"}, Cost: 1})
+	return decider, counting.New(counting.Config{}, leases), event
+}
+
+// A renewal whose trip fails leaves the leases, with which it is repeated: each that the store answered for ends
+// later. One of a lease that has ended releases the other leases.
+func TestARenewalIsRepeated(t *testing.T) {
+	clock := testkit.NewClock(time.Time{})
+	kept := &failing{Store: storestest.Embedded(clock.Now)}
+	decider, c, event := newLeases(t, clock, kept, "[{per: ip, concurrent: 1, lease: 1m}, {per: user, concurrent: 1, lease: 30s}]")
+	features := events.Features{"ip": "192.0.2.1", "user": "ada"}
+	hit := func(of events.Features) limiter.Decision {
+		d, err := decider.Hit(t.Context(), limiter.Hit{Event: event, Features: of, Cost: 1})
 		require.NoError(t, err)
 		return d
 	}
-	held := hit().Reserved
+	held := hit(features).Reserved
 	require.Len(t, held, 2)
-	kept.trips = 1
-	_, err = c.Renew(t.Context(), held[:1], 20*time.Second)
-	require.ErrorIs(t, err, engine.ErrStore)
-	require.False(t, hit().Allowed)
-	renewed, err := c.Renew(t.Context(), held, 20*time.Second)
-	require.NoError(t, err)
-
 	clock.Advance(15 * time.Second)
-	first, err := c.Renew(t.Context(), renewed[:1], time.Minute)
+	for _, one := range held {
+		kept.counter = one.Counter
+		partly, err := c.Renew(t.Context(), held, 30*time.Second)
+		require.ErrorIs(t, err, engine.ErrStore)
+		require.NotErrorIs(t, err, engine.ErrEnded)
+		kept.counter = ""
+		for i := range held {
+			require.False(t, hit(events.Features{[]string{"ip", "user"}[i]: features[[]string{"ip", "user"}[i]]}).Allowed, "its place is its own")
+			require.Equal(t, held[i].Ends == partly[i].Ends, held[i].Counter == one.Counter || i == 0, "lease %d", i)
+		}
+	}
+	renewed, err := c.Renew(t.Context(), held, 30*time.Second)
+	require.NoError(t, err, "repeated")
+
+	clock.Advance(20 * time.Second)
+	first, err := c.Renew(t.Context(), renewed[:1], 30*time.Second)
 	require.NoError(t, err)
 	clock.Advance(10 * time.Second)
 	_, err = c.Renew(t.Context(), []engine.Reserved{first[0], renewed[1]}, 30*time.Second)
 	require.ErrorIs(t, err, engine.ErrEnded)
-	require.True(t, hit().Allowed, "all are free")
+	require.True(t, hit(features).Allowed, "all are free")
 }

@@ -35,8 +35,9 @@ type Counting interface {
 	// calls the first one decides, and one with another cost gets ErrSettled. After the end of the
 	// reservation it is ErrEnded. Else an error leaves what was reserved, or more: repeat the call.
 	Settle(ctx context.Context, r Reserved, cost int64) error
-	// Renew has a lease end by so much after now, and returns the new one, in whose place the old one
-	// is released. A lease that has ended, or was released, is ErrEnded.
+	// Renew has a lease end no sooner than so much after now, at most as long as a lease is by the rules in
+	// force, and returns it with its end. A lease that has ended, or was released, is ErrEnded, and no other
+	// one. After any other error it ends as before, or later: repeat the call.
 	Renew(ctx context.Context, r Reserved, by time.Duration) (Reserved, error)
 	// Reset deletes the counter. Concurrent increments and hits may stay. After an error a part
 	// of it may be left: repeat the call then.

@@ -58,7 +58,9 @@
 // alike. An increment with an identity of its own ([ID.Settlement]) has what was truly used. What is void
 // keeps its identity while it is young once more, since a replica that has the entry without its void brings
 // it back, until its end. Where there is no other one ([Rewrite.Alone]), a rewrite drops both at once, and
-// what the log has denied. A writer that does not find its hit appends it again: it has counted nothing.
+// what the log has denied. A writer that does not find its hit appends it again: it has counted nothing. An entry
+// that is appended again with a later time and end has these from there on, at its place: so a lease is
+// extended, and what follows it still counts it.
 //
 // A token bucket lacks what truly was used, at the time of its hit. Once the floor has passed a hit that is
 // still to be settled, the log has its rests beside the levels: what of the hit each bucket lacks at the floor.

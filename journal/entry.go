@@ -71,7 +71,8 @@ type Entry struct {
 	// identity by that time. No Void is late.
 	Appended int64
 	// Ends is when the lease or the reservation of the entry ends, or when it was void; 0: it has none.
-	// The entry keeps its identity until then.
+	// The entry keeps its identity until then. Appended again with a later end, and time, it has these, at its
+	// place: a lease is extended.
 	Ends  int64
 	Cost  int64 // of each hit, from 1, or from 0 if an Increment has an end; a Void has none
 	Count int64 // equal hits, from 1; of a Void: how many remain, from 0
@@ -100,6 +101,21 @@ func (e *Entry) held() int64 { return max(e.appended(), e.Ends) }
 
 // settles reports whether the entry is a settlement.
 func (e *Entry) settles() bool { return e.ID&settlement != 0 && e.Ends != 0 }
+
+// isExtendedBy reports whether the same entry, appended again, has it count for longer: see [Entry.Ends].
+func (e *Entry) isExtendedBy(again *Entry) bool {
+	return e.Ends != 0 && !e.settles() && again.Ends != 0 && (again.Time > e.Time || again.Ends > e.Ends)
+}
+
+// extended returns the entry with the later time and end of both, as it was appended first.
+func (e *Entry) extended(again *Entry) Entry {
+	longer, first := *e, min(e.appended(), again.appended())
+	longer.Time, longer.Ends, longer.Appended = max(e.Time, again.Time), max(e.Ends, again.Ends), 0
+	if first != longer.Time {
+		longer.Appended = first
+	}
+	return longer
+}
 
 // AppendEntry appends the encoded entry to dst: what is to be appended to the value of a log.
 func AppendEntry(dst []byte, e Entry) ([]byte, error) {

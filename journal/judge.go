@@ -86,7 +86,21 @@ func (j *judge) fold() {
 		j.void(n, void)
 	default:
 		j.list = j.list[:n]
+		j.extend(int(first), last.Entry)
 	}
+}
+
+// extend has an entry with an end that comes again with a later one count until then, at its place. What is
+// void stays void.
+func (j *judge) extend(n int, again Entry) {
+	r := &j.list[n]
+	if r.counts == 0 || !r.isExtendedBy(&again) {
+		return
+	}
+	j.add(r, -r.counts)
+	r.Entry = r.extended(&again)
+	j.add(r, r.counts)
+	j.refill(n)
 }
 
 // count judges the n-th entry, and counts what is admitted of it. A pending hit counts in full: its
@@ -168,7 +182,7 @@ func (j *judge) add(r *record, hits int64) {
 
 // isUndecided reports whether a denial that rests on the hit is transient.
 func (j *judge) isUndecided(r *record) bool {
-	return r.isPending() && j.question.Pending > 0 && r.Time > j.question.Pending
+	return r.isPending() && j.question.Pending > 0 && r.appended() > j.question.Pending
 }
 
 // admits returns how many of the hits the limits of the log admit, behind all that precede it.

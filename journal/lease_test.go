@@ -244,3 +244,35 @@ func TestARewriteThatKeepsAllKeepsWhatWasReleased(t *testing.T) {
 	merged := journal.Merge([][]byte{kept, taken}, nil, maxTime)
 	assert.Zero(t, read(t, merged.Value, journal.Question{}).Sum(0, maxTime))
 }
+
+// A lease that is appended again with a later end has it at its place: what follows counts it until then. On
+// replicas the later end counts, and the other one lacks it. What is void stays void.
+func TestALeaseIsExtended(t *testing.T) {
+	limit := journal.Limit{Window: 30_000, Ceiling: 1}
+	one := lease(1, 0, 30_000)
+	longer := one
+	longer.Time, longer.Appended, longer.Ends = now+20_000, now+20_000-1, now+50_000
+	taken := appendEntry(t, young(t, -1000, limit), one)
+	between := appendEntry(t, taken, journal.Entry{Kind: journal.Hit, ID: 2, Time: now + 10_000, Ends: now + 40_000, Cost: 1, Count: 1})
+	extended := appendEntry(t, appendEntry(t, between, longer), longer)
+	for _, value := range [][]byte{extended, rewriteOf(t, extended, 22_000)} {
+		log := read(t, value, journal.Question{Keys: keys(2)})
+		assert.Equal(t, []int64{1, 0}, admitted(log, 2))
+		assert.EqualValues(t, now+50_000, log.Entry(0).Ends)
+		assert.EqualValues(t, now, log.Entry(0).Appended)
+		assert.EqualValues(t, 1, log.Held(limit, now+49_000).Count)
+		assert.Zero(t, log.Held(limit, now+50_000).Count)
+		assert.True(t, log.LaterThan(now, 2))
+		assert.False(t, log.LaterThan(now+1, 2))
+		void := appendEntry(t, appendEntry(t, value, journal.Entry{Kind: journal.Void, ID: 1, Time: now + 23_000}), longer)
+		assert.Zero(t, read(t, void, journal.Question{}).Held(limit, now+23_000).Count)
+	}
+	extended = appendEntry(t, taken, longer)
+	for i, values := range [][][]byte{{extended, taken}, {taken, extended}} {
+		merged := journal.Merge(values, nil, maxTime)
+		assert.EqualValues(t, 1, read(t, merged.Value, journal.Question{}).Held(limit, now+49_000).Count)
+		assert.False(t, lacks(merged.Lacks[i]))
+		repaired := append(bytes.Clone(taken), merged.Lacks[1-i].Entries...)
+		assert.EqualValues(t, 1, read(t, repaired, journal.Question{}).Held(limit, now+49_000).Count)
+	}
+}

@@ -3,6 +3,7 @@ package journal
 import (
 	"iter"
 	"math"
+	"slices"
 	"sort"
 )
 
@@ -124,6 +125,11 @@ func (l *Log) Latest() int64 {
 		latest = max(latest, l.judge.list[i].appended())
 	}
 	return latest
+}
+
+// LaterThan reports whether any entry counts that was appended at that time or after it, but for that one.
+func (l *Log) LaterThan(time int64, but ID) bool {
+	return slices.ContainsFunc(l.judge.list, func(r record) bool { return r.counts > 0 && r.ID != but && r.appended() >= time })
 }
 
 // Due reports whether a rewrite is due: an entry more would let the log grow further than it may

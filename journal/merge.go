@@ -244,6 +244,8 @@ func (a member) with(b member) member {
 	case b.Kind == Void, a.Kind == denied && b.Kind != denied: // a is what is left of b, or has been
 	case a.Kind == Void, b.Kind == denied, b.Cost > a.Cost: // of two settlements of one entry the larger
 		a = b
+	case a.isExtendedBy(&b.Entry):
+		a.Entry = a.extended(&b.Entry)
 	}
 	a.counts, a.ahead = least, ahead
 	a.Entry = a.settle()
@@ -267,7 +269,7 @@ func (m *merger) compare(r *replica) {
 		switch {
 		case e.appended() > m.until:
 		case n < 0 && e.counts == 0 && e.Kind != Void && e.held() <= r.log.head.Floor: // it has been forgotten
-		case n < 0, r.log.judge.list[n].Kind == Void && e.Kind != Void:
+		case n < 0, r.log.judge.list[n].Kind == Void && e.Kind != Void, e.counts > 0 && r.log.judge.list[n].isExtendedBy(&e.Entry):
 			r.lack.Entries = encode(r.lack.Entries, e.Entry)
 		case r.log.judge.list[n].Kind == Void && r.log.judge.list[n].Count > e.counts, r.log.judge.list[n].counts > e.counts:
 			r.lack.Entries = encode(r.lack.Entries, Entry{Kind: Void, ID: e.ID, Time: e.appended(), Cost: 1, Count: e.counts})

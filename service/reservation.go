@@ -241,8 +241,8 @@ func (s *Service) Release(ctx context.Context, reserved []engine.Reserved) error
 	return s.config.Counters.Settle(ctx, reserved, 0)
 }
 
-// Extend has the leases among what a decided hit has reserved end by so much after now, and returns what is
-// reserved then. See counting.Counters.Renew.
+// Extend has the leases among what a decided hit has reserved end no sooner than so much after now, and returns
+// what is reserved then, after an error of the store, too. See counting.Counters.Renew.
 func (s *Service) Extend(ctx context.Context, reserved []engine.Reserved, by time.Duration) ([]engine.Reserved, error) {
 	return s.config.Counters.Renew(ctx, reserved, by)
 }
@@ -272,7 +272,7 @@ func checkSettled(cost int64) error {
 	return nil
 }
 
-// Renew has the leases of a reservation end by so much after now, and returns the new reservation. See
+// Renew has the leases of a reservation end no sooner than so much after now, and returns the new one. See
 // counting.Counters.Renew.
 func (s *Service) Renew(ctx context.Context, reservation string, by time.Duration) (string, error) {
 	r, err := s.read(reservation)

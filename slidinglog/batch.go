@@ -28,7 +28,8 @@ type batch struct {
 	identity func() journal.ID // for the next entry
 	lease    []journal.Limit   // of leases: the windows in which they are
 	full     bool              // the log has no room for entries that are to be settled
-	release  journal.ID        // of the entry in whose place the batch comes; 0: there is none
+	release  journal.ID        // of the entry that the batch settles; 0: there is none
+	extends  bool              // the batch is an entry that the log has, with a later end
 	turns    time.Duration     // for which hits wait, at the most
 }
 
@@ -51,7 +52,7 @@ type place struct {
 func (b *batch) begin(id string, time int64, e *Engine) {
 	b.time, b.at, b.pending, b.identity = time, time, e.replicated, e.identity
 	b.voids.op.Counter, b.voids.op.Data, b.voids.item = id, true, e.item
-	b.lease, b.full, b.release, b.turns = nil, false, 0, 0
+	b.lease, b.full, b.release, b.extends, b.turns = nil, false, 0, false, 0
 }
 
 func (b *batch) end() {
@@ -102,9 +103,12 @@ func (e *entry) isMore(one *entry) bool {
 	return e.Kind == one.Kind && e.Cost == one.Cost && e.Pending == one.Pending && !e.alone && !one.alone
 }
 
-// reserves reports whether hits of the batch are to be settled.
+// isOfAnother reports whether the batch settles, or extends, what the log has: it is appended as it is.
+func (b *batch) isOfAnother() bool { return b.release != 0 || b.extends }
+
+// reserves reports whether hits of the batch are new ones that are to be settled.
 func (b *batch) reserves() bool {
-	return slices.ContainsFunc(b.entries, func(e entry) bool { return e.Ends != 0 && e.Kind == journal.Hit })
+	return !b.extends && slices.ContainsFunc(b.entries, func(e entry) bool { return e.Ends != 0 && e.Kind == journal.Hit })
 }
 
 // ends returns until when the log has to have the entries that count; 0: none is to be settled.
@@ -172,26 +176,44 @@ func (b *batch) decide(log *journal.Log, others bool) {
 	}
 	for i, p := range b.places {
 		if p.entry >= 0 && b.entries[p.entry].alone {
-			b.hits[i].Reserved = b.reserved(&b.entries[p.entry].Entry)
+			b.hits[i].Reserved = b.reserved(&b.entries[p.entry].Entry, log.Head())
 		}
 	}
 }
 
 // reserved returns what a Settle needs to know of an entry.
-func (b *batch) reserved(e *journal.Entry) engine.Reserved {
+func (b *batch) reserved(e *journal.Entry, head journal.Head) engine.Reserved {
 	r := engine.Reserved{Counter: b.voids.op.Counter, ID: uint64(e.ID), Time: e.Time, Ends: e.Ends, Cost: e.Cost}
 	if b.lease != nil {
-		r.Lease = b.window()
+		own := int64(0)
+		for _, limit := range b.lease {
+			own = max(own, limit.Window)
+		}
+		r.Ends, r.Lease = endOf(head, e), leaseBy(head, time.Duration(own)*time.Millisecond)
 	}
 	return r
 }
 
-// window returns how long a lease is.
-func (b *batch) window() (longest time.Duration) {
-	for _, limit := range b.lease {
-		longest = max(longest, time.Duration(limit.Window)*time.Millisecond)
+// endOf returns until when a log counts a lease: until it ends, or for as long as the limits in force have it.
+func endOf(head journal.Head, e *journal.Entry) int64 {
+	ends := e.Ends
+	for _, limit := range head.Limits {
+		ends = min(ends, limit.Leaves(e.Time))
 	}
-	return longest
+	return ends
+}
+
+// leaseBy returns how long a lease is by the limits in force; if there are none, or all are in shadow, it is
+// as long as it was.
+func leaseBy(head journal.Head, was time.Duration) time.Duration {
+	if len(head.Limits) == 0 {
+		return was
+	}
+	shortest := head.Limits[0].Window
+	for _, limit := range head.Limits {
+		shortest = min(shortest, limit.Window)
+	}
+	return time.Duration(shortest) * time.Millisecond
 }
 
 // admits reports whether the log admits the hit.

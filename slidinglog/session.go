@@ -108,8 +108,8 @@ func (s *session) Look() {
 // is read before.
 func (s *session) Add(hits []engine.Hit, _ int64) {
 	s.later, s.trips, s.confirms = idle, 0, 0
-	s.batch.full = s.batch.release == 0 && int(s.noted.size.Load()) > journal.MaxSize/2
-	if s.engine.leases() {
+	s.batch.full = !s.batch.isOfAnother() && int(s.noted.size.Load()) > journal.MaxSize/2
+	if s.engine.leases() && !s.batch.extends {
 		s.batch.lease = s.question.Limits
 	}
 	s.batch.take(hits, func(int) (int64, bool) { return 0, false })
@@ -330,7 +330,7 @@ func (s *session) probed() error {
 // unless all increments that are denied are to be left out, too: a flood of hits that are counted
 // although they are denied does not pass by on_error.
 func (s *session) leaveOut(increments bool) (all bool) {
-	if s.batch.decided || s.batch.release != 0 {
+	if s.batch.decided || s.batch.isOfAnother() {
 		return false
 	}
 	s.hold()

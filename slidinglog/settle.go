@@ -1,6 +1,7 @@
 package slidinglog
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -89,16 +90,17 @@ func releaseLease(ctx context.Context, s *session, id journal.ID) error {
 	return nil
 }
 
-// Renew appends what releases the lease, and another one, which the log decides as it does all leases: by a
-// clock that is ahead another one may have taken its place. See [engine.Counting].
+// Renew extends the lease: it appends its entry again, with a later end, which the entry then has at its place
+// in the log. So a repeated call, or a lost answer, is harmless, and the lease keeps its place: all that the log
+// decides before it ends counts it. See [engine.Counting].
 func (e *Engine) Renew(ctx context.Context, r engine.Reserved, by time.Duration) (engine.Reserved, error) {
 	s := beginReserved(e, r)
 	defer s.End()
-	if s.time >= r.Ends {
-		return r, engine.ErrEnded
-	}
-	if !e.leases() {
+	switch {
+	case !e.leases():
 		return r, engine.OutOfRange(engine.ArgRenew, "it is no lease")
+	case s.time >= r.Ends:
+		return r, engine.ErrEnded
 	}
 	defer e.base.Changes.Of(r.Counter).Add(1)
 	s.keys = append(s.keys[:0], journal.ID(r.ID))
@@ -106,47 +108,92 @@ func (e *Engine) Renew(ctx context.Context, r engine.Reserved, by time.Duration)
 	if err := e.travel(ctx, s)[0]; err != nil {
 		return r, err
 	}
-	if s.replicas.value == nil || s.log.Verdict(0).Counted == 0 {
-		return r, engine.ErrEnded
+	held, err := s.entryOf(r)
+	if err != nil {
+		return r, err
 	}
-	head := s.log.Head()
-	for _, limit := range head.Limits {
-		window := time.Duration(limit.Window) * time.Millisecond
-		s.Limit(engine.Limit{Limit: events.Limit{N: limit.Ceiling, Window: window}, Ceiling: limit.Ceiling, Enforced: true, Revision: head.Revision})
+	ends := min(r.Ends, endOf(s.log.Head(), &held))
+	if err := s.keeps(&held, ends); err != nil {
+		return r, err
 	}
-	return renewLease(ctx, s, r, by)
+	return s.extend(ctx, r, held, ends, by)
 }
 
-// renewLease has the session take the lease that comes in the place of another one.
-func renewLease(ctx context.Context, s *session, r engine.Reserved, by time.Duration) (engine.Reserved, error) {
-	s.at, s.batch.release = s.time-(r.Lease-by).Milliseconds(), journal.ID(r.ID)
-	hits := []engine.Hit{{Cost: r.Cost}}
-	s.Add(hits, r.Cost)
-	err := s.engine.travel(ctx, s)[0]
-	for err == nil && s.standing(r.Cost) == engine.FullForNow && s.confirms < maxConfirms {
-		s.step = confirming // leases that are about to be denied are ahead of it
-		err = s.engine.travel(ctx, s)[0]
+// extend extends the lease that the log holds, which ended by then.
+func (s *session) extend(ctx context.Context, r engine.Reserved, held journal.Entry, ends int64, by time.Duration) (engine.Reserved, error) {
+	lease := leaseBy(s.log.Head(), r.Lease)
+	s.time = max(s.time, stampOf(&held)+1) // it tells the entry from one that was not there
+	s.at, s.batch.extends = s.time-max(lease-by, 0).Milliseconds(), true
+	s.batch.lease = []journal.Limit{{Window: lease.Milliseconds()}}
+	s.batch.identity = func() journal.ID { return held.ID }
+	hits := []engine.Hit{{Cost: held.Cost, Counts: held.Kind == journal.Increment, Pending: true}}
+	s.Add(hits, held.Cost)
+	if err := s.engine.travel(ctx, s)[0]; err != nil {
+		return r, err
 	}
-	hits[0].Stays = err == nil && s.standing(r.Cost) == engine.Fits && s.batch.decided
-	if !hits[0].Stays {
-		undo := voidEntries(ctx, s)
-		if err == nil {
-			err = engine.ErrEnded
-		}
-		return r, errors.Join(err, undo)
+	longer, err := s.entryOf(r)
+	switch {
+	case err == nil && stampOf(&longer) != stampOf(&held): // it was released, and forgotten, meanwhile
+		err = engine.ErrEnded
+	case err == nil && leaseBy(s.log.Head(), r.Lease) != lease:
+		err = errReload
+	case err == nil:
+		err = s.keeps(&longer, ends)
 	}
-	startLater(s)
-	renewed := hits[0].Reserved
-	renewed.Counter, renewed.Retention, renewed.Precision, renewed.Engine, renewed.Lease = r.Counter, r.Retention, r.Precision, r.Engine, r.Lease
-	return renewed, nil
+	if errors.Is(err, engine.ErrEnded) {
+		return r, errors.Join(err, voidEntries(ctx, s))
+	}
+	if startLater(s); err != nil {
+		return r, err
+	}
+	r.Ends, r.Lease = endOf(s.log.Head(), &longer), lease
+	return r, nil
 }
 
-// standing returns how the limits of the log answer the only hit of the session.
-func (s *session) standing(cost int64) (outcome engine.Outcome) {
-	for i := range s.limits {
-		if o := s.Standing(i, 0, 0, cost).Outcome; o != engine.Fits && outcome != engine.Full {
-			outcome = o
+// stampOf returns when the entry was appended first.
+func stampOf(e *journal.Entry) int64 { return cmp.Or(e.Appended, e.Time) }
+
+var (
+	errUnseen = fmt.Errorf("slidinglog: a replica that may have the lease did not answer: %w", engine.ErrStore)
+	errReload = fmt.Errorf("slidinglog: the rules have another lease meanwhile: %w", engine.ErrStore)
+	errPlace  = fmt.Errorf("slidinglog: by a clock that is ahead another lease has its place: %w", engine.ErrStore)
+)
+
+// entryOf returns the entry of a lease as the log that was read has it. One that is void, or that no replica
+// has, has ended.
+func (s *session) entryOf(r engine.Reserved) (journal.Entry, error) {
+	switch {
+	case s.replicas.value == nil || !s.log.Verdict(0).Found:
+		if !s.whole {
+			return journal.Entry{}, errUnseen
 		}
+		return journal.Entry{}, engine.ErrEnded
+	case s.log.Verdict(0).Counted == 0:
+		return journal.Entry{}, engine.ErrEnded
 	}
-	return outcome
+	return s.log.Entry(0), nil
+}
+
+// keeps returns why a lease that ends then is not extended. It keeps its place unless an entry was stamped
+// later, which may not have counted it. Then it has to have room beside all that counts.
+func (s *session) keeps(e *journal.Entry, ends int64) error {
+	if e.Kind == journal.Increment || !s.log.LaterThan(ends, e.ID) {
+		return nil
+	}
+	fits, full := true, false
+	for _, limit := range s.log.Head().Limits {
+		held, own := s.log.Held(limit, s.time), int64(0)
+		if e.Time > limit.Edge(s.time) {
+			own = e.Cost
+		}
+		full = full || engine.OutcomeOf(held.Count-held.Undecided-own, e.Cost, limit.Ceiling) != engine.Fits
+		fits = fits && engine.OutcomeOf(held.Count-own, e.Cost, limit.Ceiling) == engine.Fits
+	}
+	switch {
+	case fits:
+		return nil
+	case full && s.time >= ends:
+		return engine.ErrEnded
+	}
+	return errPlace
 }

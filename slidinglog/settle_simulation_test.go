@@ -43,11 +43,16 @@ const (
 type settleSimulation struct {
 	replicaSimulation
 	leases  bool
+	shadow  bool           // the limit is
+	shorter []bool         // the processes that have rules with a shorter lease
+	extends map[uint64]int // the order of the last extension of an entry on the sound server
 	order   int            // of appends
 	landing map[uint64]int // of entries on the sound server
 	// elsewhere are entries that it did not have when they came to others.
 	elsewhere []journal.ID
 	taken     []*simLeaseTaken
+	alone     int // nothing else goes on
+	failed    int // renewals without an answer
 	voided    int
 	renewed   int
 	settled   int
@@ -57,12 +62,25 @@ type settleSimulation struct {
 // simLeaseTaken is a lease or a reservation that its client knows of.
 type simLeaseTaken struct {
 	engine.Reserved
+	listed   bool  // it is on an allow list
+	first    int64 // when it ended first
+	unknown  int64 // when it ends by a renewal of which its client has not learned
+	renewals []simRenewal
 	decided  int     // when it was, in the order of appends; 0: by its place
 	freed    int     // when its release began
 	costs    []int64 // of settlements that were tried
 	answered bool    // one of them was acknowledged
 	true     int64   // the cost of that
 }
+
+// simRenewal is a renewal that was granted: of a lease that ended by then, until another time.
+type simRenewal struct {
+	order, decided int
+	from, ends     int64
+}
+
+// simShorter is the lease of newer rules.
+const simShorter = simLease / 2
 
 // simCall is a call under way: each of its commands is a pause, and none is sent that comes too late.
 type simCall struct {
@@ -132,6 +150,9 @@ func (w *settleSimulation) note(server int, data []byte) []byte {
 				w.elsewhere = append(w.elsewhere, journal.ID(id))
 			}
 		}
+		if server == w.sound && rest[0]>>5 != byte(journal.Void) {
+			w.extends[id] = w.order
+		}
 		rest = rest[size:]
 	}
 	return w.spoil(server, data)
@@ -183,9 +204,14 @@ func (w *settleSimulation) spoil(server int, data []byte) []byte {
 		if released := data[0]&(1<<4) != 0; isVoid && (released || !w.leases && len(data) > size) {
 			return data[size:]
 		}
-	case "renewals are not decided":
-		if _, size := simEntry(data); isVoid && len(data) > size && w.leases {
-			return append(slices.Clone(data[:size]), w.again(data[size:], func(e *journal.Entry) { e.Kind, e.Pending = journal.Increment, false })...)
+	case "renewals take another place":
+		if id, size := simEntry(data); !isVoid && w.leases && w.landing[id] != w.order {
+			void, _ := journal.AppendEntry(nil, journal.Entry{Kind: journal.Void, ID: journal.ID(id), Time: w.now})
+			return append(void, data[size:]...)
+		}
+	case "renewals are lost":
+		if id, size := simEntry(data); !isVoid && w.leases && w.landing[id] != w.order {
+			return data[size:]
 		}
 	case "no ends":
 		var all []byte
@@ -248,27 +274,43 @@ func (w *settleSimulation) context(pause func()) context.Context {
 	return context.WithValue(context.Background(), simCallKey{}, simCall{pause, w.now + simGrace/2})
 }
 
+// rules returns the limits that process p has.
+func (w *settleSimulation) rules(p int) []engine.Limit {
+	if !w.shorter[p] {
+		return w.limits
+	}
+	limits := slices.Clone(w.limits)
+	limits[0].Window, limits[0].Revision = simShorter, 2
+	return limits
+}
+
 // take takes a lease, or reserves, as process p. It returns nil if that was denied.
 func (w *settleSimulation) take(p int, cost int64, pause func()) *simLeaseTaken {
 	e, began, now := w.engines[p], w.now, time.UnixMilli(w.now+w.skew[p])
 	s := e.begin(events.Counter{Retention: time.Hour}, "0", engine.Moment{Now: now, Stamp: now.Unix()})
 	defer s.End()
-	for i := range w.limits {
-		s.Limit(w.limits[i])
+	for _, limit := range w.rules(p) {
+		s.Limit(limit)
 	}
 	hits := []engine.Hit{{Cost: cost, Pending: w.chance(.2)}}
 	if !w.leases {
 		hits[0].Ends = now.UnixMilli() + simReserve
+	} else if w.alone == 0 {
+		hits[0].Counts = w.chance(.05)
 	}
 	s.Add(hits, cost)
 	ctx := w.context(pause)
 	err := e.travel(ctx, s)[0]
 	fits := err == nil && w.now-began <= simGrace/2 && (!hits[0].Pending || w.chance(.7))
 	for i := range w.limits {
-		fits = fits && s.Standing(i, 0, 0, cost).Outcome == engine.Fits
+		fits = fits && (w.shadow || hits[0].Counts || s.Standing(i, 0, 0, cost).Outcome == engine.Fits)
 	}
 	if hits[0].Stays = fits; fits {
 		startLater(s)
+	}
+	if !fits && hits[0].Pending && w.leases && w.faulty && w.chance(.1) { // its process ends
+		w.denied, w.untidy = w.denied+1, true
+		return nil
 	}
 	for _, op := range s.RollBack() {
 		e.base.Store.Do(context.WithValue(ctx, simCallKey{}, simCall{pause, math.MaxInt64}), op)
@@ -278,14 +320,14 @@ func (w *settleSimulation) take(p int, cost int64, pause func()) *simLeaseTaken 
 		w.untidy = w.untidy || err != nil || w.now-began > simGrace/2
 		return nil
 	}
-	l := &simLeaseTaken{Reserved: hits[0].Reserved, freed: math.MaxInt}
+	l := &simLeaseTaken{Reserved: hits[0].Reserved, listed: hits[0].Counts, freed: math.MaxInt}
 	if hits[0].Pending || len(w.items) > 1 {
 		l.decided = w.order
 	}
 	if l.ID == 0 {
 		w.fail(simRefuse, "nothing is reserved")
 	}
-	l.Retention = time.Hour
+	l.Retention, l.first = time.Hour, l.Ends
 	w.taken = append(w.taken, l)
 	return l
 }
@@ -302,7 +344,9 @@ func (w *settleSimulation) client(p int) iter.Seq[struct{}] {
 			case w.chance(.15): // it crashes
 				return
 			case w.chance(.4):
-				l = w.renew(q, l, pause)
+				if !w.renew(q, l, pause) {
+					return
+				}
 				continue
 			}
 			l.freed = w.order
@@ -326,27 +370,66 @@ func (w *settleSimulation) use(pause func()) {
 	}
 }
 
-// renew renews a lease as process q. If that fails, the client has it no more.
-func (w *settleSimulation) renew(q int, l *simLeaseTaken, pause func()) *simLeaseTaken {
+// renew renews a lease as process q, and reports whether its client has it yet. A call that the store fails, or
+// of which the answer is lost, is repeated, or not; the lease is as it was, or ends later.
+func (w *settleSimulation) renew(q int, l *simLeaseTaken, pause func()) bool {
 	by := testkit.Pick(w.rnd, simLease, simLease, simLease/2)
-	l.freed = w.order
-	began := w.now + w.skew[q]
+	before, order, began := l.Reserved, w.order, w.now+w.skew[q]
+	by = min(by, l.Lease)
 	r, err := w.engines[q].Renew(w.context(pause), l.Reserved, by)
-	if err != nil {
-		w.untidy = w.untidy || !errors.Is(err, engine.ErrEnded)
-		return nil
+	now := w.now + w.skew[q]
+	switch {
+	case errors.Is(err, engine.ErrEnded):
+		if now < w.inForce(&before) {
+			w.fail(simLost, "a lease that ends at %d has ended at %d: %v", before.Ends, now, err)
+		}
+		l.freed = order
+		return false
+	case err != nil:
+		w.untidy, w.failed = true, w.failed+1
+		w.holds(l)
+		return true
 	}
 	w.renewed++
-	if r.Ends < began+by.Milliseconds() || r.Ends > max(w.now+w.skew[q], l.Time)+by.Milliseconds() {
+	if least := min(by, w.shortest()); r.Ends < began+least.Milliseconds() {
 		w.fail(simRefuse, "a lease that is renewed at %d by %s ends at %d", began, by, r.Ends)
 	}
-	next := &simLeaseTaken{Reserved: r, freed: math.MaxInt}
-	next.Time = max(next.Time, began)
-	if len(w.items) > 1 {
-		next.decided = w.order
+	if w.chance(.1) { // its client does not learn of it, and goes on with what it had
+		l.unknown = max(l.unknown, r.Ends)
+		w.holds(l)
+		return true
 	}
-	w.taken = append(w.taken, next)
-	return next
+	l.Reserved = r
+	l.renewals = append(l.renewals, simRenewal{max(order, w.extends[l.ID]), w.order, w.inForce(&before), w.inForce(&r)})
+	w.holds(l)
+	return true
+}
+
+// shortest returns the shortest lease of any rules.
+func (w *settleSimulation) shortest() time.Duration {
+	if slices.Contains(w.shorter, true) {
+		return simShorter
+	}
+	return simLease
+}
+
+// inForce returns when a lease ends by the shortest lease of any rules.
+func (w *settleSimulation) inForce(r *engine.Reserved) int64 {
+	return r.Ends - max(r.Lease-w.shortest(), 0).Milliseconds()
+}
+
+// holds holds that the sound server has the lease for as long as its client thinks.
+func (w *settleSimulation) holds(l *simLeaseTaken) {
+	var log journal.Log
+	err := log.Read(w.items[w.sound].value, journal.Question{Keys: []journal.ID{journal.ID(l.ID)}})
+	if w.now+simGrace/4 >= w.inForce(&l.Reserved) {
+		return
+	}
+	if err != nil || log.Verdict(0).Counted == 0 {
+		w.fail(simLost, "the lease %x, which ends at %d, is not there at %d: %v", l.ID, l.Ends, w.now, err)
+	} else if e := log.Entry(0); e.Ends < l.Ends {
+		w.fail(simLost, "the lease %x ends at %d, not at %d", l.ID, e.Ends, l.Ends)
+	}
 }
 
 // spender reserves, and settles, once or several times, also with another cost, if it does not crash.
@@ -391,19 +474,57 @@ func (w *settleSimulation) settle(l *simLeaseTaken, cost int64, pause func()) {
 	}
 }
 
-// measureLeases looks for a lease beside which there were as many as the limit allows.
+// measureLeases looks for a lease that was taken, or renewed, beside as many as the limit allows. Those on
+// an allow list are not limited.
 func (w *settleSimulation) measureLeases() {
 	for _, x := range w.taken {
+		if x.listed || w.shadow {
+			continue
+		}
 		live := int64(0)
 		for _, y := range w.taken {
-			if y == x || w.landing[y.ID] < w.landing[x.ID] && y.Ends > x.Time && y.freed >= max(w.landing[x.ID], x.decided) {
+			if y == x || w.landing[y.ID] < w.landing[x.ID] && y.isLive(w, x.Time, w.landing[x.ID], x.decided) {
 				live++
 			}
 		}
 		if live > simLeases {
 			w.fail(simExceeded, "%d leases at %d", live, x.Time)
 		}
+		for _, renewal := range x.renewals {
+			moments := []int64{renewal.from}
+			for _, y := range w.taken {
+				moments = append(moments, y.Time)
+			}
+			for _, moment := range moments {
+				if moment < renewal.from || moment >= renewal.ends {
+					continue
+				}
+				live := int64(1)
+				for _, y := range w.taken {
+					if y != x && y.Time <= moment && w.landing[y.ID] < renewal.order && y.isLive(w, moment, renewal.order, renewal.decided) {
+						live++
+					}
+				}
+				if live > simLeases {
+					w.fail(simExceeded, "%d leases at %d, of which one was renewed", live, moment)
+				}
+			}
+		}
 	}
+}
+
+// isLive reports whether the lease is live at a moment, as it was when another one came, and was decided.
+func (l *simLeaseTaken) isLive(w *settleSimulation, moment int64, came, decided int) bool {
+	if l.listed || l.freed < max(came, decided) {
+		return false
+	}
+	ends := l.first
+	for _, renewal := range l.renewals {
+		if renewal.order < came {
+			ends = max(ends, renewal.ends)
+		}
+	}
+	return min(ends, w.inForce(&l.Reserved)) > moment
 }
 
 // measureCosts holds the log against what was truly used.
@@ -482,9 +603,10 @@ func (w *settleSimulation) free() {
 	w.delayed, w.faulty = nil, false
 	clear(w.down)
 	w.finish()
+	w.alone++
 	live := 0
 	for _, l := range w.taken {
-		if l.freed == math.MaxInt && l.Ends > w.now+w.skew[0] {
+		if l.unknown > w.now+w.skew[0] || l.freed == math.MaxInt && l.Ends > w.now+w.skew[0] {
 			live++
 		}
 	}
@@ -499,7 +621,7 @@ func (w *settleSimulation) free() {
 			w.fail(simStuck, "the lease %d of %d", n+1, simLeases)
 		}
 	}
-	if w.takeAlone() != nil {
+	if w.takeAlone() != nil && !w.shadow {
 		w.fail(simExceeded, "one more than %d", simLeases)
 	}
 	w.faulty = faulty
@@ -516,7 +638,7 @@ func (w *settleSimulation) takeAlone() (l *simLeaseTaken) {
 
 func simulateSettling(seed uint64, sabotage string, leases bool) *settleSimulation {
 	rnd := rand.New(rand.NewPCG(seed, 17))
-	w := &settleSimulation{leases: leases, landing: map[uint64]int{}}
+	w := &settleSimulation{leases: leases, landing: map[uint64]int{}, extends: map[uint64]int{}}
 	w.replicaSimulation = replicaSimulation{rnd: rnd, sabotage: sabotage, now: 1_000_000_000, faults: map[simFault]string{}, calm: true}
 	w.landed, w.replaced = w.note, w.bring
 	w.faulty = rnd.IntN(2) == 0
@@ -529,7 +651,11 @@ func simulateSettling(seed uint64, sabotage string, leases bool) *settleSimulati
 		w.limits = []engine.Limit{simLimit(90, 40), simBucket(60, 90, 60)}
 		w.limits[0].Revision, w.limits[1].Revision = 1, 1
 	}
+	if w.shadow = leases && rnd.IntN(10) == 0; w.shadow {
+		w.limits[0].Enforced = false
+	}
 	for p := range 1 + rnd.IntN(4) {
+		w.shorter = append(w.shorter, false)
 		w.skew = append(w.skew, rnd.Int64N(simGrace/4))
 		w.cut = append(w.cut, make([]bool, len(w.items)))
 		e, err := newEngine(engine.Base{
@@ -542,6 +668,7 @@ func simulateSettling(seed uint64, sabotage string, leases bool) *settleSimulati
 		e.process = uint32(p+1) * 0x9E3779B1
 		w.engines = append(w.engines, e)
 	}
+	reload := leases && rnd.IntN(4) == 0
 	pace := []float64{5, 50, 200, 500}[rnd.IntN(4)]
 	begin := func() iter.Seq[struct{}] {
 		if n := len(w.later); n > 0 && w.chance(.4) {
@@ -559,6 +686,9 @@ func simulateSettling(seed uint64, sabotage string, leases bool) *settleSimulati
 		w.befall(pace)
 		if w.chance(.003) {
 			w.now += rnd.Int64N(4 * second)
+		}
+		if reload && w.chance(.01) {
+			w.shorter[rnd.IntN(len(w.shorter))] = true
 		}
 		if w.sabotage == "a short life" && w.chance(.02) {
 			w.items[0].value = nil
@@ -578,17 +708,18 @@ func simulateSettling(seed uint64, sabotage string, leases bool) *settleSimulati
 // what was not released is free within the lease.
 func TestSimulationOfLeases(t *testing.T) {
 	t.Parallel()
-	var taken, denied, released, renewed, rewrites, tidy int
+	var taken, denied, released, renewed, failed, rewrites, tidy int
 	for seed := range testkit.Seeds(10_000) {
 		w := simulateSettling(seed, "", true)
 		require.Empty(t, w.faults, "seed %d", seed)
 		taken, denied, released, renewed, rewrites = taken+len(w.taken), denied+w.denied, released+w.voided, renewed+w.renewed, rewrites+w.rewrites
+		failed += w.failed
 		if !w.untidy {
 			tidy++
 		}
 	}
-	t.Logf("%d taken, %d denied, %d released, %d renewed, %d rewrites; %d runs are accounted for", taken, denied, released, renewed, rewrites, tidy)
-	require.NotZero(t, min(taken, denied, released, renewed, rewrites, tidy))
+	t.Logf("%d taken, %d denied, %d released, %d renewed, %d without an answer, %d rewrites; %d runs are accounted for", taken, denied, released, renewed, failed, rewrites, tidy)
+	require.NotZero(t, min(taken, denied, released, renewed, failed, rewrites, tidy))
 }
 
 // What is counted is never less than what was truly used, and exactly that if all was settled.
@@ -617,7 +748,8 @@ func TestSimulationsFindSabotageOfSettlements(t *testing.T) {
 	}{
 		{"no compare-and-swap", true, simExceeded},
 		{"a short life", true, simExceeded},
-		{"renewals are not decided", true, simExceeded},
+		{"renewals take another place", true, simLost},
+		{"renewals are lost", true, simRefuse},
 		{"releases are lost", true, simLeaks},
 		{"no ends", true, simLeaks},
 		{"no compare-and-swap", false, simLost},

@@ -157,8 +157,9 @@ func (c *Client) Release(ctx context.Context, reservation string) error {
 	return c.Settle(ctx, reservation, 0)
 }
 
-// Renew has the leases of the reservation end by that after now, at most as long as a lease, and returns the
-// reservation that names them from then on. A lease that has ended is an ErrEnded.
+// Renew has the leases of the reservation end no sooner than that after now, at most as long as a lease, and returns the
+// reservation to renew next. If one has ended it is an ErrEnded, and all are released. After any other error
+// they are as they were, or end later: repeat the call.
 func (c *Client) Renew(ctx context.Context, reservation string, by time.Duration) (string, error) {
 	renew := events.FormatDuration(by)
 	settled, err := settle(ctx, c.server, wire.Settle{Reservation: reservation, Renew: &renew})

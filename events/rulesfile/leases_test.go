@@ -16,7 +16,7 @@ func TestLeases(t *testing.T) {
   api:
     limits:
       - {per: user, rate: 10/m, count: all}
-      - {per: user, concurrent: 3, lease: 30s, overrides: {bob: 10}, throttle: soft 100%, allow: [eve], deny: [mallory], on_error: local}
+      - {per: user, concurrent: 3, lease: 30s, overrides: {bob: 10}, throttle: soft 100%, allow: [eve], deny: [mallory], on_error: deny}
       - {per: user, concurrent: 2, lease: 30s, shadow: true, name: trial}
       - {per: [], algorithm: concurrency, concurrent: 200, lease: 15m}
 `))
@@ -47,6 +47,7 @@ func TestFaultsOfLeases(t *testing.T) {
 		"per: user, concurrent: 3, lease: 30s, precision: minute":                                    "a concurrency has no precision",
 		"per: user, concurrent: 3, lease: 30s, throttle: elastic":                                    "elastic asks another counter",
 		"per: user, concurrent: 3, lease: 30s, count: all":                                           "takes no lease",
+		"per: user, concurrent: 3, lease: 30s, on_error: local":                                      "make it allow or deny",
 		"per: user, concurrent: 3, lease: 30s, overrides: {a: 5/m}":                                  "it is a whole number",
 		"per: user, concurrent: 3, lease: 30s}, {per: user, concurrent: 2, lease: 60s, shadow: true": "it differs from the limit in line 1",
 	} {

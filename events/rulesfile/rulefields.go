@@ -479,6 +479,9 @@ func (r ruleReader) checkLog(rule *ruleFields) {
 	if leases && rule.Count == events.CountAll {
 		r.fault(rule.fields["count"], "a hit that is denied takes no lease: leave it out")
 	}
+	if leases && rule.OnError == events.OnErrorLocal {
+		r.fault(rule.fields["on_error"], "nothing releases a lease that this process counts alone: make it allow or deny")
+	}
 }
 
 // overrides reads the limits of single values, by canonical value.
