@@ -241,11 +241,22 @@ func TestATurnIsSettledWithACost(t *testing.T) {
 }
 
 // An entry that a rewrite kept finds ahead of itself what a token bucket lacks of hits that are to be settled,
-// also of those that came later by an older clock.
+// also of one that came later by an older clock.
 func TestAllRestsAreAheadOfWhatIsKept(t *testing.T) {
 	key := journal.Entry{Kind: journal.Increment, ID: 1, Time: now + 200, Cost: 1, Count: 1}
 	value := after(t, appendEntry(t, appendEntry(t, empty(t, slow), key), reserved(2, 0, 9)), 1100, journal.Rewrite{})
 	log := read(t, value, journal.Question{Keys: keys(2)[:1], Limits: []journal.Limit{slow}})
 	require.True(t, log.Verdict(0).Found)
 	require.EqualValues(t, 9, log.Ahead(0, 0).Count)
+}
+
+// A token bucket that has forgotten what increments took, beyond its most, has no token, whatever settlements give
+// back.
+func TestAFullBucketStaysFullWhateverSettlementsGiveBack(t *testing.T) {
+	limit := journal.Limit{Window: 86_400_000, Rate: 1, Ceiling: 30} // it fills in the longest time
+	value := appendEntry(t, empty(t, limit), reserved(1, 0, 30))
+	require.EqualValues(t, 1, read(t, value, journal.Question{Keys: keys(1)}).Verdict(0).Admitted)
+	value = appendEntry(t, value, journal.Entry{Kind: journal.Increment, ID: 2, Time: now, Cost: 1 << 20, Count: 1})
+	value = settle(t, after(t, value, 1100, journal.Rewrite{}), reserved(1, 0, 30), now+1200, 0)
+	require.EqualValues(t, 30, read(t, value, journal.Question{}).Held(limit, now+1200).Count)
 }

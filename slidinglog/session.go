@@ -273,13 +273,13 @@ func shorten(s *session, dst []byte) ([]byte, error) {
 	return s.log.AppendRewrite(dst, rewrite)
 }
 
-// young is for how long, in milliseconds, an entry keeps its identity: while hits wait for their turns, too,
-// unless the log is large.
+// young is for how long, in milliseconds, an entry keeps its identity: while hits wait for their turns, too, which
+// they may give back until then, by a call and a clock that are late together by the grace, unless the log is large.
 func (s *session) young() int64 {
 	if s.largest > journal.MaxSize/2 {
 		return s.engine.grace.young()
 	}
-	return s.engine.grace.young() + s.turns.Milliseconds()
+	return max(s.engine.grace.young(), s.turns.Milliseconds()+int64(s.engine.grace))
 }
 
 // mayShrink reports whether a rewrite may make sums of entries. A settlement, which has no limits, does not
