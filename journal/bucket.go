@@ -78,7 +78,8 @@ func (l Limit) units(tokens int64) int64 {
 	return math.MaxInt64
 }
 
-// add takes units at a time.
+// add takes units at a time. What a bucket lacks beyond maxDebt it forgets, also of a hit that is to be settled: one
+// that it has not admitted, in shadow.
 func (m *meter) add(l Limit, time, units int64) {
 	if time > m.time {
 		m.time, m.level = time, m.at(l, time)

@@ -13,9 +13,6 @@ const (
 	version = 1
 	// MaxSize is the size that a value should not exceed.
 	MaxSize = 16 << 10
-	// readable is the size of values that are read, that of the largest item of a Memcached server as
-	// it is installed: appends of many processes may together exceed MaxSize by far.
-	readable = 1 << 20
 
 	checkSize = 4       // of the header's CRC
 	maxSum    = 1 << 40 // the largest cost in one sum

@@ -62,9 +62,6 @@ func (l *Log) Read(value []byte, q Question) error {
 
 func (l *Log) read(value []byte, q Question) error {
 	l.Clear()
-	if len(value) > readable {
-		return ErrTooLarge
-	}
 	entries, err := readHead(value, &l.head, &l.judge.counted)
 	if err != nil {
 		return err

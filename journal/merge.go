@@ -267,7 +267,7 @@ func (m *merger) compare(r *replica) {
 		e := &m.members[i]
 		n := r.log.judge.place(e.ID)
 		switch {
-		case e.appended() > m.until:
+		case m.isOnItsWay(e):
 		case n < 0 && e.counts == 0 && e.Kind != Void && e.held() <= r.log.head.Floor: // it has been forgotten
 		case n < 0, r.log.judge.list[n].Kind == Void && e.Kind != Void, e.counts > 0 && r.log.judge.list[n].isExtendedBy(&e.Entry):
 			r.lack.Entries = encode(r.lack.Entries, e.Entry)
@@ -282,6 +282,13 @@ func (m *merger) compare(r *replica) {
 			r.sums.push(time, cost)
 		}
 	}
+}
+
+// isOnItsWay reports whether replicas may lack the entry since it is so young, or what settles it: its void alone
+// would have them count neither.
+func (m *merger) isOnItsWay(e *member) bool {
+	i, settled := m.places[e.ID.Settlement()]
+	return e.appended() > m.until || settled && m.members[i].appended() > m.until
 }
 
 // span returns the time after what is compared with what is at a time: its second, or its hour

@@ -218,9 +218,8 @@ func TestMergeNamesDamagedValues(t *testing.T) {
 	far, err := journal.AppendEntry(bytes.Clone(good), journal.Entry{Kind: journal.Hit, Pending: true, ID: 2, Time: now + 1<<38, Cost: 1, Count: 1})
 	require.NoError(t, err)
 	for want, value := range map[error][]byte{
-		journal.ErrCorrupt:  far,
-		journal.ErrVersion:  append([]byte{good[0], 2}, good[2:]...),
-		journal.ErrTooLarge: make([]byte, 2<<20),
+		journal.ErrCorrupt: far,
+		journal.ErrVersion: append([]byte{good[0], 2}, good[2:]...),
 	} {
 		merged := journal.Merge([][]byte{value, good, {}}, nil, maxTime)
 		require.ErrorIs(t, merged.Lacks[0].Err, want)
@@ -229,6 +228,27 @@ func TestMergeNamesDamagedValues(t *testing.T) {
 		assert.EqualValues(t, 1, read(t, merged.Value, journal.Question{}).Sum(0, maxTime))
 		require.Nil(t, journal.Merge([][]byte{value, nil}, nil, maxTime).Value)
 	}
+}
+
+// What replicas hold together may be larger than an item: it is read, and rewritten.
+func TestMergeOfLargeValues(t *testing.T) {
+	const each = 50_000
+	var values [][]byte
+	for i := range journal.ID(2) {
+		value := young(t, -1000)
+		for n := range journal.ID(each) {
+			var err error
+			value, err = journal.AppendEntry(value, journal.Entry{Kind: journal.Hit, Pending: true, ID: n<<1 | i, Time: now, Cost: 1, Count: 1})
+			require.NoError(t, err)
+		}
+		values = append(values, value)
+	}
+	merged := journal.Merge(values, nil, maxTime)
+	require.Greater(t, len(merged.Value), 1<<20)
+	require.EqualValues(t, 2*each, read(t, merged.Value, journal.Question{}).Sum(0, maxTime))
+	next := rewrite(t, merged.Value, 2000)
+	require.Less(t, len(next), 100)
+	require.EqualValues(t, 2*each, read(t, next, journal.Question{}).Sum(0, maxTime))
 }
 
 // The limits are those of the newest rules.

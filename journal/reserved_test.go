@@ -1,6 +1,7 @@
 package journal_test
 
 import (
+	"bytes"
 	"math/big"
 	"math/rand/v2"
 	"slices"
@@ -204,4 +205,58 @@ func btoi(b bool) int64 {
 		return 1
 	}
 	return 0
+}
+
+// A replica gets the void of what is settled not without the settlement, which may be on its way: it would count
+// neither.
+func TestMergeSendsNoVoidAheadOfItsSettlement(t *testing.T) {
+	begin := appendEntry(t, young(t, -1000), reserved(1, 0, 9))
+	settled := settle(t, begin, reserved(1, 0, 9), now+20, 5)
+	for until, want := range map[int64]int64{now + 10: 9, now + 20: 5} {
+		merged := journal.Merge([][]byte{settled, begin}, nil, until)
+		require.EqualValues(t, 5, read(t, merged.Value, journal.Question{}).Sum(0, maxTime))
+		lacking := append(bytes.Clone(begin), merged.Lacks[1].Entries...)
+		require.Equal(t, want, read(t, lacking, journal.Question{}).Sum(0, maxTime), "%d", until)
+	}
+}
+
+// A settlement that came too late for a reset does not hide another one.
+func TestASettlementComesAgain(t *testing.T) {
+	value, err := journal.AppendNew(nil, journal.Head{TTL: 100, Floor: now + 50, Since: 1, Reset: now + 50}, now+50)
+	require.NoError(t, err)
+	value = settle(t, settle(t, value, reserved(1, 0, 9), now+10, 5), reserved(1, 0, 9), now+60, 5)
+	log := read(t, value, journal.Question{Keys: []journal.ID{journal.ID(1).Settlement()}})
+	require.EqualValues(t, 1, log.Verdict(0).Admitted)
+	require.EqualValues(t, 5, log.Sum(0, maxTime))
+}
+
+// A token bucket lacks what a hit truly cost that had no end of its own: it only waited for its turn.
+func TestATurnIsSettledWithACost(t *testing.T) {
+	h := journal.Entry{Kind: journal.Hit, ID: 1, Time: now, Cost: 9, Count: 1}
+	value := settle(t, appendEntry(t, empty(t, slow), h), reserved(1, 0, 9), now+10, 5)
+	alone := journal.Rewrite{Young: 5000, Alone: true}
+	for _, v := range [][]byte{value, after(t, value, 100, alone), after(t, value, 100, journal.Rewrite{Young: 5000}), after(t, value, 3000, alone)} {
+		require.EqualValues(t, 5, read(t, v, journal.Question{}).Held(slow, now+100).Count)
+	}
+}
+
+// An entry that a rewrite kept finds ahead of itself what a token bucket lacks of hits that are to be settled,
+// also of one that came later by an older clock.
+func TestAllRestsAreAheadOfWhatIsKept(t *testing.T) {
+	key := journal.Entry{Kind: journal.Increment, ID: 1, Time: now + 200, Cost: 1, Count: 1}
+	value := after(t, appendEntry(t, appendEntry(t, empty(t, slow), key), reserved(2, 0, 9)), 1100, journal.Rewrite{})
+	log := read(t, value, journal.Question{Keys: keys(2)[:1], Limits: []journal.Limit{slow}})
+	require.True(t, log.Verdict(0).Found)
+	require.EqualValues(t, 9, log.Ahead(0, 0).Count)
+}
+
+// A token bucket that has forgotten what increments took, beyond its most, has no token, whatever settlements give
+// back.
+func TestAFullBucketStaysFullWhateverSettlementsGiveBack(t *testing.T) {
+	limit := journal.Limit{Window: 86_400_000, Rate: 1, Ceiling: 30} // it fills in the longest time
+	value := appendEntry(t, empty(t, limit), reserved(1, 0, 30))
+	require.EqualValues(t, 1, read(t, value, journal.Question{Keys: keys(1)}).Verdict(0).Admitted)
+	value = appendEntry(t, value, journal.Entry{Kind: journal.Increment, ID: 2, Time: now, Cost: 1 << 20, Count: 1})
+	value = settle(t, after(t, value, 1100, journal.Rewrite{}), reserved(1, 0, 30), now+1200, 0)
+	require.EqualValues(t, 30, read(t, value, journal.Question{}).Held(limit, now+1200).Count)
 }

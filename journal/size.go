@@ -10,12 +10,13 @@ import (
 )
 
 // Youth returns for how long, in milliseconds, entries keep their identity in a log of that size in which
-// hits wait for their turns: until these come, too, unless the log is over half its bound.
+// hits wait for their turns: until these come, too, to be given back by a call and a clock that are late
+// together by half of young, unless the log is over half its bound.
 func Youth(young, waits int64, size int) int64 {
 	if size > MaxSize/2 {
 		return young
 	}
-	return young + waits
+	return max(young, waits+young/2)
 }
 
 // Size returns the most bytes that a rewritten log takes whose hits all pass these limits. Retain

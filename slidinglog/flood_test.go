@@ -49,7 +49,7 @@ func TestAHitThatIsLeftOut(t *testing.T) {
 	value, err = journal.AppendEntry(value, pending)
 	require.NoError(t, err)
 	for i := uint64(2); len(value) <= journal.MaxSize/2; i++ {
-		value, err = journal.AppendEntry(value, journal.Entry{Kind: journal.Hit, ID: journal.NewID(7, i), Time: now, Cost: 100, Count: 1})
+		value, err = journal.AppendEntry(value, journal.Entry{Kind: journal.Void, ID: journal.NewID(7, i), Time: now})
 		require.NoError(t, err)
 	}
 	b.store.put(t, b.counter, value)

@@ -200,7 +200,7 @@ func TestChunksOfTokenBuckets(t *testing.T) {
 		{events.Limit{N: 10, Window: time.Minute, Burst: 20}, time.Minute, 152},
 		{events.Limit{N: 600, Window: time.Hour, Burst: 100}, time.Minute, 152},
 		{events.Limit{N: 10, Window: time.Second, Burst: 20}, 100 * time.Millisecond, 600},
-		{events.Limit{N: 20, Window: time.Second, Burst: 40, Algorithm: "leaky-bucket"}, 100 * time.Millisecond, 752},
+		{events.Limit{N: 20, Window: time.Second, Burst: 40, Algorithm: "leaky-bucket"}, 100 * time.Millisecond, 480},
 	} {
 		t.Run(fmt.Sprint(test.limit.N, " in ", test.limit.Window, " each ", test.distance), func(t *testing.T) {
 			const counters, hits = 4, 300

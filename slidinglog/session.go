@@ -357,6 +357,9 @@ func (s *session) leaveOut(increments bool) (all bool) {
 // append has the entries appended once more; if they are stale, as others, with the time after the floor.
 func (s *session) append(floor int64) error {
 	if s.time <= floor {
+		if e := s.entries[0]; s.batch.release != 0 && e.Ends <= floor {
+			return engine.ErrEnded // by the log's time, or a reset
+		}
 		void := s.batch.appendVoids(s.data[:0], func(int) int64 { return 0 }) // of what counts in spite of that
 		if !s.batch.reserves() {
 			void = void[:0]

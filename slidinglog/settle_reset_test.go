@@ -70,3 +70,30 @@ func TestSettlingByAClockBehindAReset(t *testing.T) {
 	require.NoError(t, err)
 	require.EqualValues(t, 3, count.Count)
 }
+
+// What was reserved before a reset is settled by a process whose clock is behind that of the reset: its true cost
+// counts, unless the reservation had ended when the counter was reset.
+func TestSettlingWhatWasReset(t *testing.T) {
+	for reserved, want := range map[time.Duration]error{time.Minute: nil, 200 * time.Millisecond: engine.ErrEnded} {
+		servers := memcachedtest.StartMany(t, 2)
+		clock := testkit.NewClock(time.Time{})
+		ahead := func() time.Time { return clock.Now().Add(400 * time.Millisecond) }
+		event := newEvent(t, 1, "[{per: ip, rate: 100/h}]")
+		p := newProcess(t, openReplicas(t, servers), clock.Now, limiter.Config{})
+		d, err := p.Hit(t.Context(), limiter.Hit{Event: event, Features: someUser, Cost: 10, Reserved: reserved})
+		require.NoError(t, err)
+		require.Len(t, d.Reserved, 1)
+		require.NoError(t, newEngine(t, openReplicas(t, servers), ahead).Reset(t.Context(), ipOf(t, event)))
+		clock.Advance(time.Millisecond)
+		least := int64(3)
+		if want != nil {
+			least = 0
+		}
+		for range 2 { // again, it is the same
+			require.ErrorIs(t, p.keeps.Settle(t.Context(), d.Reserved[0], 3), want, reserved)
+			count, err := p.keeps.Count(t.Context(), ipOf(t, event), time.Hour, ahead())
+			require.NoError(t, err)
+			require.Equal(t, least, count.Count)
+		}
+	}
+}

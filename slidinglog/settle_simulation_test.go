@@ -200,8 +200,8 @@ func (w *settleSimulation) spoil(server int, data []byte) []byte {
 	isVoid := data[0]>>5 == byte(journal.Void)
 	switch w.sabotage {
 	case "releases are lost":
-		_, size := simEntry(data)
-		if released := data[0]&(1<<4) != 0; isVoid && (released || !w.leases && len(data) > size) {
+		id, size := simEntry(data)
+		if isVoid && slices.ContainsFunc(w.taken, func(l *simLeaseTaken) bool { return l.ID == id }) {
 			return data[size:]
 		}
 	case "renewals take another place":
