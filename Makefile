@@ -97,13 +97,14 @@ modules:
 race:
 	COUNTERD_TEST=all go test -race -shuffle=on -timeout 90m ./...
 
-# What the race detector makes too slow: the tests that ask internal/testkit how much to do, such
-# as the simulations, with all of it.
+# What the race detector makes too slow: the tests that ask internal/testkit how much to do.
+# Simulations go through a third of their seeds; make seeds SEEDS=seeds goes through all, in an hour.
+SEEDS ?= all
 seeds:
 	@set -eo pipefail; for folder in $$(find . -name '*_test.go' | xargs grep -lE '$(SCALED)' | xargs -n1 dirname | sort -u | grep -v /testkit); do \
 		tests=$$(awk '/^func / {name = ""} /^func Test/ {name = $$2; sub(/\(.*/, "", name)} /$(SCALED)/ {if (name == "") exit 1; print name}' $$folder/*_test.go | sort -u | paste -sd '|' -); \
 		echo "$$folder $$tests"; \
-		COUNTERD_TEST=all go test -vet=off -timeout 20m -run "^($$tests)\$$" $$folder; \
+		COUNTERD_TEST=$(SEEDS) go test -vet=off -timeout 60m -run "^($$tests)\$$" $$folder; \
 	done
 SCALED = testkit\.(Seeds|Fifth|Thorough)\(
 

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/coocood/freecache"
+
+	"github.com/counterd/counterd/engine"
 )
 
 const (
@@ -31,12 +33,12 @@ type bucketCache struct {
 	first   sync.Once
 	epoch   time.Time
 	seed    maphash.Seed
-	// changes count the resets of this process and what else it has changed in closed
-	// buckets, by a hash of the counter: what was read before a change must not be
-	// remembered after it.
-	changes [256]changes
+	// changes count the resets and settlements of this process, and what else it has changed in
+	// closed buckets. The count is in the key of the counter's entry: so what was read before a
+	// change is not found after it, also where the change names the counter by its alias.
+	changes engine.Changes
 	// asked has when a counter was last asked about, in milliseconds since the epoch and one, by
-	// another part of that hash. Most counters of many are not asked about again while what was
+	// the hash in its key. Most counters of many are not asked about again while what was
 	// read is remembered: there the cache would only cost time.
 	asked [1 << 18]atomic.Uint32
 
@@ -61,11 +63,6 @@ func (c *bucketCache) count(hits, misses int) {
 	if misses > 0 {
 		c.misses.Add(int64(misses))
 	}
-}
-
-type changes struct {
-	mu    sync.Mutex // of what depends on the count
-	count atomic.Uint32
 }
 
 // newBucketCache returns a cache of so many bytes, at least half a megabyte; 0:
@@ -109,11 +106,10 @@ func (c *bucketCache) since(now time.Time) int64 {
 }
 
 // wasAsked reports whether the counter was asked about in the second before, and notes that it is
-// now. If not, no record of it is young enough. Another counter with that part of its hash may
-// make it true.
+// now. If not, no record of it is young enough. Another counter in the same place may make it true.
 func (c *bucketCache) wasAsked(key []byte, at int64) bool {
 	now := uint32(at / int64(time.Millisecond))
-	last := c.asked[hashIn(key)/uint64(len(c.changes))%uint64(len(c.asked))].Swap(now + 1)
+	last := c.asked[hashIn(key)%uint64(len(c.asked))].Swap(now + 1)
 	return last != 0 && now-(last-1) <= uint32(closedLife/time.Millisecond)
 }
 
@@ -127,48 +123,29 @@ func (c *bucketCache) recall(b []byte, key []byte) []byte {
 	return found
 }
 
-// appendKey appends the key of the counter's entry: a hash with this process's own seed, then the
-// counter's ID. The table finds its places by a hash that is the same in every process. A caller
-// that chooses features could choose some whose places are one, and the table grows with its
-// fullest place, whatever it may hold: to sixty times its size and more.
+// appendKey appends the key of the counter's entry: a hash with this process's own seed, how often
+// the counter was changed, and its ID. The table finds its places by a hash that is the same in every
+// process. A caller that chooses features could choose some whose places are one, and the table grows
+// with its fullest place, whatever it may hold: to sixty times its size and more.
 func (c *bucketCache) appendKey(b []byte, id string) []byte {
 	b = binary.LittleEndian.AppendUint64(b, maphash.String(c.seed, id))
+	b = binary.LittleEndian.AppendUint32(b, c.changes.Of(id).Load())
 	return append(b, id...)
 }
 
-func (c *bucketCache) changesOf(key []byte) *changes {
-	return &c.changes[hashIn(key)%uint64(len(c.changes))]
-}
-
-// changed returns what keep has to be given for what is read from now on.
-func (c *bucketCache) changed(key []byte) uint32 { return c.changesOf(key).count.Load() }
-
-// keep remembers the records instead of those there were, unless the counter has
-// changed since. Where they are too many for their share those there were stay.
-func (c *bucketCache) keep(key, records []byte, since uint32) {
-	of := c.changesOf(key)
-	of.mu.Lock()
-	defer of.mu.Unlock()
-	if of.count.Load() != since {
-		return
-	}
+// keep remembers the records instead of those there were. Where they are too many for their share
+// those there were stay.
+func (c *bucketCache) keep(key, records []byte) {
 	// It expires by the cache's own clock, in whole seconds: no sooner than it is too
 	// old. The one error is that it is too large.
 	_ = c.entries.Set(key, records, int(closedLife/time.Second)+1)
 }
 
-// forget has nothing be remembered that was read of the counter before now.
-func (c *bucketCache) forget(id string, now time.Time) {
-	if c == nil {
-		return
+// forget has nothing be found that was read before of the counter with that ID or alias.
+func (c *bucketCache) forget(id string) {
+	if c != nil {
+		c.changes.Of(id).Add(1)
 	}
-	c.since(now)
-	key := c.appendKey(nil, id)
-	of := c.changesOf(key)
-	of.mu.Lock()
-	defer of.mu.Unlock()
-	of.count.Add(1)
-	c.entries.Del(key)
 }
 
 // hashIn returns the hash in an entry's key.

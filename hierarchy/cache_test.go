@@ -179,7 +179,7 @@ func TestWhatWasReadBeforeAChangeIsNotRemembered(t *testing.T) {
 	c.store.Before = func() error {
 		if changing {
 			changing = false
-			c.counters[0].cache.forget(c.counter.ID(), c.clock.Now())
+			c.counters[0].cache.forget(c.counter.ID())
 		}
 		return nil
 	}

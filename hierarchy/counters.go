@@ -113,18 +113,18 @@ func (c *Counters) add(ctx context.Context, by, second int64, counters []events.
 // addOne adds to the buckets of one counter that hold the second, the finest level first: a
 // reader that sees an event in a bucket sees it in the finer ones too.
 func (c *Counters) addOne(ctx context.Context, by, second int64, counter events.Counter) error {
-	_, err := c.addTo(ctx, by, second, counter, counter.ID())
+	id := counter.ID()
+	c.use(id, counter, c.now())
+	_, err := c.addTo(ctx, by, second, counter, id)
 	return err
 }
 
-// addTo adds to the counter with that ID. It returns what acknowledged that.
+// addTo adds to the counter with that ID or alias. It returns what acknowledged that.
 func (c *Counters) addTo(ctx context.Context, by, second int64, counter events.Counter, id string) (store.Receipt, error) {
 	r := newReader(id)
 	defer r.free()
 	r.adds = c.addsOf(r.adds, counter, second)
-	now := c.now()
-	c.use(r.id, counter, now)
-	err := r.trip(ctx, c.store, by, now)
+	err := r.trip(ctx, c.store, by, c.now())
 	receipt := r.op.Receipt
 	if err != nil && !r.op.Receipt.None() {
 		// The acknowledged adds are rolled back, so that a failed increment does not stay
@@ -142,7 +142,7 @@ func (c *Counters) addTo(ctx context.Context, by, second int64, counter events.C
 	// Whatever became of it: denials from before it may be true no more.
 	c.base.Changes.Of(r.id).Add(1)
 	if finest, _ := levels(counter); BucketAt(finest, second).Last() < c.now().Unix()-c.open {
-		c.cache.forget(r.id, now)
+		c.cache.forget(r.id)
 	}
 	return receipt, err
 }

@@ -39,7 +39,7 @@ func TestChosenFeaturesTakeNoMoreMemory(t *testing.T) {
 	cache := newBucketCache(0)
 	assert.Less(t, grown(func() {
 		for _, id := range ids {
-			cache.keep(cache.appendKey(nil, id), make([]byte, recordBytes), 0)
+			cache.keep(cache.appendKey(nil, id), make([]byte, recordBytes))
 		}
 	}), int64(1<<20), "the cache of buckets")
 	assert.Equal(t, int64(n), cache.entries.EntryCount())

@@ -23,12 +23,11 @@ type reader struct {
 
 	cache    *bucketCache // nil: none
 	asks     bool         // it uses what is remembered, and adds nothing to it
-	key      []byte       // the ID
+	key      []byte       // of the counter's entry there
 	closed   int64        // buckets that end before this second are closed
 	records  []byte       // of closed buckets that are known
 	recalled int          // bytes of these that the cache had; the others were read
 	own      int64        // since when records are of what was read for this decision
-	before   uint32       // what the cache wants for what the trip reads
 	missed   int          // closed buckets that were read
 	again    bool         // the cache was asked about the counter in the second before
 }
@@ -81,7 +80,6 @@ func (r *reader) remember(cache *bucketCache, now time.Time, closed int64, own t
 		r.own = cache.since(own)
 	}
 	r.key = cache.appendKey(r.key[:0], r.id)
-	r.before = cache.changed(r.key)
 	if r.again = cache.wasAsked(r.key, at); r.again {
 		r.records = cache.recall(r.records, r.key)
 	}
@@ -166,7 +164,7 @@ func (r *reader) unpack(by int64, began time.Time) error {
 	for i := range r.op.Reads {
 		bucket, value := r.op.Reads[i].Item, r.op.Reads[i].Value
 		r.values.Put(bucket, value)
-		if r.cache == nil || bucketOf(bucket).Last() >= r.closed {
+		if r.cache == nil || bucket == epochItem || bucketOf(bucket).Last() >= r.closed {
 			continue
 		}
 		r.missed++
@@ -177,7 +175,7 @@ func (r *reader) unpack(by int64, began time.Time) error {
 	r.reads = r.reads[:0]
 	// The few that a hit reads with its adds are worth it only where hits follow one another.
 	if len(r.records) > remembered && (by == 0 || r.again) {
-		r.cache.keep(r.key, r.records, r.before)
+		r.cache.keep(r.key, r.records)
 	}
 	return nil
 }
@@ -213,8 +211,9 @@ func (k *known) begin() {
 }
 
 // want has the next trip read a bucket, unless it is known or wanted already.
-func (k *known) want(b Bucket) {
-	id := b.ID()
+func (k *known) want(b Bucket) { k.wantItem(b.ID()) }
+
+func (k *known) wantItem(id uint64) {
 	known, added := k.values.PutIfNotExists(id, asked)
 	switch {
 	case added:

@@ -3,6 +3,7 @@ package hierarchy
 import (
 	"context"
 	"errors"
+	"math/rand/v2"
 	"slices"
 	"time"
 
@@ -27,6 +28,9 @@ const (
 	resetsAtOnce = 4
 	resetTries   = 3
 	resetPause   = 100 * time.Millisecond
+
+	// reservedSeconds is more than the longest reservation.
+	reservedSeconds = 25 * 3600
 
 	// recentSeconds is how many buckets of the finest level, up to now, a reset
 	// reads whatever their parents say: an increment that was cut short, or that
@@ -55,10 +59,38 @@ func (c *Counters) Reset(ctx context.Context, counter events.Counter) error {
 	}
 	defer func() { <-c.resets }()
 	defer func() {
-		c.cache.forget(counter.ID(), c.now())
+		c.cache.forget(counter.ID())
 		c.base.Changes.Of(counter.ID()).Add(1)
 	}()
-	return r.run(ctx)
+	// Before the first bucket is deleted, for a reset that is cut short, and after the last one, for hits
+	// that came meanwhile.
+	if err := r.beginEpoch(ctx); err != nil {
+		return err
+	}
+	if err := r.run(ctx); err != nil {
+		return err
+	}
+	return r.beginEpoch(ctx)
+}
+
+// beginEpoch changes the epoch of the counter: what hits before it have reserved is not there any more. The item
+// outlives these reservations. One that holds no count is deleted.
+func (r *reset) beginEpoch(ctx context.Context) error {
+	now, grace := r.of.now().Unix(), engine.CeilSeconds(r.of.grace)
+	err := tryAgain(ctx, func() error {
+		op := store.Op{Counter: r.counter.ID(), Writes: []store.Write{{
+			Kind: store.Add, Item: epochItem, By: 1 + rand.Int64N(1<<epochBits-1), Expires: now + reservedSeconds + 2*grace,
+		}}}
+		r.of.store.Do(ctx, &op)
+		if op.Err != nil {
+			return engine.StoreError(op.Err)
+		}
+		return nil
+	})
+	if errors.Is(err, engine.ErrBadCounter) {
+		err = r.delete(ctx, []Bucket{bucketOf(epochItem)})
+	}
+	return err
 }
 
 // await waits for a turn to reset a counter.

@@ -3,6 +3,7 @@ package hierarchy
 import (
 	"context"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"time"
 
@@ -124,8 +125,25 @@ func (s *session) Absorb() error {
 		s.step = reading
 		return err
 	}
+	s.reserve()
 	s.proceed()
 	return nil
+}
+
+// reserves reports whether a hit of the batch reserves.
+func (s *session) reserves() bool {
+	return slices.ContainsFunc(s.hits, func(h engine.Hit) bool { return h.Reserved.ID != 0 })
+}
+
+// reserve has the reservations name the epoch that was read after the adds.
+func (s *session) reserve() {
+	if epoch, known := s.told(epochItem); known && s.step == adding {
+		for i := range s.hits {
+			if r := &s.hits[i].Reserved; r.ID != 0 {
+				r.ID = inEpoch(r.ID, epoch)
+			}
+		}
+	}
 }
 
 // due returns what the next round trip adds.
@@ -154,6 +172,9 @@ func (s *session) plan(now time.Time) {
 			}
 		}
 		s.wantRows()
+		if s.reserves() {
+			s.wantItem(epochItem)
+		}
 	case narrowing:
 		s.wantOpenEdges(s.most)
 	case searching:

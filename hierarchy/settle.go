@@ -6,6 +6,8 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/counterd/counterd/engine"
@@ -16,8 +18,12 @@ import (
 // receiptLevel is the level of items that say what reservations were settled with.
 const receiptLevel = store.OtherLevels + 1
 
-// errTaken is the error of a reservation whose item another one has. What was reserved stays.
-var errTaken = fmt.Errorf("%w: the receipt of another reservation is in the way", engine.ErrStore)
+// settleTries is how often a call creates the receipt, until each replica has answered.
+const settleTries = 3
+
+// errTaken is the error of a reservation whose item another one has, one in 2^35 of those on the counter. It is
+// never settled: what was reserved stays.
+var errTaken = fmt.Errorf("%w: the receipt of another reservation is in the way", engine.ErrEnded)
 
 // settling is what settles one reservation.
 type settling struct {
@@ -25,23 +31,25 @@ type settling struct {
 	counter events.Counter
 	engine.Reserved
 	cost int64
+	call uint64 // tells the receipts of this call from those of others
 }
 
 // Settle settles a reservation at most once on each replica: the item with its receipt, which is created if
-// it is not there, says that it was. What was not used is subtracted after that, so that a call which is
-// broken off leaves what was reserved, or a part of it. What was used besides is added before: such a call
-// then leaves too much. See [engine.Counting].
+// it is not there, says that it was, and by which call. What was not used is subtracted after that, so that a
+// call which is broken off leaves what was reserved, or a part of it. What was used besides is added before:
+// such a call then leaves too much. A call whose answer is lost creates its receipt again, and finds its own.
+// What was reserved before a reset stays as the reset left it. A settlement that is under way during a reset
+// may take from what comes right after. See [engine.Counting].
 func (c *Counters) Settle(ctx context.Context, r engine.Reserved, cost int64) error {
 	now := c.now()
 	if now.UnixMilli() >= r.Ends {
 		return engine.ErrEnded
 	}
-	s := settling{c, events.Counter{Retention: r.Retention, Precision: r.Precision}, r, cost}
+	s := settling{c, events.Counter{Retention: r.Retention, Precision: r.Precision}, r, cost, rand.Uint64()}
 	defer func() {
-		c.cache.forget(r.Counter, now)
+		c.cache.forget(r.Counter)
 		c.base.Changes.Of(r.Counter).Add(1)
 	}()
-	c.use(r.Counter, s.counter, now)
 	kept, decided, err := s.look(ctx)
 	if err == nil && !decided.first {
 		s.cost = decided.cost // that of a call under way, perhaps
@@ -74,17 +82,18 @@ func (s *settling) decide(ctx context.Context, kept bool) (d decision, err error
 	return d, err
 }
 
-// look returns whether what the hit has added is there yet, and what it was settled with before. After a reset,
-// or a loss, the coarser buckets hold what came since, and the finest does not.
+// look returns whether what the hit has added is there yet, and what it was settled with before. A reset changes
+// the epoch. After a loss the coarser buckets hold what came since, and the finest does not.
 func (s *settling) look(ctx context.Context) (kept bool, before decision, err error) {
-	finest := store.Op{Counter: s.Counter, Reads: []store.Read{{Item: s.adds()[0].Item}}}
+	finest := store.Op{Counter: s.Counter, Reads: []store.Read{{Item: s.adds()[0].Item}, {Item: epochItem}}}
 	receipt := store.Op{Counter: s.Counter, Data: true, Reads: []store.Read{{Item: s.item()}}}
 	s.of.store.Do(ctx, &finest, &receipt)
 	if finest.Err != nil {
 		return false, before, engine.StoreError(finest.Err)
 	}
 	before, err = s.decision(&receipt)
-	return finest.Reads[0].Value >= s.Reserved.Cost, before, err
+	kept = finest.Reads[0].Value >= s.Reserved.Cost && inEpoch(s.ID, finest.Reads[1].Value) == s.ID
+	return kept, before, err
 }
 
 // Renew returns an error: a reservation in buckets is no lease.
@@ -101,15 +110,22 @@ type decision struct {
 	created store.Receipt // on which replicas this call has created one, as of the adds of the hit
 }
 
-// create creates the receipt where there is none.
-func (s *settling) create(ctx context.Context) (decision, error) {
-	op := store.Op{
-		Counter: s.Counter, Data: true,
-		Writes: []store.Write{{Kind: store.Create, Item: s.item(), Data: s.receipt(), Expires: s.Ends/1000 + 2*engine.CeilSeconds(s.of.grace) + 1}},
-		Reads:  []store.Read{{Item: s.item()}},
+// create creates the receipt where there is none. It does so again while an answer is missing, which may have
+// been lost.
+func (s *settling) create(ctx context.Context) (d decision, err error) {
+	for range settleTries {
+		op := store.Op{
+			Counter: s.Counter, Data: true,
+			Writes: []store.Write{{Kind: store.Create, Item: s.item(), Data: s.receipt(), Expires: s.Ends/1000 + 2*engine.CeilSeconds(s.of.grace) + 1}},
+			Reads:  []store.Read{{Item: s.item()}},
+		}
+		s.of.store.Do(ctx, &op)
+		d, err = s.decision(&op)
+		if err == nil && !slices.ContainsFunc(op.Replicas, func(part store.Op) bool { return part.Err != nil }) {
+			break
+		}
 	}
-	s.of.store.Do(ctx, &op)
-	return s.decision(&op)
+	return d, err
 }
 
 // decision returns what the replicas say.
@@ -121,7 +137,8 @@ func (s *settling) decision(op *store.Op) (decision, error) {
 	d.created.List = op.Receipt.List
 	want, found, missing := s.receipt(), false, false
 	for i, part := range partsOf(op) {
-		receipt, created := part.Reads[0].Data, len(part.Writes) > 0 && part.Writes[0].Result == 1
+		receipt := part.Reads[0].Data
+		created := bytes.Equal(receipt, want)
 		switch {
 		case part.Err != nil:
 			continue
@@ -167,12 +184,25 @@ func (s *settling) item() uint64 { return store.Item(receiptLevel, int64(s.ID)) 
 
 const (
 	identityBytes = 17
-	receiptBytes  = identityBytes + 8
+	receiptBytes  = identityBytes + 16
 )
 
-// receipt returns what the item holds: a version, the identity of the reservation, and the cost.
+// receipt returns what the item holds: a version, the identity of the reservation, the cost, and the call.
 func (s *settling) receipt() []byte {
 	b := binary.BigEndian.AppendUint64(append(make([]byte, 0, receiptBytes), 1), s.ID)
 	b = binary.BigEndian.AppendUint64(b, uint64(s.Time))
-	return binary.BigEndian.AppendUint64(b, uint64(s.cost))
+	b = binary.BigEndian.AppendUint64(b, uint64(s.cost))
+	return binary.BigEndian.AppendUint64(b, s.call)
+}
+
+// epochItem is the item of a counter whose value is its epoch: each reset adds to it by chance. A hit that reserves
+// reads it after its adds.
+const (
+	epochItem = uint64(store.OtherLevels+2) << store.NumberBits
+	epochBits = 20
+)
+
+// inEpoch returns the ID with the epoch in its upper bits, which are no part of the number of its receipt.
+func inEpoch(id uint64, epoch int64) uint64 {
+	return id<<epochBits>>epochBits | uint64(epoch)<<(64-epochBits)
 }

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"math/rand/v2"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -16,39 +17,72 @@ import (
 	"github.com/counterd/counterd/engine"
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/internal/testkit"
+	"github.com/counterd/counterd/limiter"
 	"github.com/counterd/counterd/memcache"
 	"github.com/counterd/counterd/store"
 )
 
 // The simulation of what is settled in buckets: processes reserve, and settle, each on any process, once or
 // several times, also at once and with another cost. Each command to the one server, or to each of several, goes by
-// itself, and commands and answers are lost; of several servers the first is sound. At each step no level
-// holds less than was truly used.
+// itself, and commands and answers are lost; of several servers the first is sound. Of a receipt's creation answers
+// are lost that the call asks for again. Resets come between settlements. At each step no level holds less than was
+// truly used; nor does the count of the one process of some worlds, which has a cache, and knows some counters by
+// their alias.
 
 type settleWorld struct {
 	rnd      *rand.Rand
 	sabotage string
 	faulty   bool
+	mislays  bool // answers of creations
 	now      int64
 	counts   []map[uint64]int64 // of each server
 	data     []map[uint64][]byte
 	spent    []*spent
-	untidy   bool
-	settled  int
-	refused  int
-	fault    string
+	mu       sync.Mutex
+	cached   *Counters // the one process; nil: there are several
+	hitting  int       // hits under way
+	settling int       // settlements under way
+	resets   int
+	mislaid  int
+
+	resetting bool
+	untidy    bool
+	settled   int
+	refused   int
+	fault     string
 }
 
 // spent is a reservation, and what its client has tried to settle it with.
 type spent struct {
 	engine.Reserved
-	acknowledged bool // the reservation is
-	costs        []int64
-	answered     bool
-	cost         int64
+	costs    []int64
+	answered bool
+	cost     int64
+	reset    bool // its counter is, since then
+	before   bool // it was answered before the last reset
 }
 
-type pauseKey struct{}
+// caller is the context of a call.
+type caller struct {
+	pause   func() // nil: nothing comes between the commands, and nothing is lost
+	mislaid int
+}
+
+type callerKey struct{}
+
+var (
+	errMislaid = errors.New("mislaid")
+
+	settledCounter = events.Counter{Event: "e", Retention: 24 * time.Hour}
+)
+
+func contextOf(c *caller) context.Context {
+	return context.WithValue(context.Background(), callerKey{}, c)
+}
+
+func pausing(yield func(struct{}) bool) context.Context {
+	return contextOf(&caller{pause: func() { yield(struct{}{}) }})
+}
 
 func (w *settleWorld) chance(p float64) bool { return w.rnd.Float64() < p }
 
@@ -57,21 +91,29 @@ func (w *settleWorld) Capabilities() store.Capabilities {
 }
 
 func (w *settleWorld) Do(ctx context.Context, ops ...*store.Op) {
-	pause := ctx.Value(pauseKey{}).(func())
+	by := ctx.Value(callerKey{}).(*caller)
+	if by.pause == nil {
+		w.mu.Lock() // a reset has several goroutines
+		defer w.mu.Unlock()
+	}
 	for _, op := range ops {
 		if op.Kind() == store.Hint {
 			continue
 		}
 		before := op.Receipt
 		parts := make([]store.Op, len(w.counts))
-		for _, server := range w.rnd.Perm(len(parts)) {
-			parts[server] = store.Op{Data: op.Data, Writes: slices.Clone(op.Writes), Reads: slices.Clone(op.Reads)}
-			w.part(server, &parts[server], before.On(server), pause)
+		order := []int{0, 1, 2}[:len(parts)]
+		if by.pause != nil {
+			order = w.rnd.Perm(len(parts))
 		}
-		op.Err, op.Receipt, op.Replicas = errors.New("lost"), store.Receipt{}, nil
+		for _, server := range order {
+			parts[server] = store.Op{Data: op.Data, Writes: slices.Clone(op.Writes), Reads: slices.Clone(op.Reads)}
+			w.part(server, &parts[server], before.On(server), by)
+		}
+		op.Err, op.Receipt, op.Replicas = errLost, store.Receipt{}, nil
 		for i := range parts {
 			if parts[i].Err != nil {
-				w.untidy = true
+				w.untidy = w.untidy || parts[i].Err == errLost
 				continue
 			}
 			op.Receipt.Acknowledged[i] = uint32(len(op.Writes))
@@ -93,9 +135,13 @@ func (w *settleWorld) Do(ctx context.Context, ops ...*store.Op) {
 }
 
 // part makes the round trip to one server. Of a subtraction so many adds were acknowledged.
-func (w *settleWorld) part(server int, op *store.Op, acknowledged int, pause func()) {
-	lost := errors.New("lost")
-	loses := w.faulty && (server > 0 || len(w.counts) == 1)
+func (w *settleWorld) part(server int, op *store.Op, acknowledged int, by *caller) {
+	pause := func() {
+		if by.pause != nil {
+			by.pause()
+		}
+	}
+	loses := w.faulty && by.pause != nil && (server > 0 || len(w.counts) == 1)
 	counts, data := w.counts[server], w.data[server]
 	writes := op.Writes
 	if op.Kind() == store.Subtract {
@@ -107,15 +153,20 @@ func (w *settleWorld) part(server int, op *store.Op, acknowledged int, pause fun
 	}
 	for i := range writes {
 		if pause(); loses && w.chance(.02) {
-			op.Err = lost
+			op.Err = errLost
 			return
 		}
 		switch write := &writes[i]; write.Kind {
 		case store.Add:
+			if write.Item == epochItem && w.sabotage == "a reset keeps the epoch" {
+				continue
+			}
 			counts[write.Item] += write.By
 			write.Result = counts[write.Item]
 		case store.Subtract:
 			counts[write.Item] = max(counts[write.Item]-write.By, 0)
+		case store.Delete:
+			delete(counts, write.Item)
 		case store.Create:
 			if write.Result = 0; data[write.Item] == nil || w.sabotage == "each call creates a receipt" {
 				data[write.Item], write.Result = slices.Clone(write.Data), 1
@@ -128,7 +179,12 @@ func (w *settleWorld) part(server int, op *store.Op, acknowledged int, pause fun
 		op.Reads[i].Value, op.Reads[i].Data = counts[op.Reads[i].Item], slices.Clone(data[op.Reads[i].Item])
 	}
 	if loses && w.chance(.03) {
-		op.Err = lost
+		op.Err = errLost
+	}
+	if op.Kind() == store.Create && w.mislays && by.mislaid < settleTries-1 && w.chance(.2) {
+		by.mislaid++
+		w.mislaid++
+		op.Err = errMislaid
 	}
 }
 
@@ -148,19 +204,27 @@ func (w *settleWorld) level(level uint8) (sum int64) {
 	return sum
 }
 
+// least returns what is truly used at the least.
+func (w *settleWorld) least() (sum int64) {
+	for _, s := range w.spent {
+		switch {
+		case s.reset:
+		case s.answered:
+			sum += s.cost
+		default:
+			sum += slices.Min(append(slices.Clone(s.costs), s.Cost))
+		}
+	}
+	return sum
+}
+
 // measure looks for a level that holds less than was truly used, and on a server for a coarser one that holds
 // more than a finer one while nothing is lost.
 func (w *settleWorld) measure() {
-	least := int64(0)
-	for _, s := range w.spent {
-		switch {
-		case !s.acknowledged:
-		case s.answered:
-			least += s.cost
-		default:
-			least += slices.Min(append(slices.Clone(s.costs), s.Cost))
-		}
+	if w.resetting {
+		return
 	}
+	least := w.least()
 	for level := range uint8(Levels) {
 		if held := w.level(level); held < least {
 			w.fault = "less is counted than was truly used"
@@ -169,9 +233,12 @@ func (w *settleWorld) measure() {
 	for _, counts := range w.counts {
 		var sums [Levels]int64
 		for item, value := range counts {
+			if item == epochItem {
+				continue
+			}
 			sums[store.ItemLevel(item)] += value
 		}
-		if !w.faulty && !slices.IsSortedFunc(sums[:], func(a, b int64) int { return int(b - a) }) {
+		if !w.faulty && !w.untidy && !slices.IsSortedFunc(sums[:], func(a, b int64) int { return int(b - a) }) {
 			w.fault = "a coarser level holds more than a finer one"
 		}
 	}
@@ -179,30 +246,81 @@ func (w *settleWorld) measure() {
 
 func (w *settleWorld) client(processes []*Counters) iter.Seq[struct{}] {
 	return func(yield func(struct{}) bool) {
-		ctx := context.WithValue(context.Background(), pauseKey{}, func() { yield(struct{}{}) })
-		p := testkit.Pick(w.rnd, processes...)
-		counter := events.Counter{Event: "e", Retention: 24 * time.Hour}
-		cost := 1 + w.rnd.Int64N(9)
-		s := &spent{Reserved: engine.Reserved{
-			Counter: counter.ID(), Retention: counter.Retention, ID: w.rnd.Uint64(), Time: w.now / 1000 * 1000, Ends: w.now + 1e6, Cost: cost,
-		}}
-		if _, err := p.Increment(ctx, cost, time.UnixMilli(s.Time), counter); err != nil {
+		ctx := pausing(yield)
+		s := &spent{}
+		resets := w.resets
+		var err error
+		w.hitting++
+		s.Reserved, err = w.reserve(ctx, testkit.Pick(w.rnd, processes...))
+		w.hitting--
+		if err != nil || w.resets > resets {
 			w.untidy = true
 			return
 		}
-		s.acknowledged = true
+		if w.chance(.5) {
+			s.Counter = store.NewAlias(s.Counter, []byte("key"))
+		}
 		w.spent = append(w.spent, s)
+		w.count()
 		for w.chance(.7) {
 			w.settle(ctx, processes, s)
 		}
 	}
 }
 
+// reserve makes a hit that reserves.
+func (w *settleWorld) reserve(ctx context.Context, p *Counters) (engine.Reserved, error) {
+	now := time.UnixMilli(w.now)
+	hits := []engine.Hit{{Cost: 1 + w.rnd.Int64N(9), Ends: w.now + 1e6, Stays: true}}
+	session := p.Begin(settledCounter, settledCounter.ID(), engine.Moment{Now: now, Stamp: now.Unix()})
+	defer session.End()
+	session.Add(hits, 0)
+	for {
+		ops := session.Next(now)
+		if ops == nil {
+			hits[0].Reserved.Retention = settledCounter.Retention
+			return hits[0].Reserved, nil
+		}
+		w.Do(ctx, ops...)
+		if err := session.Absorb(); err != nil {
+			return engine.Reserved{}, err
+		}
+	}
+}
+
 // settler settles a reservation of any client.
 func (w *settleWorld) settler(processes []*Counters) iter.Seq[struct{}] {
-	return func(yield func(struct{}) bool) {
-		ctx := context.WithValue(context.Background(), pauseKey{}, func() { yield(struct{}{}) })
-		w.settle(ctx, processes, testkit.Pick(w.rnd, w.spent...))
+	return func(yield func(struct{}) bool) { w.settle(pausing(yield), processes, testkit.Pick(w.rnd, w.spent...)) }
+}
+
+// reset resets the counter. A hit under way may stay by half.
+func (w *settleWorld) reset(processes []*Counters) {
+	w.resetting = true
+	if err := testkit.Pick(w.rnd, processes...).Reset(contextOf(&caller{}), settledCounter); err != nil {
+		w.fault = err.Error()
+	}
+	w.resetting = false
+	w.resets++
+	w.untidy = w.untidy || w.hitting > 0
+	for _, s := range w.spent {
+		s.reset, s.before = true, s.answered
+	}
+	w.count()
+}
+
+// count counts on the process that has a cache.
+func (w *settleWorld) count() {
+	if w.cached == nil {
+		return
+	}
+	count, err := w.cached.Count(contextOf(&caller{}), settledCounter, time.Hour, time.Time{})
+	switch {
+	case err != nil:
+		w.fault = err.Error()
+	case count.Count < w.least():
+		w.fault = "the process counts less than was truly used"
+	case w.hitting == 0 && w.settling == 0 && !w.untidy && count.Count != w.level(0):
+		w.fault = "the process counts what is not there"
 	}
 }
 
@@ -213,7 +331,10 @@ func (w *settleWorld) settle(ctx context.Context, processes []*Counters, s *spen
 		used = s.costs[0]
 	}
 	s.costs = append(s.costs, used)
+	w.settling++
 	err := testkit.Pick(w.rnd, processes...).Settle(ctx, s.Reserved, used)
+	w.settling--
+	defer w.count()
 	switch {
 	case err == nil && s.answered && s.cost != used:
 		w.fault = "two settlements decide"
@@ -229,31 +350,53 @@ func (w *settleWorld) settle(ctx context.Context, processes []*Counters, s *spen
 
 func simulateSettling(seed uint64, sabotage string) *settleWorld {
 	w := &settleWorld{rnd: rand.New(rand.NewPCG(seed, 18)), sabotage: sabotage, now: 1_000_000_000}
-	w.faulty = w.rnd.IntN(2) == 0
-	for range 1 + w.rnd.IntN(3) {
+	w.faulty, w.mislays = w.rnd.IntN(2) == 0, w.rnd.IntN(2) == 0
+	cached, servers := w.rnd.IntN(6) == 0, 1+w.rnd.IntN(3)
+	if cached {
+		servers = 1 // of several no count is cached
+	}
+	for range servers {
 		w.counts, w.data = append(w.counts, map[uint64]int64{}), append(w.data, map[uint64][]byte{})
 	}
-	var processes []*Counters
-	for range 3 {
-		processes = append(processes, NewCounters(Config{Store: w, Clock: func() time.Time { return time.UnixMilli(w.now) }, CacheBytes: -1}))
+	config := Config{Store: w, Clock: func() time.Time { return time.UnixMilli(w.now) }, CacheBytes: -1}
+	processes := []*Counters{NewCounters(config), NewCounters(config), NewCounters(config)}
+	if cached {
+		config.CacheBytes = 6 << 20 // enough for the cover of an hour
+		w.cached = NewCounters(config)
+		processes = []*Counters{w.cached}
 	}
 	begin := func() iter.Seq[struct{}] {
+		if w.settling == 0 && w.chance(.1) {
+			w.reset(processes)
+		}
 		if len(w.spent) > 0 && w.chance(.4) {
 			return w.settler(processes)
 		}
 		return w.client(processes)
 	}
-	testkit.Interleave(w.rnd, 40, 8, .2, begin, func() { w.now += w.rnd.Int64N(100) })
+	testkit.Interleave(w.rnd, 40, 8, .2, begin, func() {
+		w.now += w.rnd.Int64N(20)
+		if w.hitting == 0 && w.chance(.02) { // else a hit would be late
+			w.now += 5000
+		}
+	})
 	w.measure()
 	if w.untidy {
 		return w
 	}
 	most := int64(0)
 	for _, s := range w.spent {
-		if most += s.Cost; s.answered {
-			most += s.cost - s.Cost
-		} else if len(s.costs) > 0 {
+		switch {
+		case !s.answered && len(s.costs) > 0:
 			w.fault = "no settlement decides"
+		case s.before:
+		case s.reset && s.answered:
+			most += max(s.cost-s.Cost, 0)
+		case s.reset:
+		case s.answered:
+			most += s.cost
+		default:
+			most += s.Cost
 		}
 	}
 	for level := range uint8(Levels) {
@@ -265,22 +408,23 @@ func simulateSettling(seed uint64, sabotage string) *settleWorld {
 }
 
 func TestSimulationOfSettlements(t *testing.T) {
-	var settled, refused, tidy int
+	var settled, refused, tidy, reset, mislaid int
 	for seed := range testkit.Seeds(10_000) {
 		w := simulateSettling(seed, "")
 		require.Empty(t, w.fault, "seed %d", seed)
 		settled, refused = settled+w.settled, refused+w.refused
 		if !w.untidy {
-			tidy++
+			tidy, reset, mislaid = tidy+1, reset+w.resets, mislaid+w.mislaid
 		}
 	}
-	t.Logf("%d settled, %d refused; %d runs are accounted for", settled, refused, tidy)
-	require.NotZero(t, min(settled, refused, tidy))
+	t.Logf("%d settled, %d refused; %d runs with %d resets and %d lost answers are accounted for", settled, refused, tidy, reset, mislaid)
+	require.NotZero(t, min(settled, refused, tidy, reset, mislaid))
 }
 
 func TestSimulationFindsSabotageOfSettlements(t *testing.T) {
 	for sabotage, want := range map[string]string{
 		"each call creates a receipt": "less is counted than was truly used",
+		"a reset keeps the epoch":     "less is counted than was truly used",
 		"subtracts the finest first":  "a coarser level holds more than a finer one",
 	} {
 		t.Run(sabotage, func(t *testing.T) {
@@ -319,4 +463,205 @@ func TestSettlingAfterAReset(t *testing.T) {
 	require.ErrorIs(t, c.Settle(t.Context(), r, 0), engine.ErrEnded)
 	_, err = c.Renew(t.Context(), r, time.Second)
 	require.ErrorIs(t, err, engine.ErrOutOfRange)
+}
+
+// lossy loses answers of a store.
+type lossy struct {
+	store.Store
+	after func(op *store.Op)
+}
+
+func (l *lossy) Do(ctx context.Context, ops ...*store.Op) {
+	l.Store.Do(ctx, ops...)
+	for _, op := range ops {
+		if l.after != nil {
+			l.after(op)
+		}
+	}
+}
+
+func (l *lossy) Capabilities() store.Capabilities {
+	c := l.Store.Capabilities()
+	c.Alias = func(counter string) string { return store.NewAlias(counter, []byte("key")) }
+	return c
+}
+
+// unaliased knows a counter by its alias.
+type unaliased struct {
+	store.Store
+	id string
+}
+
+func (u unaliased) Do(ctx context.Context, ops ...*store.Op) {
+	for _, op := range ops {
+		given := op.Counter
+		if _, ok := store.KeyOf(given); ok {
+			op.Counter = u.id
+		}
+		u.Store.Do(ctx, op)
+		op.Counter = given
+	}
+}
+
+// settleBench is a process with one counter, by an address, and the limit 100/m.
+type settleBench struct {
+	t       *testing.T
+	clock   *testkit.Clock
+	store   *lossy
+	c       *Counters
+	limiter *limiter.Limiter
+	event   *events.Event
+	counter events.Counter
+	used    []string // by their IDs
+}
+
+var settleAddress = events.Features{"ip": "192.0.2.1"}
+
+func newSettleBench(t *testing.T, limits string) *settleBench {
+	b := &settleBench{t: t, clock: testkit.NewClock(time.Unix(1_800_000_050, 0)), event: testkit.Event(t, limits)}
+	var err error
+	b.counter, err = b.event.Counter(settleAddress)
+	require.NoError(t, err)
+	b.store = &lossy{Store: unaliased{memcache.NewEmbedded(memcache.EmbeddedConfig{Clock: b.clock.Now}), b.counter.ID()}}
+	b.c = NewCounters(Config{Store: b.store, Clock: b.clock.Now, OnUse: func(id string, _ events.Counter, _ time.Time) {
+		b.used = append(b.used, id)
+	}})
+	b.limiter, err = limiter.New(limiter.Config{Timeout: time.Second}, b.c)
+	require.NoError(t, err)
+	return b
+}
+
+func (b *settleBench) hit(cost int64, reserved time.Duration) limiter.Decision {
+	d, err := b.limiter.Hit(b.t.Context(), limiter.Hit{Event: b.event, Features: settleAddress, Cost: cost, Reserved: reserved})
+	require.NoError(b.t, err)
+	return d
+}
+
+func (b *settleBench) reserve(cost int64) engine.Reserved {
+	d := b.hit(cost, time.Hour)
+	require.True(b.t, d.Allowed)
+	require.Len(b.t, d.Reserved, 1)
+	return d.Reserved[0]
+}
+
+func (b *settleBench) count() int64 {
+	count, err := b.c.Count(b.t.Context(), b.counter, time.Minute, time.Time{})
+	require.NoError(b.t, err)
+	return count.Count
+}
+
+// A settlement by the counter's alias ends what its own process has read of closed buckets, and has no counter
+// repaired by a second name.
+func TestASettlementClearsItsOwnCache(t *testing.T) {
+	b := newSettleBench(t, "[{per: ip, rate: 100/m}]")
+	r := b.reserve(10)
+	_, alias := store.KeyOf(r.Counter)
+	require.True(t, alias)
+	b.clock.Advance(20 * time.Second)
+	require.True(t, b.hit(60, 0).Allowed)
+	require.False(t, b.hit(31, 0).Allowed)
+	require.EqualValues(t, 70, b.count())
+	require.NoError(t, b.c.Settle(t.Context(), r, 40))
+	assert.EqualValues(t, 100, b.count())
+	assert.False(t, b.hit(1, 0).Allowed)
+	b.clock.Advance(time.Minute)
+	r = b.reserve(10)
+	b.clock.Advance(20 * time.Second)
+	require.EqualValues(t, 10, b.count())
+	require.EqualValues(t, 10, b.count())
+	require.NoError(t, b.c.Settle(t.Context(), r, 4))
+	assert.EqualValues(t, 4, b.count())
+	for _, id := range b.used {
+		require.Equal(t, b.counter.ID(), id)
+	}
+}
+
+// What was reserved before a reset takes nothing from what comes after it, however soon, and also where the reset is
+// cut short. What is reserved after it is given back.
+func TestAResetEndsWhatWasReserved(t *testing.T) {
+	for _, limits := range []string{"[{per: ip, rate: 100/m}]", "[{per: ip, rate: 100/d, precision: hour}]"} {
+		b := newSettleBench(t, limits)
+		r := b.reserve(50)
+		require.NoError(t, b.c.Reset(t.Context(), b.counter))
+		require.True(t, b.hit(100, 0).Allowed)
+		require.NoError(t, b.c.Settle(t.Context(), r, 0))
+		require.False(t, b.hit(1, 0).Allowed, "100 were used since the reset")
+		require.NoError(t, b.c.Reset(t.Context(), b.counter))
+		r = b.reserve(60)
+		require.NoError(t, b.c.Settle(t.Context(), r, 0))
+		require.True(t, b.hit(100, 0).Allowed)
+	}
+	b := newSettleBench(t, "[{per: ip, rate: 100/m}]")
+	r := b.reserve(50)
+	deleted := 0
+	b.store.after = func(op *store.Op) {
+		if op.Kind() == store.Delete {
+			if deleted++; deleted > 1 { // the seconds alone
+				op.Err = errLost
+			}
+		}
+	}
+	require.ErrorIs(t, b.c.Reset(t.Context(), b.counter), engine.ErrStore)
+	require.Greater(t, deleted, 1)
+	_, err := b.c.Increment(t.Context(), 60, time.Time{}, b.counter)
+	require.NoError(t, err)
+	require.NoError(t, b.c.Settle(t.Context(), r, 0))
+	b.store.after = nil
+	history, err := b.c.History(t.Context(), b.counter, Second, b.clock.Now(), b.clock.Now())
+	require.NoError(t, err)
+	require.GreaterOrEqual(t, history.Intervals[0].Count, int64(60))
+}
+
+// A hit that comes between the beginning of a reset and its end is deleted, and takes nothing from what comes after.
+func TestAResetEndsWhatIsReservedMeanwhile(t *testing.T) {
+	b := newSettleBench(t, "[{per: ip, rate: 100/m}]")
+	var r engine.Reserved
+	b.store.after = func(op *store.Op) {
+		if op.Kind() == store.Add && op.Writes[0].Item == epochItem {
+			b.store.after = nil
+			r = b.reserve(50)
+		}
+	}
+	require.NoError(t, b.c.Reset(t.Context(), b.counter))
+	require.Zero(t, b.count())
+	require.True(t, b.hit(60, 0).Allowed)
+	require.NoError(t, b.c.Settle(t.Context(), r, 0))
+	require.EqualValues(t, 60, b.count())
+}
+
+// An answer of a settlement that is lost leaves nothing of the estimate, whichever it is: the call asks again, or its
+// repetition on another process finds all done.
+func TestLostAnswersOfASettlement(t *testing.T) {
+	for _, kind := range []store.Kind{store.Create, store.Subtract} {
+		b := newSettleBench(t, "[{per: ip, rate: 100/m}]")
+		r := b.reserve(90)
+		lost := 0
+		b.store.after = func(op *store.Op) {
+			if op.Kind() == kind && lost < settleTries-1 {
+				lost++
+				op.Err = errLost
+			}
+		}
+		err := b.c.Settle(t.Context(), r, 4)
+		require.NotZero(t, lost)
+		assert.Equal(t, kind == store.Create, err == nil)
+		b.store.after = nil
+		other := NewCounters(Config{Store: b.store, Clock: b.clock.Now})
+		require.NoError(t, other.Settle(t.Context(), r, 4))
+		require.ErrorIs(t, other.Settle(t.Context(), r, 5), engine.ErrSettled)
+		assert.EqualValues(t, 4, b.count(), "%d", kind)
+	}
+}
+
+// The receipt of another reservation ends one: it is not refused for now, and stays as it was reserved.
+func TestACollisionOfReceipts(t *testing.T) {
+	b := newSettleBench(t, "[{per: ip, rate: 100/m}]")
+	r := b.reserve(20)
+	require.NoError(t, b.c.Settle(t.Context(), r, 5))
+	b.reserve(30)
+	r.ID ^= 1 << store.NumberBits
+	err := b.c.Settle(t.Context(), r, 0)
+	require.ErrorIs(t, err, engine.ErrEnded)
+	require.NotErrorIs(t, err, engine.ErrStore)
+	assert.EqualValues(t, 35, b.count())
 }

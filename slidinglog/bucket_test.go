@@ -111,7 +111,7 @@ func TestSeveralAlgorithmsGiveOneVerdict(t *testing.T) {
 			processes := []*process{newProcess(t, kept, clock.Now, limiter.Config{}), newProcess(t, kept, clock.Now, limiter.Config{NoCachedDenials: true})}
 			log, levels, random := exactLog{}, map[string]level{}, rand.New(rand.NewPCG(uint64(i), 9))
 			allowed, denied := 0, 0
-			steps := 2000
+			steps := testkit.Times(2000)
 			if strings.Contains(limits, "user") {
 				steps = 100 // a denial that rests on a hit of another counter is tried again for a while
 			}

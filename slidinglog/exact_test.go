@@ -95,7 +95,7 @@ func TestASecondSlidesByMilliseconds(t *testing.T) {
 	event := newEvent(t, 1, "[{per: ip, rate: 2/s}]")
 	random := rand.New(rand.NewPCG(1, 2))
 	var admitted []time.Time
-	for range 5000 {
+	for range testkit.Times(5000) {
 		clock.Advance(time.Duration(random.Int64N(400)) * time.Millisecond)
 		now := clock.Now()
 		recent := 0

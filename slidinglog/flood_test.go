@@ -12,6 +12,7 @@ import (
 
 	"github.com/counterd/counterd/engine"
 	"github.com/counterd/counterd/events"
+	"github.com/counterd/counterd/internal/testkit"
 	"github.com/counterd/counterd/journal"
 	"github.com/counterd/counterd/limiter"
 	"github.com/counterd/counterd/store"
@@ -97,11 +98,11 @@ func (h *held) Do(ctx context.Context, ops ...*store.Op) {
 
 // Thousands of appends that are under way at once do not make a log unreadable.
 func TestAppendsUnderWay(t *testing.T) {
-	const increments = 6000
+	increments := testkit.Times(6000)
 	b := newBench(t, "[{per: ip, rate: 500/h}]", limiter.Config{})
 	require.True(t, b.hit(b.event, someUser).Allowed)
 	slow := &held{Store: b.store, ready: make(chan struct{})}
-	slow.left.Store(increments)
+	slow.left.Store(int64(increments))
 	logs, counter := newEngine(t, slow, b.clock.Now), ipOf(t, b.event)
 	var counted atomic.Int64
 	var running sync.WaitGroup
@@ -146,7 +147,7 @@ func TestIncrementsLeaveRoomForHits(t *testing.T) {
 	b := newBench(t, "[{per: ip, rate: 5/m}]", limiter.Config{})
 	logs, counter := newEngine(t, b.store, b.clock.Now), ipOf(t, b.event)
 	failed := 0
-	for i := range 3600 { // none is in the window of the limit
+	for i := 0; i < 3600 && failed < testkit.Times(3600); i++ { // none is in the window of the limit
 		if _, err := logs.Increment(t.Context(), 1, b.clock.Now().Add(-10*time.Minute-time.Duration(i)*time.Second), counter); err != nil {
 			failed++
 		}

@@ -56,7 +56,7 @@ func TestEverythingIsTestedWhereThatIsAskedFor(t *testing.T) {
 		assert.Equal(t, uint64(80), Seeds(8000))
 		assert.Equal(t, 6, Fifth(30))
 	} else {
-		assert.Equal(t, uint64(8000), Seeds(8000))
+		assert.Equal(t, uint64(2666), Seeds(8000))
 		assert.Equal(t, 30, Fifth(30))
 	}
 	assert.Equal(t, time.Minute, Lasting(time.Second, time.Minute))
@@ -66,6 +66,15 @@ func TestEverythingIsTestedWhereThatIsAskedFor(t *testing.T) {
 	r := record(t, func(tb testing.TB) { Program(tb, "apt-get install it", "there is no such program") })
 	assert.Empty(t, r.skipped, "a test is never left out silently")
 	assert.Equal(t, "this test needs there is no such program: apt-get install it", r.failed)
+}
+
+func TestAllSeedsAreTestedWhereThatIsAskedFor(t *testing.T) {
+	t.Setenv(Variable, "seeds")
+	require.True(t, All())
+	assert.Equal(t, !bubble.RaceDetector, Thorough())
+	if !bubble.RaceDetector {
+		assert.Equal(t, uint64(8000), Seeds(8000))
+	}
 }
 
 func TestWhereAProgramIsMissing(t *testing.T) {

@@ -8,11 +8,15 @@ import (
 	"github.com/counterd/counterd/internal/testkit/bubble"
 )
 
-// Variable is set to "all" where everything is to be tested.
+// Variable is set to "all" where everything is to be tested, with a third of the seeds of simulations, and to
+// "seeds" for all of the seeds, too.
 const Variable = "COUNTERD_TEST"
 
 // All reports whether everything is to be tested.
-func All() bool { return os.Getenv(Variable) == "all" }
+func All() bool { return os.Getenv(Variable) == "all" || Every() }
+
+// Every reports whether all seeds are to be tested.
+func Every() bool { return os.Getenv(Variable) == "seeds" }
 
 // Share is by what the work of simulations is divided. The race detector makes each seed ten
 // to twenty times as slow, and finds nothing in the one goroutine of most of them.
@@ -20,8 +24,10 @@ func Share() uint64 {
 	switch {
 	case bubble.RaceDetector:
 		return 100
-	case All():
+	case Every():
 		return 1
+	case All():
+		return 3
 	}
 	return 20
 }
