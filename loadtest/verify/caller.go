@@ -54,7 +54,7 @@ type answer struct {
 // lease is what a hit has taken, until it is released or ends.
 type lease struct {
 	reservation string // empty: it is none
-	entry       int32
+	entry, user int32
 	ends        int64 // at the soonest, in nanoseconds since the log began
 }
 
@@ -147,6 +147,30 @@ func (c *caller) release(ctx context.Context, call judge.Call, l lease) {
 		c.unanswered(a, a.status, err)
 	}
 	c.log.Release(judge.Release{Call: a.Call, Entry: l.entry, Done: err == nil && a.status == http.StatusOK})
+}
+
+// renew has a lease end so many seconds from now, and returns the one that it is then. One that has ended is none.
+func (c *caller) renew(ctx context.Context, call judge.Call, l lease, seconds int64) lease {
+	ctx, a := c.begin(ctx, judge.Renew, call, l.user, 1)
+	next, err := a.target.Renew(ctx, l.reservation, time.Duration(seconds)*time.Second)
+	a.Stamp, a.Renewed = c.log.At(a.Sent).Unix(), int32(seconds)
+	switch gone := a.status == http.StatusGone; {
+	case err == nil && next != "":
+	case gone && a.Answered < l.ends:
+		a.Outcome = judge.Denied
+	default:
+		if a.Outcome = judge.Unknown; !gone {
+			c.unanswered(a, a.status, err)
+		}
+	}
+	renewed := c.log.Note(a.Entry, nil)
+	c.log.Release(judge.Release{Call: a.Call, Entry: l.entry, Done: a.Outcome == judge.Admitted})
+	return lease{next, renewed, l.user, c.soonest(a, seconds)}
+}
+
+// soonest returns when a lease of so many seconds ends at the soonest that a call has taken.
+func (c *caller) soonest(a *answer, seconds int64) int64 {
+	return a.Sent + int64(time.Duration(seconds-1)*time.Second-2*c.skew)
 }
 
 // batch makes several hits in one call.
@@ -307,7 +331,7 @@ func (c *caller) decided(a *answer, status int, d *wire.Decision, err error) boo
 	if d.Wait > 0 { // a release would give its turn back
 		d.Reservation = ""
 	}
-	a.lease = lease{d.Reservation, c.log.Note(a.Entry, counts), a.Sent + int64(c.ShortestLease()-2*c.skew-time.Second)}
+	a.lease = lease{d.Reservation, c.log.Note(a.Entry, counts), a.User, c.soonest(a, contract.Seconds(c.ShortestLease()))}
 	return true
 }
 

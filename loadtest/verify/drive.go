@@ -88,13 +88,19 @@ func (w worker) limit(user int32) (contract.Limit, int32) {
 	return l, w.log.User(user).Counters[l.Index]
 }
 
-// busy calls for the users of all clients. It releases some leases later.
+// busy calls for the users of all clients. It releases some leases later, and renews some.
 func (w worker) busy() {
 	var held []lease
 	for w.next() {
 		if len(held) > 0 && w.rng.IntN(2) == 0 {
-			w.release(w.calls, w.any(), held[0])
-			held = held[1:]
+			l := held[0]
+			if held = held[1:]; w.rng.IntN(3) == 0 {
+				if l = w.renewed(l); l.reservation != "" {
+					held = append(held, l)
+				}
+			} else {
+				w.release(w.calls, w.any(), l)
+			}
 		}
 		to, user, cost := w.any(), w.busyUser(), w.cost()
 		switch n := w.rng.IntN(100); {
@@ -130,6 +136,11 @@ func (w worker) busyUser() int32 {
 		n = max(1, n/8)
 	}
 	return int32(w.rng.IntN(n))
+}
+
+// renewed renews a lease for a second at the least.
+func (w worker) renewed(l lease) lease {
+	return w.renew(w.calls, w.any(), l, 1+w.rng.Int64N(contract.Seconds(w.ShortestLease())))
 }
 
 // late adds to the past of a user, where that is remembered for long enough, and counts the
@@ -190,6 +201,9 @@ func (w worker) quiet() {
 				continue
 			}
 			e, l := w.hit(w.calls, to, user, cost)
+			if l.reservation != "" && w.rng.IntN(4) == 0 {
+				l = w.renewed(l)
+			}
 			if w.rng.IntN(4) > 0 {
 				w.release(w.calls, to, l)
 			}

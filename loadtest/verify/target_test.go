@@ -60,6 +60,8 @@ type target struct {
 	refills           int64                             // has so many percent more tokens return
 	leasesEnd         int64                             // has leases end so many milliseconds late
 	releasesNothing   bool                              // releases no lease
+	renewsLonger      int64                             // renews leases for so many milliseconds more
+	renewsNone        bool                              // has none that it could renew
 	releasesAll       bool                              // releases those of all others, too
 	settled           int                               // answers a release with that status
 
@@ -69,6 +71,7 @@ type target struct {
 	full     map[string]int64 // by bucket, when it is full: in milliseconds times its rate
 	leases   map[string][]leased
 	admitted int
+	renewals int
 }
 
 type leased struct {
@@ -305,6 +308,10 @@ func (s *target) window(l contract.Limit) int64 { return l.Window.Milliseconds()
 func (s *target) settle(w http.ResponseWriter, in wire.Settle) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if in.Renew != nil {
+		s.renew(w, in)
+		return
+	}
 	switch {
 	case s.releasesAll:
 		clear(s.leases)
@@ -312,6 +319,23 @@ func (s *target) settle(w http.ResponseWriter, in wire.Settle) {
 		delete(s.leases, in.Reservation)
 	}
 	write(w, cmp.Or(s.settled, http.StatusOK), wire.Settled{Settled: true, Cost: in.Cost})
+}
+
+// renew has leases end later, all of them as long as the only limit on leases says.
+func (s *target) renew(w http.ResponseWriter, in wire.Settle) {
+	now, length, all := time.Now().UnixMilli(), s.contract.ShortestLease().Milliseconds(), s.leases[in.Reservation]
+	if s.renewsNone || len(all) == 0 || all[0].from <= now-length {
+		write(w, http.StatusGone, wire.Problem{Status: http.StatusGone})
+		return
+	}
+	by, _ := events.ParseDuration(*in.Renew)
+	delete(s.leases, in.Reservation)
+	s.renewals++
+	renewed := fmt.Sprint("renewal ", s.renewals)
+	for _, one := range all {
+		s.leases[renewed] = append(s.leases[renewed], leased{one.name, now - length + by.Milliseconds() + s.renewsLonger})
+	}
+	write(w, http.StatusOK, wire.Settled{Reservation: renewed})
 }
 
 func (s *target) reset(name string) {

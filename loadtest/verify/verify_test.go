@@ -82,6 +82,7 @@ func TestRightTargets(t *testing.T) {
 				assert.NotContains(t, text, "others may call for it", "all is held")
 				assert.Equal(t, !strings.Contains(name, "alone"), report.Calls["late"] > 0, "buckets alone remember no past")
 				assert.Positive(t, report.Calls["reset"])
+				assert.Equal(t, strings.Contains(name, "leases"), report.Calls["renew"] > 0)
 				c := report.Checked
 				for name, n := range map[string]int64{
 					"windows": c.Windows, "denials": c.Denials, "counts": c.Counts, "bodies": c.Bodies, "headers": c.Headers,
@@ -225,6 +226,9 @@ func TestWrongTargets(t *testing.T) {
 		"a lease that cannot be released": {&target{rules: leaseRules, answers: func(d *wire.Decision) { d.Reservation = "" }}, judge.Bodies, "the reservation is"},
 		"a lease that was settled":        {&target{rules: leaseRules, settled: http.StatusConflict}, judge.Answers, "with status 409"},
 		"a lease that has ended at once":  {&target{rules: leaseRules, settled: http.StatusGone}, judge.Answers, "with status 410"},
+		"renewals that last longer":       {&target{rules: leaseRules, renewsLonger: 500}, judge.Denials, "is denied, and"},
+		"renewals that end early":         {&target{rules: leaseRules, renewsLonger: -500}, judge.Counts, "the log"},
+		"renewals of what has not ended":  {&target{rules: leaseRules, renewsNone: true}, judge.Answers, "is not renewed, and has not ended"},
 		"an error of its own":             {&target{status: http.StatusInternalServerError}, judge.Answers, "with status 500"},
 		"another limit's name":            {&target{answers: func(d *wire.Decision) { d.Limits[1].Name = "other" }}, judge.Bodies, "the rules have user-5-per-3s"},
 	} {
@@ -240,7 +244,7 @@ func TestWrongTargets(t *testing.T) {
 					for time.Now().Unix()%3 != 1 {
 						time.Sleep(10 * time.Millisecond)
 					}
-				case wrong.check == judge.RetryAfter, wrong.check == judge.Denials, strings.Contains(name, "late"), strings.Contains(name, "reset"):
+				case wrong.check == judge.RetryAfter, wrong.check == judge.Denials, strings.Contains(name, "late"), strings.Contains(name, "reset"), strings.Contains(name, "renewals"):
 					// There is a wait to come back from, or a denial to be sure of, for many users with one caller.
 					config.Duration, config.Clients, config.Rate = 5*time.Second, 32, 600
 				}

@@ -91,7 +91,7 @@ func (j *judge) sort(i int32) {
 			c.rules = append(c.rules, r)
 			c.all = c.all || j.Rules[r].CountAll
 		}
-		if !slices.Contains(counters[:r], id) && (e.Kind <= Check || j.Increments(c.Rule)) { // else another rule has the same counter
+		if !slices.Contains(counters[:r], id) && j.counts(e.Kind, c.Rule) { // else another rule has the same counter
 			c.entries = append(c.entries, i)
 		}
 	}
@@ -100,6 +100,14 @@ func (j *judge) sort(i int32) {
 			j.counters[counters[l.Index]].hurt = true
 		}
 	}
+}
+
+// counts reports whether calls of the kind count by the rule.
+func (j *judge) counts(kind Kind, r contract.Rule) bool {
+	if kind == Renew {
+		return r.Leases
+	}
+	return kind <= Check || j.Increments(r)
 }
 
 func (j *judge) user(e Entry) *User { return j.Log.users[e.User] }

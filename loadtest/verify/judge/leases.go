@@ -10,7 +10,7 @@ import (
 
 // collectReleases finds out which leases may have been released, and since when, and which surely are. A
 // target repeats a denial for a while after another one has released a lease. A replica that was away may not
-// know of it.
+// know of it. A renewal releases a lease, too; it is denied only if that has ended.
 func (c *counter) collectReleases() {
 	if !c.Rule.Leases {
 		return
@@ -19,7 +19,10 @@ func (c *counter) collectReleases() {
 	for _, i := range c.entries {
 		r, released := c.Log.releases[i]
 		e := c.entry(i)
-		if !released || !e.isHit() {
+		if e.Kind == Renew && e.Outcome == Denied && c.lone && !c.hurt && len(c.resets)+len(c.losses) == 0 {
+			c.blame(Violation{Check: Answers}, c.id, only(i), "a lease is not renewed, and has not ended")
+		}
+		if !released || !e.takesLeases() {
 			continue
 		}
 		a := add{Call: e.Call, Times: c.stamped(e), least: int64(e.Cost), most: int64(e.Cost)}
@@ -32,6 +35,16 @@ func (c *counter) collectReleases() {
 	}
 	known := func(a add) int64 { return a.known }
 	c.freed, c.gone = newSeries(freed, false, known), newSeries(gone, true, known)
+}
+
+// leaseLength returns how long the counter's leases last, in seconds.
+func (c *counter) leaseLength() (length int64) {
+	for _, l := range c.Limits {
+		if l.Leases && slices.Contains(c.rules, l.Index) {
+			length = l.Length
+		}
+	}
+	return length
 }
 
 // leaseEval counts leases, which are windows as long as one, of hits that may be released.

@@ -60,7 +60,7 @@ func (l *limitEval) windows() {
 	segments := make([][]int32, len(l.resets)+1)
 	for _, i := range l.entries {
 		e := l.entry(i)
-		if !e.isHit() || e.Outcome != Admitted || l.says(e.OnError) {
+		if !e.takesLeases() || e.Outcome != Admitted || l.says(e.OnError) {
 			continue
 		}
 		n, whole := l.resets.segment(e.Call)

@@ -21,12 +21,13 @@ const (
 	Count  // or a history
 	Forget // a counter
 	Settle // the leases of a hit: they are released
+	Renew  // leases: they are released, and others are taken
 	Kinds  // how many there are
 )
 
 // String returns its name.
 func (k Kind) String() string {
-	return [Kinds]string{"hit", "batch", "check", "increment", "late", "count", "reset", "settle"}[k]
+	return [Kinds]string{"hit", "batch", "check", "increment", "late", "count", "reset", "settle", "renew"}[k]
 }
 
 // Outcome is what became of a call.
@@ -60,11 +61,15 @@ type Entry struct {
 	User       int32
 	Cost       int32
 	RetryAfter int32 // seconds, or contract.Never
+	Renewed    int32 // seconds for which a renewal has leases last
 	Kind       Kind
 	Outcome    Outcome
 }
 
 func (e Entry) isHit() bool { return e.Kind <= Batch }
+
+// takesLeases reports whether the entry takes leases if it is admitted.
+func (e Entry) takesLeases() bool { return e.isHit() || e.Kind == Renew }
 
 // Look is an answer to a count, or a bucket of a history: what it surely spans, what it spans at the
 // most, and what that holds.
@@ -86,7 +91,7 @@ type Reset struct {
 	underWay  int64 // the cost of what was under way at it
 }
 
-// Release is what releases the leases of an entry.
+// Release is what releases the leases of an entry, or renews them.
 type Release struct {
 	Call
 	Entry int32
@@ -200,6 +205,8 @@ func (e Entry) answer(counts []int64) string {
 	switch {
 	case e.Kind == Forget && e.Outcome == Admitted:
 		text = "forgotten"
+	case e.Kind == Renew && e.Outcome == Admitted:
+		text = fmt.Sprintf("renewed for %ds", e.Renewed)
 	case e.Kind == Count, e.Kind > Check && e.Outcome == Admitted:
 		text = "counted"
 	case e.Outcome == Denied && e.RetryAfter == contract.Never:
