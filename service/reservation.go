@@ -145,7 +145,7 @@ func (r *Reservation) read(b []byte) error {
 	for n := c.number(maxReserved); n > 0; n-- {
 		one := engine.Reserved{Engine: c.byte(math.MaxInt8), Precision: events.Precision(c.byte(int64(events.Hour)))}
 		one.Counter, one.ID = c.text(MaxReservation), c.word()
-		one.Retention = time.Duration(c.number(int64(events.MaxWindow/time.Second))) * time.Second
+		one.Retention = time.Duration(c.number(int64(events.MaxRetention/time.Second))) * time.Second
 		one.Time, one.Ends = c.number(1<<46), c.number(1<<46)
 		one.Cost = c.number(limiter.MaxCost)
 		one.Lease = time.Duration(c.number(events.MaxWindow.Milliseconds())) * time.Millisecond

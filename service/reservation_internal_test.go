@@ -13,7 +13,7 @@ import (
 )
 
 var someReservation = Reservation{"api", []engine.Reserved{
-	{Counter: "\x00hash", Retention: 24 * time.Hour, Precision: events.Minute, ID: 1<<63 + 5, Time: 1_800_000_000_000, Ends: 1_800_000_030_000, Cost: 1_000_000},
+	{Counter: "\x00hash", Retention: events.MaxRetention, Precision: events.Minute, ID: 1<<63 + 5, Time: 1_800_000_000_000, Ends: 1_800_000_030_000, Cost: 1_000_000},
 	{Counter: "\x00hash", Retention: time.Hour, Engine: 2, ID: 7, Time: 1_800_000_000_001, Ends: 1_800_000_030_000, Cost: 1, Lease: 30 * time.Second},
 }}
 
