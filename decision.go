@@ -39,7 +39,8 @@ type Decision struct {
 	Unavailable bool
 	At          time.Time // the second in which it was decided, UTC
 	// RetryAfter is how long it is until all limits have room, if nothing else comes; 0: now; or
-	// Never. It is in whole seconds of sliding-window limits, in milliseconds of sliding-log ones.
+	// Never. It is in whole seconds of limits that are kept in buckets, as sliding-window, in milliseconds of
+	// all others.
 	RetryAfter time.Duration
 	// Wait is how long an allowed hit waits for its turn where a rule has a queue; 0: not at all. A
 	// middleware has waited by then.
@@ -68,6 +69,9 @@ type LimitState struct {
 	// Incomplete is set if the counter has not been kept for a whole window, or the store lost a
 	// part of it: the limit may admit too much.
 	Incomplete bool
+	// Unreserved is set if an admitted hit that reserves, or takes a lease, has reserved nothing on the counter:
+	// the store did not answer, or a log has no room for it. Settle leaves what it costs there.
+	Unreserved bool
 	// OnError is what the rule decided instead where the store did not answer in time: allow,
 	// deny or local. Empty: the store answered.
 	OnError string
@@ -95,7 +99,7 @@ func stateOf(l *limiter.LimitState) LimitState {
 	state := LimitState{
 		Name: l.Name, Feature: l.Feature.String(), Limit: l.N, Window: l.Window, Algorithm: l.Algorithm,
 		Count: l.Count, Remaining: l.Remaining, Burst: l.Burst, Reset: waitOf(l.Reset), Allowed: l.Allowed,
-		Exact: l.Exact, Shadow: l.Shadow, Over: l.Over, Incomplete: l.Incomplete,
+		Exact: l.Exact, Shadow: l.Shadow, Over: l.Over, Incomplete: l.Incomplete, Unreserved: l.Unreserved,
 	}
 	if l.Failed {
 		state.OnError = l.OnError.String()

@@ -50,7 +50,7 @@ func (p *process) decide(ctx context.Context, name string, features Features, co
 		return Decision{}, err
 	}
 	decision := decisionOf(d)
-	decision.Reservation = p.service.ReservationOf(event.Name, &d)
+	decision.Reservation = p.service.ReservationOf(&d)
 	return decision, nil
 }
 
@@ -141,7 +141,7 @@ func (l *Limiter) Hits(ctx context.Context, hits []Hit) ([]Result, error) {
 			continue
 		}
 		results[places[i]].Decision = decisionOf(result.Decision)
-		results[places[i]].Decision.Reservation = l.service.ReservationOf(hits[places[i]].Event, &result.Decision)
+		results[places[i]].Decision.Reservation = l.service.ReservationOf(&result.Decision)
 	}
 	return results, nil
 }

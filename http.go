@@ -75,6 +75,11 @@ func CostOf(cost func(*http.Request) int64) MiddlewareOption {
 	return func(c *api.MiddlewareConfig) { c.Cost = cost }
 }
 
+// MaxWaiting bounds the requests that wait for their turns at once. Default, also of 0 or less: 10,000.
+func MaxWaiting(n int) MiddlewareOption {
+	return func(c *api.MiddlewareConfig) { c.MaxWaiting = n }
+}
+
 // OnDenied answers requests that a limit denies. The headers of the decision are set before.
 // Default: 429 with a problem document.
 func OnDenied(answer func(http.ResponseWriter, *http.Request, Decision)) MiddlewareOption {
@@ -91,7 +96,7 @@ func OnDenied(answer func(http.ResponseWriter, *http.Request, Decision)) Middlew
 // token. A denied request is answered 429, with Retry-After; one without a feature that a limit
 // needs 400; and 503 where the store does not answer and a rule has on_error: deny.
 //
-// Where a rule has a queue, an allowed request waits for its turn. If its context ends before, or 10,000
+// Where a rule has a queue, an allowed request waits for its turn. If its context ends before, or [MaxWaiting]
 // requests wait, it is answered 503, and its turn is given back.
 //
 // The leases that a request takes are renewed until the next handler returns, and released then. If one is

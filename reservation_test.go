@@ -2,10 +2,14 @@ package counterd_test
 
 import (
 	"context"
+	"fmt"
+	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -18,6 +22,7 @@ import (
 	"github.com/counterd/counterd/api/client"
 	"github.com/counterd/counterd/api/wire"
 	"github.com/counterd/counterd/events"
+	"github.com/counterd/counterd/internal/testkit"
 	"github.com/counterd/counterd/internal/testkit/bubble"
 	"github.com/counterd/counterd/internal/testkit/memcachedtest"
 )
@@ -486,7 +491,7 @@ func TestCountsBesideLeases(t *testing.T) {
 	assert.EqualValues(t, 1, n)
 }
 
-// A hit that is admitted without the store has reserved nothing: to settle it is no fault.
+// A hit that is admitted without the store has reserved nothing, and says so.
 func TestReservingWithoutAStore(t *testing.T) {
 	rules := "events: {e: {limits: [{per: user, rate: 100/m, on_error: local}, {per: user, concurrent: 1, lease: 1m, on_error: allow}]}}"
 	l := start(t, parse(t, rules), counterd.WithMemcached("127.0.0.1:1"))
@@ -494,8 +499,10 @@ func TestReservingWithoutAStore(t *testing.T) {
 		d, err := l.Reserve(ctx, "e", bob, 20, time.Minute)
 		require.NoError(t, err)
 		require.True(t, d.Allowed)
-		require.NotEmpty(t, d.Reservation)
-		require.NoError(t, l.Settle(ctx, d.Reservation, 5))
+		require.Empty(t, d.Reservation)
+		for _, limit := range d.Limits {
+			require.True(t, limit.Unreserved)
+		}
 	}
 	require.NoError(t, l.Close())
 	require.ErrorIs(t, l.Settle(ctx, "x", 5), counterd.ErrClosed)
@@ -524,4 +531,98 @@ func TestTheMiddlewareRenews(t *testing.T) {
 		assert.Equal(t, http.StatusOK, serve())
 		assert.Equal(t, http.StatusOK, serve())
 	})
+}
+
+// A log over half its bound takes no more reservations. A hit says so: it has none to settle, and its cost stays.
+func TestALogThatReservesNoMoreSaysSo(t *testing.T) { bubble.Test(t, reserveUntilFull) }
+
+func reserveUntilFull(t *testing.T) {
+	l := start(t, parse(t, "events: {chat: {limits: [{per: user, rate: 1/m, burst: 1000}, {per: user, rate: 1000/d}]}}"))
+	stays := int64(0)
+	for range 900 {
+		d, err := l.Reserve(ctx, "chat", bob, 1, time.Hour)
+		require.NoError(t, err)
+		require.True(t, d.Allowed)
+		require.NotEmpty(t, d.Reservation, "the other counter has room")
+		require.False(t, d.Limits[1].Unreserved)
+		if d.Limits[0].Unreserved {
+			stays++
+		}
+		require.NoError(t, l.Settle(ctx, d.Reservation, 0))
+	}
+	d := stateOf(t, l, "chat")
+	assert.Equal(t, stays, d.Limits[0].Count)
+	assert.Zero(t, d.Limits[1].Count)
+	assert.NotZero(t, stays)
+
+	l = start(t, parse(t, "events: {chat: {limits: [{per: user, rate: 1/m, burst: 1000}]}}"))
+	for stays = 0; stays == 0; {
+		d, err := l.Reserve(ctx, "chat", bob, 1, time.Hour)
+		require.NoError(t, err)
+		require.Equal(t, d.Reservation == "", d.Limits[0].Unreserved)
+		if d.Reservation == "" {
+			stays = d.Limits[0].Count
+		}
+	}
+	require.ErrorIs(t, l.Settle(ctx, "", 0), counterd.ErrOutOfRange, "nothing is settled")
+}
+
+// Whatever a rules file allows, and for whatever features, a hit reserves, and is settled, renewed and released.
+func TestWhateverIsReservedIsSettled(t *testing.T) { bubble.Test(t, reserveByAnyRules) }
+
+func reserveByAnyRules(t *testing.T) {
+	limits := []string{
+		"rate: 1000/month, calendar: UTC, precision: hour", "rate: 1000/month, calendar: Europe/Berlin, precision: hour", "rate: 1000/30d, precision: hour", "rate: 1000/d",
+		"rate: 500/month, algorithm: sliding-log", "rate: 500/month, calendar: Europe/Berlin, algorithm: fixed-log", "rate: 1/d, burst: 30", "rate: 1/d, queue: 29", "rate: 100/s, burst: 100",
+		"concurrent: 5, lease: 24h", "concurrent: 100, lease: 1s",
+	}
+	rnd := rand.New(rand.NewPCG(3, 16))
+	for range testkit.Times(100) {
+		kinds, features := strings.Split("abcdefghijklmnop"[:1+rnd.IntN(16)], ""), counterd.Features{}
+		for _, kind := range kinds {
+			features[kind] = strings.Repeat("x", 1+rnd.IntN(testkit.Pick(rnd, 1, 100, 1024)))
+		}
+		var rules []string
+		leases, retention := false, testkit.Pick(rnd, "", ", retention: 32d")
+		for i := range 1 + rnd.IntN(testkit.Pick(rnd, 3, 60)) {
+			rnd.Shuffle(len(kinds), func(i, j int) { kinds[i], kinds[j] = kinds[j], kinds[i] })
+			limit := testkit.Pick(rnd, limits...)
+			rule := fmt.Sprintf("{per: [%s], name: l%d, %s}", strings.Join(kinds[:rnd.IntN(len(kinds)+1)], ","), i, limit)
+			all := append(slices.Clone(rules), rule)
+			if _, err := counterd.ParseRules([]byte("events: {api: {limits: [" + strings.Join(all, ", ") + "]" + retention + "}}")); err == nil {
+				rules, leases = all, leases || strings.Contains(limit, "lease")
+			}
+		}
+		if len(rules) == 0 {
+			continue
+		}
+		text := "events: {api: {limits: [" + strings.Join(rules, ", ") + "]" + retention + "}}"
+		l := start(t, parse(t, text))
+		time.Sleep(time.Hour) // the moment is another one
+		settle := func() {
+			d, err := l.Reserve(ctx, "api", namedIn(text, features), 1, time.Minute)
+			require.NoError(t, err)
+			require.True(t, d.Allowed, "%s: %+v", text, d)
+			require.NotEmpty(t, d.Reservation, text)
+			if leases {
+				d.Reservation, err = l.Renew(ctx, d.Reservation, time.Second)
+				require.NoError(t, err, text)
+			}
+			require.NoError(t, l.Settle(ctx, d.Reservation, 0), text)
+			require.NoError(t, l.Release(ctx, d.Reservation), text)
+		}
+		settle()
+		settle()
+	}
+}
+
+// namedIn returns the features that rules have limits per.
+func namedIn(rules string, features counterd.Features) counterd.Features {
+	named := counterd.Features{}
+	for kind, value := range features {
+		if regexp.MustCompile(`per: \[[^]]*\b` + kind + `\b`).MatchString(rules) {
+			named[kind] = value
+		}
+	}
+	return named
 }

@@ -11,6 +11,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -194,8 +195,8 @@ func TestForgedReservations(t *testing.T) {
 				content[rnd.IntN(len(content))] = testkit.Pick(rnd, 0, 1, 2, 0x7f, 0x80, 0xff, byte(rnd.Uint32()))
 			}
 		} else {
-			content = append([]byte{1, 'e'}, byte(rnd.IntN(4)))
-			for range content[2] {
+			content = []byte{byte(rnd.IntN(4))}
+			for range content[0] {
 				content = append(content, byte(rnd.IntN(4)), byte(rnd.IntN(3)))
 				counter := testkit.Pick(rnd, "", "x", "a b\r\nset x 0 0 1\r\ny\r\n", strings.Repeat("c", 300))
 				content = append(binary.AppendUvarint(content, uint64(len(counter))), counter...)
@@ -215,4 +216,38 @@ func TestForgedReservations(t *testing.T) {
 	assert.NotZero(t, min(statuses[200], statuses[400], statuses[410]))
 	_, err = l.Hit(ctx, "export", bob)
 	require.NoError(t, err)
+}
+
+// A reservation that was forged with a time far ahead, or an end far behind, does not carry a log there.
+func TestForgedTimes(t *testing.T) {
+	for _, limit := range []string{"{per: user, rate: 100/h, algorithm: sliding-log}", "{per: user, rate: 1/m, burst: 100}", "{per: user, concurrent: 100, lease: 30s}"} {
+		l := start(t, parse(t, "events: {chat: {limits: ["+limit+"]}}"), counterd.WithMemcached(memcachedtest.Start(t).Addr), counterd.WithTimeout(5*time.Second), counterd.WithGrace(10*time.Second))
+		s := sends{t, l.Handler()}
+		genuine, err := base64.RawURLEncoding.DecodeString(s.reserved("chat", `, "cost": 10, "reserve": "30s"`))
+		require.NoError(t, err)
+		genuine = genuine[2 : len(genuine)-4]
+		at := 1 + 2 // behind the number, the engine and the precision
+		name, size := binary.Uvarint(genuine[at:])
+		at += size + int(name) + 8
+		_, size = binary.Uvarint(genuine[at:]) // the retention
+		at += size
+		head := genuine[:at:at]
+		taken, size := binary.Uvarint(genuine[at:])
+		ends, more := binary.Uvarint(genuine[at+size:])
+		rest := genuine[at+size+more:]
+		for _, times := range [][2]uint64{{1 << 45, 1<<45 + 1000}, {1 << 46, 1 << 46}, {taken + 3600_000, ends + 3600_000}, {taken, 1 << 46}, {0, ends}, {ends, taken - 60_000}} {
+			forged := append(binary.AppendUvarint(binary.AppendUvarint(head, times[0]), times[1]), rest...)
+			for _, more := range []string{`, "cost": 7`, `, "renew": "30s"`} {
+				require.Equal(t, http.StatusBadRequest, s.settle(forge(forged), more), "%s: %v", limit, times)
+			}
+		}
+		d, err := l.HitN(ctx, "chat", bob, 90)
+		require.NoError(t, err)
+		assert.True(t, d.Allowed)
+		assert.Empty(t, d.Limits[0].OnError)
+		wide := append(slices.Clone(genuine[:at-size]), genuine[at-size:]...)
+		wide[1+2+1+int(name)] = 1 // the identity has 57 bits
+		require.Equal(t, http.StatusBadRequest, s.settle(forge(wide), `, "cost": 7`))
+		require.Equal(t, http.StatusOK, s.settle(forge(genuine), `, "cost": 7`))
+	}
 }

@@ -2,6 +2,7 @@ package api_test
 
 import (
 	"bytes"
+	"context"
 	"crypto/sha256"
 	"errors"
 	"fmt"
@@ -95,11 +96,25 @@ func newGuarded(t *testing.T) *guarded {
 // asks is a request that does its route's work.
 type asks struct{ class, method, target, body string }
 
+// someReservation returns the reservation of a hit of another address, on another store.
+func someReservation() string {
+	s := newService(service.Config{Rules: testRules})
+	event, err := s.Event("url_shorten")
+	if err != nil {
+		panic(err)
+	}
+	d, err := s.Reserve(context.Background(), event, events.Features{"ip": "203.0.113.200"}, 1, time.Hour)
+	if err != nil {
+		panic(err)
+	}
+	return s.ReservationOf(&d)
+}
+
 // classed are all routes there are, each with a request that its class may make.
 var classed = map[string]asks{
 	"/v1/events/{event}/hit":       {"decide", "POST", "/v1/events/url_shorten/hit", who},
 	"/v1/batch":                    {"decide", "POST", "/v1/batch", `{"hits": [` + goodHit + `]}`},
-	"/v1/settle":                   {"decide", "POST", "/v1/settle", `{"reservation": "cAEBZQCeBIVi", "cost": 0}`},
+	"/v1/settle":                   {"decide", "POST", "/v1/settle", `{"reservation": "` + someReservation() + `", "cost": 0}`},
 	"/v1/events/{event}/check":     {"decide", "GET", "/v1/events/url_shorten/check?feature=ip:203.0.113.9", ""},
 	"/v1/authorize/{event}":        {"decide", "PUT", "/v1/authorize/authorized", ""},
 	"/v1/events/{event}/count":     {"read", "GET", url24h + "203.0.113.9", ""},

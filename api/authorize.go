@@ -1,26 +1,40 @@
 package api
 
 import (
+	"fmt"
 	"net/http"
 	"slices"
 	"strconv"
 
+	"github.com/counterd/counterd/api/wire"
 	"github.com/counterd/counterd/service"
 )
 
 // denyStatus is the parameter by which a proxy says what a denial is answered with.
 const denyStatus = "deny_status"
 
+// waitHeader says how many seconds a request waits for its turn in a leaky bucket, with milliseconds. The proxy
+// passes it to the service, which waits.
+const waitHeader = "Counterd-Wait"
+
 // authorize decides for a reverse proxy whether it may let a request through: a
 // hit of cost 1, its features taken from the proxy's request as the rules say. An
 // admission has nothing to say but its headers. Requests of a method that the event
-// does not have are admitted, and not counted.
+// does not have are admitted, and not counted. Events with leases are refused: no
+// proxy says when a request has ended.
 func (e *endpoints) authorize(x *exchange, event service.Event) error {
 	status, err := authorizeQuery(x.request)
 	if err != nil {
 		return err
 	}
 	if isHit(event, x.request) {
+		if event.HasLeases() {
+			e.lines.Do("leases "+event.Name, func(suppressed int64) {
+				e.log.Warn("authorize refuses an event with concurrency limits: a proxy cannot release leases", "event", event.Name, "suppressed", suppressed)
+			})
+			return &requestError{[]wire.Fault{{Detail: fmt.Sprintf(
+				"%s has limits with concurrent, and a proxy cannot release leases: hit the event in the service, which settles, or name another one here", event.Name)}}}
+		}
 		d, err := hitOf(e.service, x.request, event, nil, 1)
 		if err != nil {
 			return err
@@ -30,6 +44,9 @@ func (e *endpoints) authorize(x *exchange, event service.Event) error {
 		if !d.Allowed {
 			e.answerDecision(x, x.request, event, d, status)
 			return nil
+		}
+		if d.Wait > 0 {
+			x.Header().Set(waitHeader, strconv.FormatFloat(float64(milliseconds(d.Wait))/1000, 'f', -1, 64))
 		}
 	}
 	x.Header().Set("Cache-Control", "no-store") // a 204 may be kept where nothing is said

@@ -293,3 +293,30 @@ events:
 	}
 	assert.NotContains(t, log.String(), "203.0.113.9")
 }
+
+// A request that waits for its turn in a queue learns for how long: the proxy passes it on. A lease that no
+// service can release is not taken.
+func TestAuthorizeBesideQueuesAndLeases(t *testing.T) {
+	rules := parseRules(t, "events: {web: {limits: [{per: ip, rate: 4/s, queue: 2}]}, export: {methods: [POST], limits: [{per: ip, concurrent: 9, lease: 5m}]}}")
+	var log bytes.Buffer
+	h := api.NewHandler(api.Config{
+		Service: newServiceOf(t, newStore(), clock, func() *events.Rules { return rules }), Log: slog.New(slog.NewTextHandler(&log, nil)),
+	})
+	for _, want := range []string{"", "0.25", "0.5"} {
+		w := ask(h, "GET", "/v1/authorize/web", "203.0.113.9:1")
+		require.Equal(t, 204, w.Code)
+		assert.Equal(t, want, w.Header().Get("Counterd-Wait"))
+	}
+	w := ask(h, "GET", "/v1/authorize/web", "203.0.113.9:1")
+	assert.Equal(t, 429, w.Code)
+	assert.Empty(t, w.Header().Get("Counterd-Wait"))
+
+	assert.Equal(t, 204, ask(h, "GET", "/v1/authorize/export", "203.0.113.9:1", "X-Forwarded-Method", "GET").Code, "it is not counted")
+	assert.Empty(t, log.String())
+	for range 3 {
+		p := problem(t, ask(h, "GET", "/v1/authorize/export", "203.0.113.9:1", "X-Forwarded-Method", "POST"), 400)
+		assert.Contains(t, p.Detail, "a proxy cannot release leases")
+	}
+	assert.Equal(t, 1, strings.Count(log.String(), "level=WARN"))
+	assert.Contains(t, log.String(), "event=export")
+}

@@ -295,6 +295,7 @@ func (b *response) decisionOf(event string, d limiter.Decision) *wire.Decision {
 			Shadow:     s.Shadow,
 			Over:       s.Over,
 			Incomplete: s.Incomplete,
+			Unreserved: s.Unreserved,
 		}
 		// Most limits are on the feature of the one before.
 		if i > 0 && s.Feature == d.Limits[i-1].Feature {
@@ -355,7 +356,7 @@ func (b *response) resultOf(s *service.Service, i int, event *events.Event, resu
 		return faultyResult(i, result.Err)
 	}
 	decision := b.decisionOf(event.Name, result.Decision)
-	decision.Reservation = s.ReservationOf(event.Name, &result.Decision)
+	decision.Reservation = s.ReservationOf(&result.Decision)
 	return wire.Result{Status: outcomeStatuses[service.OutcomeOf(&result.Decision)], Decision: decision}
 }
 

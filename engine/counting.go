@@ -12,6 +12,8 @@ import (
 const (
 	// MaxBy is the most that one increment adds.
 	MaxBy = 1_000_000
+	// IDBits are the bits of the ID of what is reserved.
+	IDBits = 56
 	// MaxHistory is the most intervals of one history.
 	MaxHistory = 10_000
 )
@@ -52,7 +54,7 @@ type Reserved struct {
 	Retention time.Duration // of the counter, as its Precision
 	Precision events.Precision
 	Engine    int    // which of the engines of the process has it
-	ID        uint64 // of the entry among those of the counter
+	ID        uint64 // of the entry among those of the counter, of IDBits
 	Time      int64  // at which it counts, in Unix milliseconds
 	Ends      int64  // after which it is not settled any more, in Unix milliseconds
 	Cost      int64

@@ -70,9 +70,9 @@ func logsOf(e *Event) []sharedLog {
 	logs := make(map[string]sharedLog)
 	for i := range e.Rules {
 		if rule := &e.Rules[i]; rule.InLog() {
-			log := logs[rule.counterName()]
+			log := logs[rule.CounterName()]
 			log.of, log.rules = e, append(log.rules, i)
-			logs[rule.counterName()] = log
+			logs[rule.CounterName()] = log
 		}
 	}
 	var sorted []sharedLog

@@ -20,6 +20,8 @@ const (
 	DefaultRetention = 24 * time.Hour
 	// MaxWindow is the longest window of a limit that is no unit of a calendar.
 	MaxWindow = 30 * 24 * time.Hour
+	// MaxCounters is the most counters of a hit: a reservation names all of them.
+	MaxCounters = 64
 	// MaxRetention is the longest retention, enough for a month of any calendar.
 	MaxRetention = 32 * 24 * time.Hour
 )
@@ -338,10 +340,15 @@ func (r *Rule) Leases() bool {
 	return len(r.Limits) > 0 && r.Limits[0].Algorithm == algorithm.Concurrency
 }
 
+// HasLeases reports whether a rule of the event limits leases.
+func (e *Event) HasLeases() bool {
+	return slices.ContainsFunc(e.Rules, func(rule Rule) bool { return rule.Leases() })
+}
+
 // HasLeases reports whether a rule of an event limits leases.
 func (r *Rules) HasLeases() bool {
 	for _, event := range r.Events {
-		if slices.ContainsFunc(event.Rules, func(rule Rule) bool { return rule.Leases() }) {
+		if event.HasLeases() {
 			return true
 		}
 	}

@@ -47,7 +47,7 @@ func (e *Event) succeed(was *Event, now int64) *Event {
 	before, remembered := was.keptPer(), e.Remembered()
 	for i := range next.Rules {
 		rule := &next.Rules[i]
-		counter := rule.counterName()
+		counter := rule.CounterName()
 		k, known := next.kept[counter]
 		if !known {
 			k = before[counter].becomes(rule.keeping(remembered), now)
@@ -62,8 +62,8 @@ func (e *Event) succeed(was *Event, now int64) *Event {
 	return &next
 }
 
-// counterName names the rule's counters among those of its event.
-func (r *Rule) counterName() string {
+// CounterName names the rule's counters among those of its event.
+func (r *Rule) CounterName() string {
 	per := strings.Join(r.Per, "+")
 	switch {
 	case r.Leases():
@@ -124,7 +124,7 @@ func (e *Event) keptPer() map[string]kept {
 	remembered := e.Remembered()
 	for i := range e.Rules {
 		rule := &e.Rules[i]
-		counter := rule.counterName()
+		counter := rule.CounterName()
 		k, known := all[counter]
 		if !known {
 			k.keeping = rule.keeping(remembered)

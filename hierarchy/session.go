@@ -96,7 +96,7 @@ func (s *session) Add(hits []engine.Hit, most int64) {
 	for i := range hits {
 		h := &hits[i]
 		if s.added += h.Cost; h.Ends != 0 || h.Waits != 0 {
-			h.Reserved = engine.Reserved{Counter: s.id, ID: rand.Uint64(), Time: s.stamp * 1000, Ends: h.Ends, Cost: h.Cost}
+			h.Reserved = engine.Reserved{Counter: s.id, ID: rand.Uint64() >> (64 - engine.IDBits), Time: s.stamp * 1000, Ends: h.Ends, Cost: h.Cost}
 		}
 	}
 }

@@ -53,10 +53,10 @@ const (
 // An ID identifies an entry among the entries that processes may still look for. It has 56 bits.
 type ID uint64
 
-// NewID returns an ID from 31 bits of a number drawn at random by the process, and a number that the
-// process counts up with each entry.
+// NewID returns an ID from 31 bits of a number drawn at random by the process, and the lowest bits of a number
+// that the process counts up with each entry.
 func NewID(process uint32, sequence uint64) ID {
-	return (ID(process)<<24 | ID(sequence&(1<<24-1))) &^ settlement
+	return (ID(process)<<SequenceBits | ID(sequence&(1<<SequenceBits-1))) &^ settlement
 }
 
 // Entry is one entry of a log.

@@ -13,8 +13,8 @@ const (
 	furtherBits = iota
 )
 
-// sequenceBits are the bits of an ID that are a sequence of its process: see NewID.
-const sequenceBits = 24
+// SequenceBits are the bits of an ID that are a sequence of its process: see [NewID].
+const SequenceBits = 24
 
 // keptSize is about what an entry takes that a rewrite keeps, firstKept what the first one of a process
 // takes, and leastKept what any takes at least.
@@ -55,7 +55,7 @@ func (k *keeper) append(dst []byte, e Entry, rests []int64) []byte {
 	long := isLong(&e)
 	dst = binary.AppendVarint(append(dst, tagOf(&e, long)), e.Time-k.time)
 	k.time = e.Time
-	process, i := int64(e.ID>>sequenceBits), 0
+	process, i := int64(e.ID>>SequenceBits), 0
 	for i < len(k.processes) && k.processes[i].process != process {
 		i++
 	}
@@ -63,7 +63,7 @@ func (k *keeper) append(dst []byte, e Entry, rests []int64) []byte {
 		dst = binary.BigEndian.AppendUint32(dst, uint32(process))
 		k.processes = append(k.processes, writer{process: process})
 	}
-	sequence := int64(e.ID & (1<<sequenceBits - 1))
+	sequence := int64(e.ID & (1<<SequenceBits - 1))
 	dst = binary.AppendVarint(dst, sequence-k.processes[i].sequence)
 	if k.processes[i].sequence = sequence; !long {
 		return dst
@@ -111,8 +111,8 @@ func (k *keeper) next(c *cursor, e *Entry) {
 	}
 	w := &k.processes[i]
 	w.sequence = c.near(w.sequence, 1)
-	c.bad = c.bad || w.sequence >= 1<<sequenceBits
-	e.ID = ID(w.process<<sequenceBits | w.sequence)
+	c.bad = c.bad || w.sequence >= 1<<SequenceBits
+	e.ID = ID(w.process<<SequenceBits | w.sequence)
 	if e.Cost == 0 {
 		e.Cost = c.below(maxCost)
 		count := c.below(maxCount<<furtherBits | 1<<furtherBits - 1)

@@ -60,14 +60,19 @@ func (h *hit) until() int64 {
 	return h.request.began.Add(h.request.reserved).UnixMilli()
 }
 
-// note notes what the next of the hits decided on the counter has reserved there, unless the shared store
-// has failed: until the hit's turn at the least.
+// note notes what the next of the hits decided on the counter has reserved there, until the hit's turn at the
+// least; or that it has reserved nothing, since the shared store has failed, or the counter has no room for it.
 func (h *hit) note(c *counterState, name func(string) string) {
 	r := c.hits[c.decided].Reserved
 	if wait := waitOf(h.limits); r.Ends == 0 && wait > 0 {
 		r.Turn, r.Ends = true, max(c.moment.Now.UnixMilli(), c.moment.Stamp*1000)+time.Duration(wait).Milliseconds()
 	}
 	if r.ID == 0 || r.Ends == 0 || c.err != nil {
+		for i := range h.limits {
+			if u := &h.limits[i]; u.counter == c {
+				u.unreserved = h.request.reserved > 0 || c.engine.Tick() == 0
+			}
+		}
 		return
 	}
 	if name != nil {
@@ -77,17 +82,14 @@ func (h *hit) note(c *counterState, name func(string) string) {
 	h.request.decision.Reserved = append(h.request.decision.Reserved, r)
 }
 
-// isReserved reports whether the hit reserves, or takes leases.
-func (h *hit) isReserved() bool {
-	return h.request.reserved > 0 || slices.ContainsFunc(h.counters, func(c *counterState) bool { return c.engine.Tick() == 0 })
-}
-
 // limitEval is one limit as it answers one hit.
 type limitEval struct {
 	ruling
 	counter *counterState
 	window  *limitWindow
 	cached  *cachedLimit // what a cached denial found, where there is one
+
+	unreserved bool // an admitted hit: see LimitState
 
 	count int64
 	exact bool

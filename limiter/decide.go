@@ -165,9 +165,6 @@ func (f *batch) decision(h *hit) Decision {
 		Allowed: h.verdict == admitted, Unavailable: h.verdict == unavailable, At: time.Unix(f.moment.Stamp, 0).UTC(),
 		Reserved: h.request.decision.Reserved,
 	}
-	if d.Allowed && !f.moment.Check && d.Reserved == nil && h.isReserved() {
-		d.Reserved = []engine.Reserved{}
-	}
 	if d.Allowed {
 		d.Wait = waitOf(h.limits)
 	}
@@ -179,7 +176,7 @@ func (f *batch) decision(h *hit) Decision {
 			Name: limit.Name, Feature: u.counter.name.counter.Feature, N: limit.N, Window: limit.WindowAt(f.moment.Stamp), WindowName: limit.Unit(), Burst: limit.Burst, Algorithm: limit.Algorithm,
 			Count: u.count, Exact: u.exact, Reset: u.reset,
 			Allowed: u.allows, Listing: u.listing, Shadow: u.rule.Shadow,
-			Unknown: h.path == listed || u.source == ofNone, Failed: u.source.failed(),
+			Unknown: h.path == listed || u.source == ofNone, Failed: u.source.failed(), Unreserved: u.unreserved,
 		}
 		if s.Failed {
 			s.OnError = u.rule.OnError

@@ -20,8 +20,8 @@ type Decision struct {
 	// Wait is how long a hit that is allowed waits for its turn, of leaky buckets: the longest.
 	Wait   engine.Wait
 	Limits []LimitState // of all rules that apply, in their order
-	// Reserved is what an admitted hit that reserves, takes leases, or waits, has added on each counter whose
-	// store answered; nil: it does nothing of it.
+	// Reserved is what an admitted hit that reserves, takes leases, or waits, has added on each counter that
+	// keeps it to be settled.
 	Reserved []engine.Reserved
 }
 
@@ -50,6 +50,8 @@ type LimitState struct {
 	Shadow     bool           // its no is reported, not enforced
 	Over       bool           // Count is above N, and the throttle lets it be
 	Incomplete bool           // the counter has not been kept for a whole window yet, or the store has lost a part of it
+	// Unreserved: an admitted hit that reserves, or takes a lease, has reserved nothing on the counter.
+	Unreserved bool
 	// Failed is set where the store could not be asked in time. OnError says what
 	// was decided then; with OnErrorLocal the state is that of this process's own
 	// counters.

@@ -234,6 +234,13 @@ func CheckReserved(d time.Duration) error {
 	return nil
 }
 
+// MayHave reports whether a hit can have reserved that, by the times: of now or before, by clocks that differ by
+// no more than the grace, also behind a reset, and for no longer than a queue or a reservation lasts.
+func (l *Limiter) MayHave(r *engine.Reserved) bool {
+	allowed, lasts := 2*l.grace.Milliseconds(), r.Ends-r.Time
+	return r.Time <= l.now().UnixMilli()+allowed && lasts >= -allowed && lasts <= events.MaxWindow.Milliseconds()+allowed
+}
+
 // stamps gives hits their stamps: Unix seconds that never go back.
 type stamps struct{ last atomic.Int64 }
 

@@ -3,6 +3,7 @@ package memcache
 import (
 	"cmp"
 	"context"
+	"crypto/sha256"
 	"fmt"
 	"hash/maphash"
 	"math"
@@ -78,7 +79,20 @@ func (e *Embedded) Do(ctx context.Context, ops ...*store.Op) {
 
 // Capabilities returns what the store can do besides round trips.
 func (e *Embedded) Capabilities() store.Capabilities {
-	return store.Capabilities{Writes: store.KindsOf(store.Add, store.Subtract, store.Hint, store.Delete, store.Append)}
+	return store.Capabilities{Writes: store.KindsOf(store.Add, store.Subtract, store.Hint, store.Delete, store.Append), Alias: nameOf}
+}
+
+// longID is the length from which on a counter is kept by an alias: reservations, which name counters, stay
+// short.
+const longID = 128
+
+// nameOf returns what the store keeps a counter by: its ID, or the alias of a long one.
+func nameOf(counter string) string {
+	if len(counter) < longID {
+		return counter
+	}
+	hash := sha256.Sum256([]byte(counter))
+	return store.NewAlias(counter, hash[:])
 }
 
 func (e *Embedded) do(op *store.Op) error {
@@ -114,10 +128,11 @@ func (e *Embedded) exchange(op *store.Op) error {
 }
 
 func (e *Embedded) writeAndRead(op *store.Op, now time.Time) (err error) {
-	s := e.shard(op.Counter)
+	name := nameOf(op.Counter)
+	s := e.shard(name)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	c, before := s.counters[op.Counter], int64(0)
+	c, before := s.counters[name], int64(0)
 	switch {
 	case c != nil:
 		before = c.bytes()
@@ -130,7 +145,7 @@ func (e *Embedded) writeAndRead(op *store.Op, now time.Time) (err error) {
 	default:
 		// As it grows the store drops what has expired: two for each that is new.
 		e.bytes.Add(-s.dropExpired(now, 2))
-		c = s.create(op.Counter)
+		c = s.create(name)
 	}
 	s.use(c, now)
 	if op.Data {
@@ -166,10 +181,11 @@ func (c *counter) count(op *store.Op, now time.Time) error {
 // subtract rolls back the adds that were acknowledged.
 func (e *Embedded) subtract(op *store.Op) {
 	now := e.now().Unix()
-	s := e.shard(op.Counter)
+	name := nameOf(op.Counter)
+	s := e.shard(name)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	c := s.counters[op.Counter]
+	c := s.counters[name]
 	if c == nil {
 		return
 	}
@@ -182,10 +198,11 @@ func (e *Embedded) subtract(op *store.Op) {
 }
 
 func (e *Embedded) delete(op *store.Op) {
-	s := e.shard(op.Counter)
+	name := nameOf(op.Counter)
+	s := e.shard(name)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	c := s.counters[op.Counter]
+	c := s.counters[name]
 	if c == nil {
 		return
 	}

@@ -24,10 +24,7 @@ const MaxReservation = 16 << 10
 
 // Reservation is what a hit has reserved, in a form that clients keep: a text without any meaning to them,
 // which each process can settle by itself.
-type Reservation struct {
-	Event    string
-	Reserved []engine.Reserved
-}
+type Reservation []engine.Reserved
 
 var (
 	errNoReservation = engine.OutOfRange(engine.ArgReservation, "it is no reservation of this fleet: send it as it came")
@@ -48,32 +45,43 @@ const (
 	sealedForm = 's'
 	version    = 1
 
-	maxReserved = 64 // counters
+	maxReserved = events.MaxCounters
 	sumBytes    = 4
+	saltBytes   = 16
 )
 
-// seal returns the text of the reservation.
-func (r *Reservation) seal(seal []byte) (string, error) {
+// seal returns the text of the reservation, which open reads.
+func (r Reservation) seal(seal []byte) (string, error) {
 	content := r.append(nil)
+	var b []byte
 	if len(seal) == 0 {
-		b := append([]byte{plainForm, version}, content...)
-		return base64.RawURLEncoding.EncodeToString(binary.BigEndian.AppendUint32(b, crc32.ChecksumIEEE(b))), nil
+		b = append([]byte{plainForm, version}, content...)
+		b = binary.BigEndian.AppendUint32(b, crc32.ChecksumIEEE(b))
+	} else {
+		b = append(b, sealedForm, version)
+		b = append(b, make([]byte, saltBytes)...)
+		if _, err := rand.Read(b[2:]); err != nil {
+			return "", err
+		}
+		sealer, err := sealerOf(seal, b[2:])
+		if err != nil {
+			return "", err
+		}
+		b = sealer.Seal(b, make([]byte, sealer.NonceSize()), content, b[:2])
 	}
-	gcm, err := gcmOf(seal)
-	if err != nil {
-		return "", err
+	text := base64.RawURLEncoding.EncodeToString(b)
+	var again Reservation
+	if err := again.read(content); err != nil || len(text) > MaxReservation {
+		return "", errNoReservation
 	}
-	head := []byte{sealedForm, version}
-	b := append(make([]byte, 0, len(head)+gcm.NonceSize()+len(content)+gcm.Overhead()), head...)
-	b = b[:len(head)+gcm.NonceSize()]
-	if _, err := rand.Read(b[len(head):]); err != nil {
-		return "", err
-	}
-	return base64.RawURLEncoding.EncodeToString(gcm.Seal(b, b[len(head):], content, head)), nil
+	return text, nil
 }
 
-func gcmOf(seal []byte) (cipher.AEAD, error) {
-	block, err := aes.NewCipher(seal)
+// sealerOf returns what seals one reservation, by a key of its own: of one key random nonces would repeat in time.
+func sealerOf(seal, salt []byte) (cipher.AEAD, error) {
+	mac := hmac.New(sha256.New, seal)
+	mac.Write(salt)
+	block, err := aes.NewCipher(mac.Sum(nil))
 	if err != nil {
 		return nil, err
 	}
@@ -96,12 +104,12 @@ func (r *Reservation) open(text string, seal []byte) error {
 		if crc32.ChecksumIEEE(b[:len(b)-sumBytes]) != binary.BigEndian.Uint32(b[len(b)-sumBytes:]) {
 			return errNoReservation
 		}
-	case b[0] == sealedForm && len(seal) > 0:
-		gcm, err := gcmOf(seal)
-		if err != nil || len(b) < 2+gcm.NonceSize() {
+	case b[0] == sealedForm && len(seal) > 0 && len(b) > 2+saltBytes:
+		sealer, err := sealerOf(seal, b[2:2+saltBytes])
+		if err != nil {
 			return errNoReservation
 		}
-		if content, err = gcm.Open(nil, b[2:2+gcm.NonceSize()], b[2+gcm.NonceSize():], b[:2]); err != nil {
+		if content, err = sealer.Open(nil, make([]byte, sealer.NonceSize()), b[2+saltBytes:], b[:2]); err != nil {
 			return errNoReservation
 		}
 	default:
@@ -110,12 +118,11 @@ func (r *Reservation) open(text string, seal []byte) error {
 	return r.read(content)
 }
 
-// append appends the content: the event, and of each counter what an engine needs.
-func (r *Reservation) append(b []byte) []byte {
-	b = appendText(b, r.Event)
-	b = binary.AppendUvarint(b, uint64(len(r.Reserved)))
-	for i := range r.Reserved {
-		one := &r.Reserved[i]
+// append appends the content: of each counter what an engine needs.
+func (r Reservation) append(b []byte) []byte {
+	b = binary.AppendUvarint(b, uint64(len(r)))
+	for i := range r {
+		one := &r[i]
 		b = append(b, byte(one.Engine), byte(one.Precision))
 		b = appendText(b, one.Counter)
 		b = binary.BigEndian.AppendUint64(b, one.ID)
@@ -140,8 +147,7 @@ func appendText(b []byte, s string) []byte {
 // read undoes append.
 func (r *Reservation) read(b []byte) error {
 	c := content{rest: b}
-	r.Event = c.text(MaxReservation)
-	r.Reserved = nil
+	*r = nil
 	for n := c.number(maxReserved); n > 0; n-- {
 		one := engine.Reserved{Engine: c.byte(math.MaxInt8), Precision: events.Precision(c.byte(int64(events.Hour)))}
 		one.Counter, one.ID = c.text(MaxReservation), c.word()
@@ -150,10 +156,11 @@ func (r *Reservation) read(b []byte) error {
 		one.Cost = c.number(limiter.MaxCost)
 		one.Lease = time.Duration(c.number(events.MaxWindow.Milliseconds())) * time.Millisecond
 		one.Turn = c.byte(1) == 1
-		r.Reserved = append(r.Reserved, one)
+		c.bad = c.bad || one.ID>>engine.IDBits != 0
+		*r = append(*r, one)
 	}
-	if c.bad || len(c.rest) > 0 {
-		*r = Reservation{}
+	if c.bad || len(c.rest) > 0 || len(*r) == 0 {
+		*r = nil
 		return errNoReservation
 	}
 	return nil
@@ -221,14 +228,13 @@ func (s *Service) CheckReserve(reserve time.Duration) error {
 	return nil
 }
 
-// ReservationOf returns the reservation of a decided hit on the event, in the form that clients keep; empty:
-// it has none, or clients could alter it.
-func (s *Service) ReservationOf(event string, d *limiter.Decision) string {
-	if d.Reserved == nil || s.config.Unsealed {
+// ReservationOf returns the reservation of a decided hit, in the form that clients keep; empty: it has
+// reserved nothing, or clients could alter it.
+func (s *Service) ReservationOf(d *limiter.Decision) string {
+	if len(d.Reserved) == 0 || s.config.Unsealed {
 		return ""
 	}
-	r := Reservation{event, d.Reserved[:min(len(d.Reserved), maxReserved)]}
-	text, err := r.seal(s.config.Seal)
+	text, err := Reservation(d.Reserved).seal(s.config.Seal)
 	if err != nil {
 		return ""
 	}
@@ -253,16 +259,24 @@ func (s *Service) Settle(ctx context.Context, reservation string, cost int64) er
 	if err := errors.Join(err, checkSettled(cost)); err != nil {
 		return err
 	}
-	return s.config.Counters.Settle(ctx, r.Reserved, cost)
+	return s.config.Counters.Settle(ctx, r, cost)
 }
 
-// read reads the text of a reservation.
+// read reads the text of a reservation. One that no hit can have made is an error: without a secret a client
+// could otherwise carry the log of a counter far into the future.
 func (s *Service) read(text string) (r Reservation, err error) {
 	if s.config.Unsealed {
-		return r, errUnsettled
+		return nil, errUnsettled
 	}
-	err = r.open(text, s.config.Seal)
-	return r, err
+	if err := r.open(text, s.config.Seal); err != nil {
+		return nil, err
+	}
+	for i := range r {
+		if !s.config.Limiter.MayHave(&r[i]) {
+			return nil, errNoReservation
+		}
+	}
+	return r, nil
 }
 
 func checkSettled(cost int64) error {
@@ -279,10 +293,9 @@ func (s *Service) Renew(ctx context.Context, reservation string, by time.Duratio
 	if err != nil {
 		return "", err
 	}
-	renewed, err := s.config.Counters.Renew(ctx, r.Reserved, by)
+	renewed, err := s.config.Counters.Renew(ctx, r, by)
 	if err != nil {
 		return "", err
 	}
-	r.Reserved = renewed
-	return r.seal(s.config.Seal)
+	return Reservation(renewed).seal(s.config.Seal)
 }

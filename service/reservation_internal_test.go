@@ -1,6 +1,7 @@
 package service
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -12,10 +13,10 @@ import (
 	"github.com/counterd/counterd/events"
 )
 
-var someReservation = Reservation{"api", []engine.Reserved{
-	{Counter: "\x00hash", Retention: events.MaxRetention, Precision: events.Minute, ID: 1<<63 + 5, Time: 1_800_000_000_000, Ends: 1_800_000_030_000, Cost: 1_000_000},
+var someReservation = Reservation{
+	{Counter: "\x00hash", Retention: events.MaxRetention, Precision: events.Minute, ID: 1<<55 + 5, Time: 1_800_000_000_000, Ends: 1_800_000_030_000, Cost: 1_000_000},
 	{Counter: "\x00hash", Retention: time.Hour, Engine: 2, ID: 7, Time: 1_800_000_000_001, Ends: 1_800_000_030_000, Cost: 1, Lease: 30 * time.Second},
-}}
+}
 
 // A reservation is read as it was written, by the processes with the same secret alone. Each altered
 // character makes it none.
@@ -52,7 +53,7 @@ func TestReservations(t *testing.T) {
 // FuzzReservation reads any content, and writes again what it has read.
 func FuzzReservation(f *testing.F) {
 	f.Add(someReservation.append(nil))
-	f.Add([]byte{0, 0})
+	f.Add([]byte{0})
 	f.Fuzz(func(t *testing.T, b []byte) {
 		var r, again Reservation
 		if r.read(b) != nil {
@@ -61,11 +62,40 @@ func FuzzReservation(f *testing.F) {
 		}
 		require.NoError(t, again.read(r.append(nil)))
 		require.Equal(t, r, again)
-		text, err := r.seal(nil)
-		require.NoError(t, err)
-		if len(text) <= MaxReservation {
+		if text, err := r.seal(nil); err == nil {
 			require.NoError(t, again.open(text, nil))
 			require.Equal(t, r, again)
 		}
 	})
+}
+
+// What cannot be read again is not sealed: a hit then has no reservation, rather than one of no use.
+func TestOnlyWhatIsReadIsSealed(t *testing.T) {
+	one := someReservation[0]
+	changed := func(change func(r *engine.Reserved)) Reservation {
+		r := one
+		change(&r)
+		return Reservation{r}
+	}
+	for name, r := range map[string]Reservation{
+		"nothing":                 {},
+		"more counters than fit":  slices.Repeat(Reservation{one}, events.MaxCounters+1),
+		"longer names than fit":   {{Counter: strings.Repeat("c", MaxReservation)}},
+		"a retention beyond all":  changed(func(r *engine.Reserved) { r.Retention = events.MaxRetention + time.Second }),
+		"an identity of 57 bits":  changed(func(r *engine.Reserved) { r.ID = 1 << engine.IDBits }),
+		"a time after the format": changed(func(r *engine.Reserved) { r.Time = 1<<46 + 1 }),
+	} {
+		for _, seal := range [][]byte{nil, SealOf([]byte("0123456789abcdef"))} {
+			text, err := r.seal(seal)
+			require.ErrorIs(t, err, engine.ErrOutOfRange, name)
+			assert.Empty(t, text)
+		}
+	}
+	for name, r := range map[string]Reservation{
+		"as many counters as a hit has": slices.Repeat(Reservation{{Counter: strings.Repeat("c", 127), Retention: events.MaxRetention, Time: 1 << 46, Ends: 1 << 46, Cost: 1_000_000, Lease: 24 * time.Hour}}, events.MaxCounters),
+		"a month of a calendar":         changed(func(r *engine.Reserved) { r.Retention = events.MaxRetention }),
+	} {
+		_, err := r.seal(SealOf([]byte("0123456789abcdef")))
+		require.NoError(t, err, name)
+	}
 }

@@ -61,13 +61,12 @@ type Event struct {
 	of    *Service // that found it; nil: none did
 }
 
-// ReservationOf returns the reservation of a decided hit on the event, in the form that clients keep; empty:
-// it has none.
+// ReservationOf returns the reservation of a decided hit: see Service.ReservationOf.
 func (e Event) ReservationOf(d *limiter.Decision) string {
 	if e.of == nil {
 		return ""
 	}
-	return e.of.ReservationOf(e.Name, d)
+	return e.of.ReservationOf(d)
 }
 
 // Rules returns the rules in force.

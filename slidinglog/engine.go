@@ -88,8 +88,13 @@ func (e *Engine) Tick() time.Duration {
 // leases reports whether the hits are leases.
 func (e *Engine) leases() bool { return e.item == leasesItem }
 
-// identity returns an identity for an entry.
-func (e *Engine) identity() journal.ID { return journal.NewID(e.process, e.sequence.Add(1)) }
+// identity returns an identity for an entry. Where the sequence begins anew the process goes by another number:
+// entries with an end keep their identity for hours.
+func (e *Engine) identity() journal.ID {
+	const spread = 0x85EBCA6B // odd: no number comes twice
+	n := e.sequence.Add(1)
+	return journal.NewID(e.process^uint32(n>>journal.SequenceBits)*spread, n)
+}
 
 // grace is the allowance for clock skew and late round trips, in milliseconds.
 type grace int64

@@ -205,7 +205,8 @@ func (c *Client) Check(ctx context.Context, event string, features events.Featur
 
 // Batch adds and decides 1 to 1,000 hits in one exchange, those on the same
 // counter in their order. It returns one result for each, in their order: a
-// decision, or the problem of a hit that was at fault.
+// decision, or the problem of a hit that was at fault. It does not wait for turns in queues: Decision.Wait says
+// how long the caller has to.
 func (c *Client) Batch(ctx context.Context, hits []wire.BatchHit) ([]wire.Result, error) {
 	var out wire.Results
 	err := c.server.call(ctx, http.MethodPost, c.server.base.JoinPath("v1", "batch"), nil, wire.Batch{Hits: hits}, &out)

@@ -300,6 +300,7 @@ func (w *writer) limit(b []byte, s *LimitState) []byte {
 	b = boolIfTrue(b, `,"shadow":`, s.Shadow)
 	b = boolIfTrue(b, `,"over":`, s.Over)
 	b = boolIfTrue(b, `,"incomplete":`, s.Incomplete)
+	b = boolIfTrue(b, `,"unreserved":`, s.Unreserved)
 	b = w.strIfAny(b, `,"on_error":`, s.OnError)
 	return append(b, '}')
 }

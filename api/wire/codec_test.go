@@ -125,7 +125,7 @@ func FuzzAppend(f *testing.F) {
 		}
 		limit := wire.LimitState{
 			Name: name, Feature: feature, Limit: n, Window: name, Count: m, Remaining: n, Reset: pointer(0, m), Allowed: flag(1),
-			Shadow: flag(2), Over: flag(3), Incomplete: flag(4), OnError: feature,
+			Shadow: flag(2), Over: flag(3), Incomplete: flag(4), Unreserved: flag(12), OnError: feature,
 		}
 		if flag(5) {
 			limit.Exact = new(flag(6))

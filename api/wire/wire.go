@@ -178,6 +178,7 @@ type LimitState struct {
 	Shadow     bool   `json:"shadow,omitzero"`     // its no is reported, not enforced
 	Over       bool   `json:"over,omitzero"`       // Count is above Limit, and the throttle lets it be
 	Incomplete bool   `json:"incomplete,omitzero"` // the counter has not been kept for a whole window yet, or a part of it was lost
+	Unreserved bool   `json:"unreserved,omitzero"` // an admitted hit has reserved nothing on its counter, or taken no lease: what it costs stays
 	OnError    string `json:"on_error,omitzero"`   // the store could not be asked, and this was done: allow, deny or local
 }
 

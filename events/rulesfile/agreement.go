@@ -15,11 +15,15 @@ type comparison struct{ *reader }
 // compare faults what rules of one event contradict each other in.
 func (r comparison) compare(rules []*ruleFields) {
 	first := make(map[string]*ruleFields)
+	counters := make(map[string]bool)
 	for _, rule := range rules {
 		if !rule.knownPer {
 			continue
 		}
 		per := strings.Join(rule.Per, "+")
+		if counters[rule.CounterName()] = true; len(counters) == events.MaxCounters+1 {
+			r.fault(rule.at, "the limits of an event are on at most %d counters, this is one more: give some the same per", events.MaxCounters)
+		}
 		if rule.Leases() {
 			r.agree(first, per+" in leases", rule, "lease")
 			r.agree(first, per, rule, "ipv6_prefix")

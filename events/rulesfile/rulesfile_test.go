@@ -465,3 +465,20 @@ func requireCounted(t *testing.T, event *events.Event, rule *events.Rule) {
 		}
 	}
 }
+
+// A hit has no more counters than a reservation names.
+func TestCountersOfAnEvent(t *testing.T) {
+	rules := func(n int) string {
+		text := "events:\n  e:\n    limits:\n"
+		for i := range n {
+			text += fmt.Sprintf("      - {per: k%d, rate: 5/m}\n", i)
+		}
+		return text + "      - {per: k0, rate: 9/h}\n"
+	}
+	_, err := rulesfile.Parse([]byte(rules(events.MaxCounters)))
+	require.NoError(t, err)
+	_, err = rulesfile.Parse([]byte(rules(events.MaxCounters + 1)))
+	require.ErrorContains(t, err, "line 68: the limits of an event are on at most 64 counters")
+	_, err = rulesfile.Parse([]byte(rules(events.MaxCounters) + "      - {per: k0, rate: 5/m, burst: 9}\n"))
+	require.ErrorContains(t, err, "line 69: the limits of an event are on at most 64 counters", "a log is another one")
+}
