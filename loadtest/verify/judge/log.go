@@ -20,7 +20,7 @@ const (
 	Late   // an increment of the past
 	Count  // or a history
 	Forget // a counter
-	Settle // a hit: its leases are released
+	Settle // the leases of a hit: they are released
 	Renew  // leases: they are released, and others are taken
 	Kinds  // how many there are
 )
@@ -91,13 +91,11 @@ type Reset struct {
 	underWay  int64 // the cost of what was under way at it
 }
 
-// Release is what releases the leases of an entry, or renews them, and settles what it reserved.
+// Release is what releases the leases of an entry, or renews them.
 type Release struct {
 	Call
-	Entry    int32
-	Reserved bool  // the entry has reserved its cost
-	Cost     int32 // the true one
-	Done     bool  // it was acknowledged
+	Entry int32
+	Done  bool // it was acknowledged
 }
 
 func (r Reset) outcome() Outcome {
