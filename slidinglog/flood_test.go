@@ -146,13 +146,15 @@ func TestClocksThatAreWrong(t *testing.T) {
 func TestIncrementsLeaveRoomForHits(t *testing.T) {
 	b := newBench(t, "[{per: ip, rate: 5/m}]", limiter.Config{})
 	logs, counter := newEngine(t, b.store, b.clock.Now), ipOf(t, b.event)
-	failed := 0
-	for i := 0; i < 3600 && failed < testkit.Times(3600); i++ { // none is in the window of the limit
+	failed, increments := 0, testkit.Times(3600)
+	for i := range increments { // none is in the window of the limit
 		if _, err := logs.Increment(t.Context(), 1, b.clock.Now().Add(-10*time.Minute-time.Duration(i)*time.Second), counter); err != nil {
 			failed++
 		}
 	}
-	require.NotZero(t, failed)
+	if increments == 3600 {
+		require.NotZero(t, failed)
+	}
 	for i := range 20 {
 		require.Equal(t, i < 5, b.hit(b.event, someUser).Allowed)
 	}
