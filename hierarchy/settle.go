@@ -204,5 +204,5 @@ const (
 
 // inEpoch returns the ID with the epoch in its upper bits, which are no part of the number of its receipt.
 func inEpoch(id uint64, epoch int64) uint64 {
-	return id<<epochBits>>epochBits | uint64(epoch)<<(64-epochBits)
+	return id&(1<<(engine.IDBits-epochBits)-1) | uint64(epoch)<<(64-epochBits)>>(64-engine.IDBits)
 }
