@@ -2,6 +2,7 @@ package rulesfile
 
 import (
 	"errors"
+	"fmt"
 	"maps"
 	"net/netip"
 	"os"
@@ -457,10 +458,10 @@ func TestCountersOfAnEvent(t *testing.T) {
 		}
 		return text + "      - {per: k0, rate: 9/h}\n"
 	}
-	_, err := rulesfile.Parse([]byte(rules(events.MaxCounters)))
+	_, err := Parse([]byte(rules(events.MaxCounters)))
 	require.NoError(t, err)
-	_, err = rulesfile.Parse([]byte(rules(events.MaxCounters + 1)))
+	_, err = Parse([]byte(rules(events.MaxCounters + 1)))
 	require.ErrorContains(t, err, "line 68: the limits of an event are on at most 64 counters")
-	_, err = rulesfile.Parse([]byte(rules(events.MaxCounters) + "      - {per: k0, rate: 5/m, burst: 9}\n"))
+	_, err = Parse([]byte(rules(events.MaxCounters) + "      - {per: k0, rate: 5/m, burst: 9}\n"))
 	require.ErrorContains(t, err, "line 69: the limits of an event are on at most 64 counters", "a log is another one")
 }
