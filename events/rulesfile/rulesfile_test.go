@@ -461,7 +461,7 @@ func TestCountersOfAnEvent(t *testing.T) {
 	_, err := Parse([]byte(rules(events.MaxCounters)))
 	require.NoError(t, err)
 	_, err = Parse([]byte(rules(events.MaxCounters + 1)))
-	require.ErrorContains(t, err, "line 68: the limits of an event are on at most 64 counters")
+	require.ErrorContains(t, err, "line 68, column 9: events.e.limits[64]: the limits of an event are on at most 64 counters")
 	_, err = Parse([]byte(rules(events.MaxCounters) + "      - {per: k0, rate: 5/m, burst: 9}\n"))
-	require.ErrorContains(t, err, "line 69: the limits of an event are on at most 64 counters", "a log is another one")
+	require.ErrorContains(t, err, "line 69, column 9: events.e.limits[65]: the limits of an event are on at most 64 counters", "a log is another one")
 }
