@@ -21,8 +21,10 @@ func (r comparison) compare(rules []*ruleFields) {
 			continue
 		}
 		per := strings.Join(rule.Per, "+")
-		if counters[rule.CounterName()] = true; len(counters) == events.MaxCounters+1 {
+		if name := rule.CounterName(); !counters[name] && len(counters) == events.MaxCounters {
 			r.fault(rule.at, "the limits of an event are on at most %d counters, this is one more: give some the same per", events.MaxCounters)
+		} else {
+			counters[name] = true
 		}
 		if rule.Leases() {
 			r.agree(first, per+" in leases", rule, "lease")
