@@ -44,7 +44,7 @@ func TestFaultsOfLogs(t *testing.T) {
 
 // isIn reports whether the table has the row.
 func (f fault) isIn(rows []string, row string) bool {
-	return assert.ObjectsAreEqual(1, len(matching(rows, row+" | ")))
+	return assert.ObjectsAreEqual(1, len(matching(rows, row)))
 }
 
 func matching(rows []string, prefix string) (found []string) {
