@@ -660,15 +660,15 @@ func simulate(seed uint64, sabotage string, sets [][][]Limit) *world {
 func TestSimulation(t *testing.T) {
 	for name, sets := range map[string][][][]Limit{"windows": ruleSets, "token buckets": bucketSets} {
 		t.Run(name, func(t *testing.T) {
-			var hits, admitted, rewrites, losses, expired int
+			var hits, admitted, rewrites, losses, expired, missed int
 			for seed := range testkit.Seeds(10_000) {
 				w := simulate(seed, "", sets)
 				require.Empty(t, w.faults, "seed %d", seed)
 				hits, admitted, rewrites = hits+len(w.read), admitted+len(w.admitted), rewrites+w.rewrites
-				losses, expired = losses+w.losses, expired+w.expired
+				losses, expired, missed = losses+w.losses, expired+w.expired, missed+len(w.missed)
 			}
-			t.Logf("%d hits, %d admitted, %d rewrites, %d losses, %d expired", hits, admitted, rewrites, losses, expired)
-			require.NotZero(t, min(hits-admitted, rewrites, losses, expired))
+			t.Logf("%d hits, %d admitted, %d rewrites, %d losses, %d expired, %d missed", hits, admitted, rewrites, losses, expired, missed)
+			require.NotZero(t, min(hits-admitted, rewrites, losses, expired, missed))
 		})
 	}
 }
