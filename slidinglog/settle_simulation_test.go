@@ -125,7 +125,7 @@ func (w *settleSimulation) note(server int, data []byte) []byte {
 	w.order++
 	for rest := data; len(rest) > 0; {
 		id, size := simEntry(rest)
-		if _, known := w.landing[id]; (!known || w.forgot(id)) && rest[0]>>5 != byte(journal.Void) {
+		if _, known := w.landing[id]; rest[0]>>5 != byte(journal.Void) && (!known || w.forgot(id)) {
 			if server == w.sound {
 				w.landing[id] = w.order
 			} else if !slices.Contains(w.elsewhere, journal.ID(id)) {
