@@ -133,10 +133,12 @@ func (j *judge) end() {
 		}
 	}
 	for n := len(j.list) - 1; n >= first; n-- {
-		r := &j.list[n]
-		j.add(r, -r.counts)
+		if j.counting(n) >= first {
+			r := &j.list[n]
+			j.add(r, -r.counts)
+		}
 	}
-	for n := first; n < len(j.list); n++ {
+	for n := range j.order(first) {
 		r := &j.list[n]
 		if r.isPending() && r.key >= 0 && j.answers[r.key].record == n {
 			j.answer(n)

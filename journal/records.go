@@ -1,6 +1,7 @@
 package journal
 
 import (
+	"iter"
 	"math/bits"
 	"slices"
 )
@@ -115,6 +116,29 @@ func (rs *records) settlementOf(n int) int {
 		return -1
 	}
 	return rs.place(r.ID.Settlement())
+}
+
+// counting returns the place from which on the n-th record counts: its own, but a settlement counts from that of
+// its hit on, which counted until then.
+func (rs *records) counting(n int) int {
+	if i := rs.reservation(n); i >= 0 && i < n {
+		return i
+	}
+	return n
+}
+
+// order yields the places of the records that count from the first on, in their order.
+func (rs *records) order(first int) iter.Seq[int] {
+	return func(yield func(int) bool) {
+		for n := first; n < len(rs.list); n++ {
+			if i := rs.settlementOf(n); i > n && rs.counting(i) == n && !yield(i) {
+				return
+			}
+			if rs.counting(n) == n && !yield(n) {
+				return
+			}
+		}
+	}
 }
 
 // isPassed reports whether the record counts nothing, and did so when the floor passed it.

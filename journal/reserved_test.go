@@ -42,6 +42,57 @@ func deficit(l journal.Limit, list []*spent, cost func(*spent) int64, at int64) 
 	return level
 }
 
+// A pending hit counts what is settled ahead of it, also if the settlement comes behind it.
+func TestASettlementHasThePlaceOfItsHit(t *testing.T) {
+	limits := []journal.Limit{{Window: 10_000, Ceiling: 5}}
+	for _, before := range []int{0, 1} { // how many hits of the question are ahead of what is settled
+		for cost := range int64(5) {
+			value := empty(t, limits...)
+			var keys []journal.ID
+			appended := func(e journal.Entry) {
+				t.Helper()
+				var err error
+				value, err = journal.AppendEntry(value, e)
+				require.NoError(t, err)
+			}
+			other := func(id journal.ID) {
+				keys = append(keys, id)
+				appended(journal.Entry{Kind: journal.Hit, Pending: true, ID: id, Time: now + 2, Cost: 1, Count: 1})
+			}
+			if before > 0 {
+				other(7)
+			}
+			hit := journal.Entry{Kind: journal.Hit, Pending: true, ID: 1, Time: now + 1, Ends: now + 60_000, Cost: 2, Count: 1}
+			appended(hit)
+			other(8)
+			appended(journal.Entry{Kind: journal.Void, ID: hit.ID, Time: now + 3})
+			other(9)
+			appended(journal.Entry{Kind: journal.Increment, ID: hit.ID.Settlement(), Time: hit.Time, Appended: now + 3, Ends: hit.Ends, Cost: cost, Count: 1})
+			other(10)
+			var log journal.Log
+			require.NoError(t, log.Read(value, journal.Question{Keys: keys, Limits: limits}))
+			for i := range keys {
+				want := int64(i) + cost
+				if i < before {
+					want = 0
+				}
+				require.Equal(t, want, log.Ahead(i, 0).Count, "a cost of %d, key %d", cost, keys[i])
+			}
+			require.Equal(t, cost+int64(len(keys)), log.Sum(now, now+9))
+			next, err := log.AppendRewrite(nil, journal.Rewrite{Limits: limits, Now: now + 20, Young: 4000, Until: now + 60_000, Alone: true})
+			require.NoError(t, err)
+			require.NoError(t, log.Read(next, journal.Question{Keys: keys, Limits: limits}))
+			for i := range keys {
+				want := int64(i)
+				if i >= before {
+					want += cost
+				}
+				require.Equal(t, want, log.Ahead(i, 0).Count, "rewritten, a cost of %d, key %d", cost, keys[i])
+			}
+		}
+	}
+}
+
 // A token bucket lacks what was truly used, to a part of a token, if hits are settled before the floor
 // passes them, or the bucket always lacks something besides them. Otherwise it lacks no less, and no more than if each
 // hit had cost its estimate, where none costs more.

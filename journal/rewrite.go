@@ -74,7 +74,7 @@ func (l *Log) AppendRewrite(dst []byte, r Rewrite) ([]byte, error) {
 			b.level, b.since = level, b.unknown(max(since, r.Since), h.Floor)
 		}
 	}
-	h.kept = l.rewriter.writeRecords(l.judge.list, &h, left, r, h.Revision != l.head.Revision)
+	h.kept = l.rewriter.writeRecords(&l.judge.records, &h, left, r, h.Revision != l.head.Revision)
 	if h.Reset <= h.Floor-window { // what was before it has left all windows
 		h.Reset = 0
 	}
@@ -116,11 +116,11 @@ type rewriter struct {
 }
 
 // writeRecords returns the entries that keep their identity, encoded with their verdicts. If the limits change,
-// what counts is former. Pending hits stay pending.
-func (w *rewriter) writeRecords(records []record, h *Head, left rests, how Rewrite, change bool) []byte {
+// what counts is former. Pending hits stay pending. A settlement has the place of its hit, which may be dropped.
+func (w *rewriter) writeRecords(records *records, h *Head, left rests, how Rewrite, change bool) []byte {
 	w.entries = w.entries[:0]
-	for i := range records {
-		r := &records[i]
+	for n := range records.order(0) {
+		r := &records.list[n]
 		all := how.Young >= how.Now && !how.Alone && r.Entry.held() > h.Floor
 		if r.Kind != 0 && (all || r.isKept(h.Floor, how.Alone)) {
 			w.entries = append(w.entries, r.decided(change))
