@@ -74,10 +74,10 @@ func TestSettlingByAClockBehindAReset(t *testing.T) {
 // What was reserved before a reset is settled by a process whose clock is behind that of the reset: its true cost
 // counts, unless the reservation had ended when the counter was reset.
 func TestSettlingWhatWasReset(t *testing.T) {
-	for reserved, want := range map[time.Duration]error{time.Minute: nil, 200 * time.Millisecond: engine.ErrEnded} {
+	for reserved, want := range map[time.Duration]error{time.Minute: nil, time.Second: engine.ErrEnded} {
 		servers := memcachedtest.StartMany(t, 2)
 		clock := testkit.NewClock(time.Time{})
-		ahead := func() time.Time { return clock.Now().Add(400 * time.Millisecond) }
+		ahead := func() time.Time { return clock.Now().Add(1200 * time.Millisecond) }
 		event := newEvent(t, 1, "[{per: ip, rate: 100/h}]")
 		p := newProcess(t, openReplicas(t, servers), clock.Now, limiter.Config{})
 		d, err := p.Hit(t.Context(), limiter.Hit{Event: event, Features: someUser, Cost: 10, Reserved: reserved})
