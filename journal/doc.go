@@ -57,8 +57,7 @@
 // returns what was reserved. Of any floor such an entry is a record or in the sums, on each replica
 // alike. An increment with an identity of its own ([ID.Settlement]) has what was truly used. What is void
 // keeps its identity while it is young once more, since a replica that has the entry without its void brings
-// it back, until its end. Where there is no other one ([Rewrite.Alone]), a rewrite drops both at once, and
-// what the log has denied. A writer that does not find its hit appends it again: it has counted nothing. An entry
+// it back, until its end. Where there is no other one ([Rewrite.Alone]), a rewrite drops both at once. An entry
 // that is appended again with a later time and end has these from there on, at its place: so a lease is
 // extended, and what follows it still counts it.
 //

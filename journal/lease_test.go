@@ -80,7 +80,7 @@ func TestARewriteDropsWhatIsVoid(t *testing.T) {
 	assert.Len(t, alone(appendEntry(t, appendEntry(t, begin, release(1, 10)), lease(1, 0, 30_000))), size, "in any order")
 	denied := lease(1, 0, 30_000)
 	denied.Pending, denied.Cost = false, 3
-	assert.Len(t, alone(appendEntry(t, begin, denied)), size)
+	assert.Greater(t, len(alone(appendEntry(t, begin, denied))), size, "its writer looks for it")
 	log := read(t, rewriteOf(t, void, 20), journal.Question{Keys: keys(1)})
 	assert.Equal(t, journal.Verdict{Found: true}, log.Verdict(0))
 	assert.Len(t, rewriteOf(t, void, 1010), size)

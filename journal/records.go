@@ -38,10 +38,10 @@ func (r *record) held() int64 {
 	return r.Entry.held()
 }
 
-// isKept reports whether a rewrite with that floor keeps the entry. Alone, nothing that does not count is
-// needed, but a void whose entry may come yet.
+// isKept reports whether a rewrite with that floor keeps the entry. Alone, none that is void is needed, but
+// a void whose entry may come yet.
 func (r *record) isKept(floor int64, alone bool) bool {
-	return r.held() > floor && (r.counts > 0 || r.Kind == Void || !alone)
+	return r.held() > floor && (r.counts > 0 || r.Kind == Void || r.voided == 0 || !alone)
 }
 
 // begin makes room for so many entries, and for keys.

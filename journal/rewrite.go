@@ -20,8 +20,8 @@ type Rewrite struct {
 	// any writer, void or repeated append looks for it, and twice the grace at least. Of Now or more,
 	// all keep it: another replica may lack a void.
 	Young int64
-	// Alone: no other replica has the log, and no entry is appended twice. What does not count loses its
-	// identity at once.
+	// Alone: no other replica has the log, and no entry is appended twice. What is void loses its identity
+	// at once. What is denied does not: its writer looks for it.
 	Alone bool
 	// Retain is for how long events are kept at least, in milliseconds. They are kept for the
 	// longest window anyway.

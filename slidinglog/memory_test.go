@@ -233,8 +233,8 @@ func TestChunksOfTokenBuckets(t *testing.T) {
 	}
 }
 
-// Three processes that are hammered with thirty times as many hits as the bucket admits share a log that stays
-// small: a rewrite forgets what the log has denied.
+// Three processes that are hammered with thirty times as many hits as the bucket admits share a log that is
+// larger, and bounded: of each process one batch in a while finds room, and what it has denied is young.
 func TestChunksOfATokenBucketUnderAttack(t *testing.T) {
 	for _, test := range []struct {
 		hits  int // at once
@@ -263,7 +263,7 @@ func TestChunksOfATokenBucketUnderAttack(t *testing.T) {
 				clock.Advance(test.pause)
 			}
 			assert.Equal(t, 20+seconds*10-1, admitted)
-			assert.LessOrEqual(t, largest, int64(600))
+			assert.LessOrEqual(t, largest, int64(1184))
 			t.Logf("at most %d bytes", largest)
 		})
 	}

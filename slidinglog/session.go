@@ -265,7 +265,7 @@ func shorten(s *session, dst []byte) ([]byte, error) {
 	life := lifeOf(s)
 	rewrite := journal.Rewrite{
 		Limits: s.newest(), Revision: s.revision, TTL: life.ttl, Until: life.until,
-		Since: s.kept(), Now: s.time, Young: s.young(), Retain: s.retained().Milliseconds(), Alone: !s.engine.replicated,
+		Since: s.kept(), Now: s.time, Young: s.young(), Retain: s.retained().Milliseconds(), Alone: s.alone(),
 	}
 	if !s.mayShrink() {
 		rewrite.Young = s.time
@@ -277,6 +277,9 @@ func shorten(s *session, dst []byte) ([]byte, error) {
 func (s *session) young() int64 {
 	return journal.Youth(s.engine.grace.young(), s.turns.Milliseconds(), s.largest)
 }
+
+// alone reports whether nothing looks for what is void: it is a lease, and no other replica may have it yet.
+func (s *session) alone() bool { return s.engine.leases() && !s.engine.replicated }
 
 // mayShrink reports whether a rewrite may make sums of entries. A settlement, which has no limits, does not
 // know for how long hits wait for their turns.
@@ -307,7 +310,7 @@ func (s *session) rewrite(after phase) error {
 // shortenLater has the log shortened of which many entries are no longer young: a step that only reads it is
 // followed by no other rewrite.
 func (s *session) shortenLater() {
-	if s.mayShrink() && s.log.DueBy(s.time-s.young(), !s.engine.replicated) {
+	if s.mayShrink() && s.log.DueBy(s.time-s.young(), s.alone()) {
 		s.later = rewriting
 	}
 }
