@@ -379,9 +379,9 @@ func TestSettleByHTTP(t *testing.T) {
 
 	lease, err := c.Hit(ctx, "export", user, 1)
 	require.NoError(t, err)
-	renewed, err := c.Renew(ctx, lease.Reservation, time.Minute)
+	_, err = c.Renew(ctx, lease.Reservation, time.Minute)
 	require.NoError(t, err)
-	renewed, err = c.Renew(ctx, lease.Reservation, time.Minute)
+	renewed, err := c.Renew(ctx, lease.Reservation, time.Minute)
 	require.NoError(t, err, "repeated")
 	require.NoError(t, c.Release(ctx, renewed))
 	_, err = c.Renew(ctx, lease.Reservation, time.Minute)
