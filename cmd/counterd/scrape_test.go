@@ -271,11 +271,11 @@ counterd_store_round_trips_total{kind="exchange",outcome="ok",server="SERVER"} %
 		18+looked-missed,     // each hit, check and count wants one, except hits with a cached denial
 		23+looked, 22+looked, // two hits of the batch are one
 		scrapes, scrapes, //
-		16+dead,              // hits that reached the server, the increment, and the hits that did not
+		18+dead,              // hits that reached the server, the increment, two epochs of the reset, and the hits that did not
 		7+missed+looked+dead, // two checks and the count read the hour that goes on, a reset four
-		20+looked+dead,       //
+		22+looked+dead,       //
 		8-dead,               // seven hits and a check when the server was gone
-		20+looked)) {         // 15 lists of hits, two checks, an increment, a count and a look before the reset
+		22+looked)) {         // 15 lists of hits, two checks, an increment, a count, and a reset: a look and two epochs
 		name, value, _ := strings.Cut(strings.ReplaceAll(strings.TrimSpace(line), "SERVER", server.Addr), " ")
 		number, err := strconv.ParseFloat(value, 64)
 		require.NoError(t, err, line)

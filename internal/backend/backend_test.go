@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/counterd/counterd/internal/settings"
-	"github.com/counterd/counterd/store/storetest"
+	"github.com/counterd/counterd/store"
 )
 
 // An embedded store that evicts counters because memory is full logs so, and how many.
@@ -23,10 +23,11 @@ func TestEvictionsAreLogged(t *testing.T) {
 	backend, err := Open(t.Context(), s, Config{})
 	require.NoError(t, err)
 	fill := func(n int) {
-		name := strings.Repeat("x", 1<<20) // few of these take much memory
+		log := make([]byte, 1<<20) // few of these take much memory
 		for i := range n {
-			_, err := storetest.Trip(t.Context(), backend, fmt.Sprint(i, name), 1, []uint64{1}, []int64{time.Now().Unix() + 3600}, nil, make([]int64, 1))
-			require.NoError(t, err)
+			op := store.Op{Counter: fmt.Sprint(i), Data: true, Writes: []store.Write{{Kind: store.Create, Item: store.Item(store.OtherLevels, 1), Data: log, Expires: time.Now().Unix() + 3600}}}
+			backend.Do(t.Context(), &op)
+			require.NoError(t, op.Err)
 		}
 	}
 	fill(100)
