@@ -27,6 +27,9 @@ type Lack struct {
 	// Sums says that it has less in sums, or not the latest reset: the merged value is to replace
 	// its own.
 	Sums bool
+	// Settlement says that it has another settlement of an entry, with a smaller cost, first: the merged
+	// value is to replace its own. Until then the larger one may be lost.
+	Settlement bool
 	// Err says why its value was not merged: of ErrVersion it is to be left as it is, else the
 	// merged value is to replace it.
 	Err error
@@ -266,6 +269,7 @@ func (m *merger) compare(r *replica) {
 	for i := range m.members {
 		e := &m.members[i]
 		n := r.log.judge.place(e.ID)
+		r.lack.Settlement = r.lack.Settlement || n >= 0 && e.settles() && r.log.judge.list[n].Cost < e.Cost
 		switch {
 		case m.isOnItsWay(e):
 		case n < 0 && e.counts == 0 && e.Kind != Void && e.held() <= r.log.head.Floor: // it has been forgotten

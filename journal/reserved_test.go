@@ -271,6 +271,20 @@ func TestMergeSendsNoVoidAheadOfItsSettlement(t *testing.T) {
 	}
 }
 
+// Of two settlements that replicas have in different orders the larger counts, and the replica that has the other
+// one first is to get it.
+func TestMergeOfDifferentSettlements(t *testing.T) {
+	h := reserved(1, 0, 9)
+	begin := appendEntry(t, young(t, -1000), h)
+	five, two := settle(t, begin, h, now+10, 5), settle(t, begin, h, now+10, 2)
+	for _, later := range [][][]byte{{two, five}, {settle(t, two, h, now+20, 5), settle(t, five, h, now+20, 2)}} {
+		merged := journal.Merge(later, nil, maxTime)
+		require.EqualValues(t, 5, read(t, merged.Value, journal.Question{}).Sum(0, maxTime))
+		require.True(t, merged.Lacks[0].Settlement)
+		require.False(t, merged.Lacks[1].Settlement)
+	}
+}
+
 // A settlement that came too late for a reset does not hide another one.
 func TestASettlementComesAgain(t *testing.T) {
 	value, err := journal.AppendNew(nil, journal.Head{TTL: 100, Floor: now + 50, Since: 1, Reset: now + 50}, now+50)

@@ -107,7 +107,12 @@ func (r *replicas) lackKeys() bool {
 
 // lackSums reports whether a replica lacks what only a rewrite gives it.
 func (r *replicas) lackSums() bool {
-	return r.someLack(func(lack *journal.Lack) bool { return lack.Sums })
+	return r.someLack(func(lack *journal.Lack) bool { return lack.Sums || lack.Settlement })
+}
+
+// disagree reports whether a replica has another settlement of an entry first.
+func (r *replicas) disagree() bool {
+	return r.someLack(func(lack *journal.Lack) bool { return lack.Settlement })
 }
 
 func (r *replicas) someLack(is func(*journal.Lack) bool) bool {

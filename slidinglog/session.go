@@ -447,7 +447,7 @@ func (s *session) settle() error {
 		return nil
 	}
 	life, until := lifeOf(s), s.log.Head().Until
-	if until < life.need { // it may expire before its entries have left their windows
+	if until < life.need || s.batch.release != 0 && s.disagree() { // it may expire, or be lost, before its entries have left their windows
 		return s.rewrite(confirming)
 	}
 	switch lackSums := s.whole && s.replicas.lackSums(); {

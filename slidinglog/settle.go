@@ -15,7 +15,8 @@ import (
 
 // Settle voids the entry of the hit, and appends in the same write an increment with its true cost, whose
 // identity is derived from that of the entry. The first one in the log is the settlement: it is there until
-// the reservation ends. Of a lease it only appends the void, which releases it. See [engine.Counting].
+// the reservation ends. Replicas get the one that any of them has, and of two that are first the larger. Of a
+// lease it only appends the void, which releases it. See [engine.Counting].
 func (e *Engine) Settle(ctx context.Context, r engine.Reserved, cost int64) error {
 	s := beginReserved(e, r)
 	defer s.End()
@@ -26,19 +27,23 @@ func (e *Engine) Settle(ctx context.Context, r engine.Reserved, cost int64) erro
 	if e.leases() {
 		return releaseLease(ctx, s, journal.ID(r.ID))
 	}
-	if e.replicated { // one of them may lack an earlier settlement
+	tried := cost
+	if e.replicated { // one of them may lack an earlier settlement: then it gets that one
 		s.keys = append(s.keys[:0], journal.ID(r.ID).Settlement())
 		s.Look()
 		if err := e.travel(ctx, s)[0]; err != nil {
 			return err
 		}
 		if s.replicas.value != nil && s.log.Verdict(0).Found {
-			return s.settledWith(cost)
+			if !s.lackKeys() && !s.disagree() {
+				return s.settledWith(cost)
+			}
+			tried = s.log.Entry(0).Cost
 		}
 	}
 	s.at, s.batch.release = r.Time, journal.ID(r.ID)
 	s.batch.identity = journal.ID(r.ID).Settlement
-	s.Add([]engine.Hit{{Cost: cost, Counts: true, Ends: r.Ends, Stays: true}}, cost)
+	s.Add([]engine.Hit{{Cost: tried, Counts: true, Ends: r.Ends, Stays: true}}, tried)
 	if err := e.travel(ctx, s)[0]; err != nil {
 		return err
 	}

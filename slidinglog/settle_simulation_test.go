@@ -66,11 +66,16 @@ type simLeaseTaken struct {
 	first    int64 // when it ended first
 	unknown  int64 // when it ends by a renewal of which its client has not learned
 	renewals []simRenewal
-	decided  int     // when it was, in the order of appends; 0: by its place
-	freed    int     // when its release began
-	costs    []int64 // of settlements that were tried
-	answered bool    // one of them was acknowledged
-	true     int64   // the cost of that
+	decided  int // when it was, in the order of appends; 0: by its place
+	freed    int // when its release began
+	tried    []simSettlement
+	answered []simSettlement // were acknowledged
+}
+
+// simSettlement is a call of Settle, between two steps.
+type simSettlement struct {
+	cost         int64
+	began, ended int
 }
 
 // simRenewal is a renewal that was granted: of a lease that ended by then, until another time.
@@ -456,23 +461,60 @@ func (w *settleSimulation) spender(p int) iter.Seq[struct{}] {
 	}
 }
 
+// rival settles one of the last reservations, beside the process that has it.
+func (w *settleSimulation) rival(l *simLeaseTaken) iter.Seq[struct{}] {
+	return func(yield func(struct{}) bool) { w.settle(l, w.rnd.Int64N(8), func() { yield(struct{}{}) }) }
+}
+
 // settle settles a reservation on any process.
 func (w *settleSimulation) settle(l *simLeaseTaken, cost int64, pause func()) {
-	l.costs = append(l.costs, cost)
+	w.step++
+	call := simSettlement{cost: cost, began: w.step}
+	l.tried = append(l.tried, call)
 	err := w.engines[w.rnd.IntN(len(w.engines))].Settle(w.context(pause), l.Reserved, cost)
+	w.step++
+	call.ended = w.step
 	switch {
-	case err == nil && l.answered && l.true != cost:
-		w.fail(simTwice, "%d after %d", cost, l.true)
-	case errors.Is(err, engine.ErrSettled) && l.answered && l.true == cost:
-		w.fail(simTwice, "%v, after the same cost", err)
 	case err == nil:
-		l.answered, l.true = true, cost
+		for _, one := range l.answered {
+			if one.cost != cost && !w.beside(l, one, call) {
+				w.fail(simTwice, "%d after %d", cost, one.cost)
+			}
+		}
+		l.answered = append(l.answered, call)
 		w.settled++
-	case errors.Is(err, engine.ErrEnded), errors.Is(err, engine.ErrSettled):
+	case errors.Is(err, engine.ErrSettled):
+		for _, one := range l.answered {
+			if one.cost == cost && one.ended < call.began && !slices.ContainsFunc(l.tried, func(other simSettlement) bool { return other.cost > cost && w.beside(l, one, other) }) {
+				w.fail(simTwice, "%v, after the same cost", err)
+			}
+		}
+	case errors.Is(err, engine.ErrEnded):
 	case !w.untidy:
 		w.fail(simRefuse, "a settlement: %v", err)
 	}
 }
+
+// beside reports whether, while a replica fails, two settlements with different costs may both have been
+// acknowledged: they were under way at once. The larger counts then.
+func (w *settleSimulation) beside(l *simLeaseTaken, one, other simSettlement) bool {
+	return w.faulty && len(w.items) > 1 && (other.began < one.ended && one.began < other.ended ||
+		other.cost > one.cost && slices.ContainsFunc(l.tried, func(try simSettlement) bool { return try.cost == other.cost && try.began < one.ended }))
+}
+
+// used returns the least and the most that a reservation may have used.
+func (l *simLeaseTaken) used() (least, most int64) {
+	if len(l.tried) == 0 {
+		return l.Cost, l.Cost
+	}
+	if len(l.answered) > 0 {
+		settled := slices.MaxFunc(l.answered, simByCost).cost
+		return settled, settled
+	}
+	return min(l.Cost, slices.MinFunc(l.tried, simByCost).cost), max(l.Cost, slices.MaxFunc(l.tried, simByCost).cost)
+}
+
+func simByCost(a, b simSettlement) int { return cmp.Compare(a.cost, b.cost) }
 
 // measureLeases looks for a lease that was taken, or renewed, beside as many as the limit allows. Those on
 // an allow list are not limited.
@@ -535,15 +577,8 @@ func (w *settleSimulation) measureCosts() {
 	}
 	least, most := int64(0), int64(0)
 	for _, l := range w.taken {
-		switch {
-		case l.answered:
-			least, most = least+l.true, most+l.true
-		case len(l.costs) == 0:
-			least, most = least+l.Cost, most+l.Cost
-		default:
-			least += min(l.Cost, slices.Min(l.costs))
-			most += max(l.Cost, slices.Max(l.costs))
-		}
+		few, many := l.used()
+		least, most = least+few, most+many
 	}
 	switch held := log.Sum(0, maxSimTime); {
 	case held < least:
@@ -560,13 +595,7 @@ func (w *settleSimulation) measureTokens(log *journal.Log) {
 	slices.SortFunc(w.taken, func(a, b *simLeaseTaken) int { return cmp.Compare(a.Time, b.Time) })
 	least, last := int64(0), int64(0)
 	for _, l := range w.taken {
-		cost := l.Cost
-		switch {
-		case l.answered:
-			cost = l.true
-		case len(l.costs) > 0:
-			cost = min(cost, slices.Min(l.costs))
-		}
+		cost, _ := l.used()
 		least, last = max(0, least-(l.Time-last)*bucket.Rate)+cost*bucket.Window, l.Time
 	}
 	now := w.now + simGrace
@@ -679,6 +708,9 @@ func simulateSettling(seed uint64, sabotage string, leases bool) *settleSimulati
 		}
 		if leases {
 			return w.client(rnd.IntN(len(w.skew)))
+		}
+		if n := len(w.taken); n > 0 && w.chance(.3) {
+			return w.rival(w.taken[max(0, n-1-rnd.IntN(3))])
 		}
 		return w.spender(rnd.IntN(len(w.skew)))
 	}
