@@ -93,8 +93,8 @@ func (r *Reservation) open(text string, seal []byte) error {
 	if len(text) > MaxReservation {
 		return errNoReservation
 	}
-	b, err := base64.RawURLEncoding.Strict().DecodeString(text)
-	if err != nil || len(b) < 2+sumBytes || b[1] != version {
+	b, err := base64.RawURLEncoding.DecodeString(text)
+	if err != nil || len(b) < 2+sumBytes || b[1] != version || base64.RawURLEncoding.EncodeToString(b) != text {
 		return errNoReservation
 	}
 	var content []byte

@@ -36,6 +36,7 @@ func TestReservations(t *testing.T) {
 				}
 			}
 		}
+		require.ErrorIs(t, read.open(text[:9]+"\n"+text[9:], seal), engine.ErrOutOfRange, "a decoder passes over it")
 		for _, foreign := range [][]byte{nil, secret, other} {
 			if string(foreign) != string(seal) {
 				require.Error(t, read.open(text, foreign))
