@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"slices"
 
-	"github.com/counterd/counterd/algorithm"
 	"github.com/counterd/counterd/api/wire"
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/service"
@@ -68,9 +67,6 @@ func wireLimits(limits []events.Limit) []wire.Limit {
 	out := make([]wire.Limit, len(limits))
 	for i, limit := range limits {
 		out[i] = wire.Limit{Name: limit.Name, Limit: limit.N, Window: limit.WindowName(), Algorithm: limit.Algorithm, Burst: limit.Burst}
-		if limit.Algorithm == algorithm.LeakyBucket {
-			out[i].Burst, out[i].Queue = 0, new(limit.Burst-1)
-		}
 		if limit.Calendar != nil {
 			out[i].Calendar = limit.Calendar.String()
 		}

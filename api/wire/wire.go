@@ -118,10 +118,8 @@ type Limit struct {
 	Algorithm string `json:"algorithm,omitzero"`
 	// Calendar is the time zone in whose calendar windows are units; empty: they are in none.
 	Calendar string `json:"calendar,omitzero"`
-	// Burst is how many a token bucket admits at once.
+	// Burst is how many a token bucket admits at once; of a leaky bucket one more than its queue.
 	Burst int64 `json:"burst,omitzero"`
-	// Queue is how many wait in a leaky bucket; nil: it is none.
-	Queue *int64 `json:"queue,omitzero"`
 }
 
 // Hit asks to add to the counters of an event that its rules name, and to decide.
