@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -48,13 +49,18 @@ type answer struct {
 	header  http.Header
 	body    []byte
 	whole   bool // all of the body came
+	reserve bool // the cost
 	lease   lease
 }
 
-// lease is what a hit has taken, until it is released or ends.
+// reserving is for how long hits reserve.
+const reserving = time.Minute
+
+// lease is what a hit has taken or reserved, until it is settled or ends.
 type lease struct {
 	reservation string // empty: it is none
 	entry, user int32
+	reserved    bool  // the cost was
 	ends        int64 // at the soonest, in nanoseconds since the log began
 }
 
@@ -120,10 +126,15 @@ func (c *caller) begin(ctx context.Context, kind judge.Kind, call judge.Call, us
 	return context.WithValue(ctx, answerKey{}, a), a
 }
 
-// hit makes one hit and returns what became of it, and what is to be released. It waits for no turn.
-func (c *caller) hit(ctx context.Context, call judge.Call, user int32, cost int64) (judge.Entry, lease) {
+// hit makes one hit and returns what became of it, and what is to be released, or settled. It waits for no turn.
+func (c *caller) hit(ctx context.Context, call judge.Call, user int32, cost int64, reserve bool) (judge.Entry, lease) {
 	ctx, a := c.begin(ctx, judge.Hit, call, user, cost)
-	_, _ = a.target.Hit(ctx, c.Event, a.user.Features, cost) // its answer is read here, whatever its status
+	// Its answer is read here, whatever its status.
+	if a.reserve = reserve; reserve {
+		_, _ = a.target.Reserve(ctx, c.Event, a.user.Features, cost, reserving)
+	} else {
+		_, _ = a.target.Hit(ctx, c.Event, a.user.Features, cost)
+	}
 	var denial wire.Denial
 	err := json.Unmarshal(a.body, &denial)
 	if c.decided(a, a.status, &denial.Decision, err) {
@@ -136,24 +147,24 @@ func (c *caller) hit(ctx context.Context, call judge.Call, user int32, cost int6
 	return a.Entry, a.lease
 }
 
-// release releases a lease. One that has ended is gone.
-func (c *caller) release(ctx context.Context, call judge.Call, l lease) {
+// settle releases a lease, or settles what was reserved by the true cost. One that has ended is gone.
+func (c *caller) settle(ctx context.Context, call judge.Call, l lease, cost int64) {
 	if l.reservation == "" {
 		return
 	}
 	ctx, a := c.begin(ctx, judge.Settle, call, 0, 0)
-	err := a.target.Release(ctx, l.reservation)
+	err := a.target.Settle(ctx, l.reservation, cost)
 	if err != nil && (a.status != http.StatusGone || a.Answered < l.ends) {
 		c.unanswered(a, a.status, err)
 	}
-	c.log.Release(judge.Release{Call: a.Call, Entry: l.entry, Done: err == nil && a.status == http.StatusOK})
+	c.log.Release(judge.Release{Call: a.Call, Entry: l.entry, Reserved: l.reserved, Cost: int32(cost), Done: err == nil && a.status == http.StatusOK})
 }
 
-// renew has a lease end so many seconds from now, and returns the one that it is then. One that has ended is none.
+// renew has a lease end no sooner than so many seconds from now, and returns the one that it is then. One that has ended is none.
 func (c *caller) renew(ctx context.Context, call judge.Call, l lease, seconds int64) lease {
 	ctx, a := c.begin(ctx, judge.Renew, call, l.user, 1)
 	next, err := a.target.Renew(ctx, l.reservation, time.Duration(seconds)*time.Second)
-	a.Stamp, a.Renewed = c.log.At(a.Sent).Unix(), int32(seconds)
+	a.Stamp, a.Renewed, a.Renews = c.log.At(a.Sent).Unix(), int32(seconds), l.entry
 	switch gone := a.status == http.StatusGone; {
 	case err == nil && next != "":
 	case gone && a.Answered < l.ends:
@@ -165,7 +176,7 @@ func (c *caller) renew(ctx context.Context, call judge.Call, l lease, seconds in
 	}
 	renewed := c.log.Note(a.Entry, nil)
 	c.log.Release(judge.Release{Call: a.Call, Entry: l.entry, Done: a.Outcome == judge.Admitted})
-	return lease{next, renewed, l.user, c.soonest(a, seconds)}
+	return lease{next, renewed, l.user, false, max(l.ends, c.soonest(a, seconds))}
 }
 
 // soonest returns when a lease of so many seconds ends at the soonest that a call has taken.
@@ -326,12 +337,23 @@ func (c *caller) decided(a *answer, status int, d *wire.Decision, err error) boo
 	default:
 		a.Outcome = judge.Denied
 	}
-	asked := contract.Asked{Cost: int64(a.Cost), Check: a.Kind == judge.Check, Counters: a.user.Names}
+	asked, reservation := contract.Asked{Cost: int64(a.Cost), Check: a.Kind == judge.Check, Counters: a.user.Names}, d.Reservation
+	if a.reserve && d.Allowed && d.Wait == 0 && !c.HasLeases() {
+		d.Reservation = "" // which is held here
+		inLog := slices.ContainsFunc(c.Limits, func(l contract.Limit) bool { return l.Log })
+		if reservation == "" && a.OnError == 0 && !inLog { // a large log reserves nothing
+			c.blame(judge.Bodies, a, contract.Faults{"it reserves nothing"})
+		}
+	}
 	c.answered(a, c.DecisionFaults(asked, status, *d))
 	if d.Wait > 0 { // a release would give its turn back
-		d.Reservation = ""
+		reservation = ""
 	}
-	a.lease = lease{d.Reservation, c.log.Note(a.Entry, counts), a.User, c.soonest(a, contract.Seconds(c.ShortestLease()))}
+	lasts := c.ShortestLease()
+	if !c.HasLeases() {
+		lasts = reserving
+	}
+	a.lease = lease{reservation, c.log.Note(a.Entry, counts), a.User, a.reserve, c.soonest(a, contract.Seconds(lasts))}
 	return true
 }
 

@@ -99,7 +99,7 @@ func (w worker) busy() {
 					held = append(held, l)
 				}
 			} else {
-				w.release(w.calls, w.any(), l)
+				w.settle(w.calls, w.any(), l, 0)
 			}
 		}
 		to, user, cost := w.any(), w.busyUser(), w.cost()
@@ -107,7 +107,7 @@ func (w worker) busy() {
 		case w.rng.IntN(400) == 0:
 			w.forget(to, user)
 		case n < 78:
-			if _, l := w.hit(w.calls, to, user, cost); l.reservation != "" && w.rng.IntN(4) > 0 {
+			if _, l := w.settled(to, user, cost); l.reservation != "" && w.rng.IntN(4) > 0 {
 				held = append(held, l)
 			}
 		case n < 86:
@@ -136,6 +136,16 @@ func (w worker) busyUser() int32 {
 		n = max(1, n/8)
 	}
 	return int32(w.rng.IntN(n))
+}
+
+// settled hits, and settles some hits at once: what they return is no lease.
+func (w worker) settled(to judge.Call, user int32, cost int64) (judge.Entry, lease) {
+	e, l := w.hit(w.calls, to, user, cost, w.rng.IntN(6) == 0)
+	if l.reserved {
+		w.settle(w.calls, w.any(), l, w.rng.Int64N(2*cost+1))
+		l = lease{}
+	}
+	return e, l
 }
 
 // renewed renews a lease for a second at the least.
@@ -200,12 +210,12 @@ func (w worker) quiet() {
 				}
 				continue
 			}
-			e, l := w.hit(w.calls, to, user, cost)
+			e, l := w.settled(to, user, cost)
 			if l.reservation != "" && w.rng.IntN(4) == 0 {
 				l = w.renewed(l)
 			}
 			if w.rng.IntN(4) > 0 {
-				w.release(w.calls, to, l)
+				w.settle(w.calls, to, l, 0)
 			}
 			if e.Outcome == judge.Unknown || e.Outcome == judge.Denied && !w.again(e) {
 				break
@@ -229,7 +239,7 @@ func (w worker) again(told judge.Entry) bool {
 		if !w.sleep(time.Duration(w.rng.Float64() * float64(time.Until(due)))) {
 			return false
 		}
-		if e, _ := w.hit(w.calls, to, told.User, int64(told.Cost)); e.Outcome == judge.Denied {
+		if e, _ := w.hit(w.calls, to, told.User, int64(told.Cost), false); e.Outcome == judge.Denied {
 			atomic.AddInt64(&w.findings.Checked.Early, 1)
 		}
 	}
@@ -237,7 +247,7 @@ func (w worker) again(told judge.Entry) bool {
 	if !w.sleep(time.Until(due) + time.Millisecond) {
 		return false
 	}
-	if e, _ := w.hit(w.calls, to, told.User, int64(told.Cost)); e.Outcome == judge.Admitted {
+	if e, _ := w.hit(w.calls, to, told.User, int64(told.Cost), false); e.Outcome == judge.Admitted {
 		atomic.AddInt64(&w.findings.Checked.Retries, 1)
 	}
 	return true
@@ -259,7 +269,7 @@ func (w worker) bursts() {
 			to.Client += uint16(i)
 			all.Go(func() {
 				<-start
-				w.hit(w.calls, to, user, 1)
+				w.hit(w.calls, to, user, 1, false)
 			})
 		}
 		close(start)

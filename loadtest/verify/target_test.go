@@ -62,6 +62,7 @@ type target struct {
 	releasesNothing   bool                              // releases no lease
 	renewsLonger      int64                             // renews leases for so many milliseconds more
 	renewsNone        bool                              // has none that it could renew
+	settlesAs         func(cost, reserved int64) int64  // settles with another cost
 	releasesAll       bool                              // releases those of all others, too
 	settled           int                               // answers a release with that status
 
@@ -72,6 +73,12 @@ type target struct {
 	leases   map[string][]leased
 	admitted int
 	renewals int
+	reserved map[string]reserved
+}
+
+type reserved struct {
+	features map[string]string
+	kept
 }
 
 type leased struct {
@@ -169,6 +176,7 @@ func wholeLimit(limit string) []wire.Rule {
 // network does, by a seed: in a bubble its time is fake.
 func (s *target) transport() http.RoundTripper {
 	s.log, s.full, s.leases = map[string][]kept{}, map[string]int64{}, map[string][]leased{}
+	s.reserved = map[string]reserved{}
 	if s.rules == nil {
 		s.rules = targetRules
 	}
@@ -218,7 +226,7 @@ func (s *target) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		in := read[wire.Batch](r)
 		var out wire.Results
 		for _, h := range in.Hits {
-			d := s.decide(h.Features, *h.Cost, true)
+			d := s.decide(h.Features, *h.Cost, true, false)
 			out.Results = append(out.Results, wire.Result{Status: statusOf(d), Decision: &d})
 		}
 		write(w, http.StatusOK, out)
@@ -228,11 +236,11 @@ func (s *target) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		write(w, http.StatusOK, s.event())
 	case route == "/hit":
 		in := read[wire.Hit](r)
-		s.hit(w, s.decide(in.Features, *in.Cost, true))
+		s.hit(w, s.decide(in.Features, *in.Cost, true, in.Reserve != nil))
 	case route == "/check":
 		features, _ := events.ParseFeatures(r.URL.Query()["feature"])
 		cost, _ := strconv.ParseInt(r.URL.Query().Get("cost"), 10, 64)
-		write(w, http.StatusOK, s.decide(features, cost, false))
+		write(w, http.StatusOK, s.decide(features, cost, false, false))
 	case route == "/increment":
 		s.increment(w, read[wire.Increment](r))
 	case route == "/counters":
@@ -318,7 +326,34 @@ func (s *target) settle(w http.ResponseWriter, in wire.Settle) {
 	case !s.releasesNothing:
 		delete(s.leases, in.Reservation)
 	}
+	if r, found := s.reserved[in.Reservation]; found {
+		delete(s.reserved, in.Reservation)
+		s.replace(r, *in.Cost)
+	}
 	write(w, cmp.Or(s.settled, http.StatusOK), wire.Settled{Settled: true, Cost: in.Cost})
+}
+
+// replace has the true cost count in place of what was reserved. Token buckets give nothing back.
+func (s *target) replace(r reserved, cost int64) {
+	if s.settlesAs != nil {
+		cost = s.settlesAs(cost, r.by)
+	}
+	var names []string
+	for _, rule := range s.contract.Rules {
+		names = append(names, s.name(rule, r.features))
+	}
+	slices.Sort(names)
+	for _, name := range slices.Compact(names) {
+		for i, k := range s.log[name] {
+			if k == r.kept { // or one that is alike
+				s.log[name][i].by = cost
+				break
+			}
+		}
+	}
+	for _, l := range s.contract.Limits {
+		s.take(l, r.features, r.milli, max(cost-r.by, 0))
+	}
 }
 
 // renew has leases end later, all of them as long as the only limit on leases says.
@@ -333,7 +368,7 @@ func (s *target) renew(w http.ResponseWriter, in wire.Settle) {
 	s.renewals++
 	renewed := fmt.Sprint("renewal ", s.renewals)
 	for _, one := range all {
-		s.leases[renewed] = append(s.leases[renewed], leased{one.name, now - length + by.Milliseconds() + s.renewsLonger})
+		s.leases[renewed] = append(s.leases[renewed], leased{one.name, max(one.from, now-length+by.Milliseconds()) + s.renewsLonger})
 	}
 	write(w, http.StatusOK, wire.Settled{Reservation: renewed})
 }
@@ -358,7 +393,7 @@ func (s *target) reset(name string) {
 }
 
 // decide decides a hit by summing every event of its counters.
-func (s *target) decide(features map[string]string, cost int64, adds bool) wire.Decision {
+func (s *target) decide(features map[string]string, cost int64, adds, reserves bool) wire.Decision {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := time.Now().UnixMilli()
@@ -402,6 +437,10 @@ func (s *target) decide(features map[string]string, cost int64, adds bool) wire.
 	}
 	if adds {
 		d.Reservation = s.keep(features, now, cost, d.Allowed)
+		if reserves && d.Allowed {
+			d.Reservation = cmp.Or(d.Reservation, fmt.Sprint("reserved ", s.admitted))
+			s.reserved[d.Reservation] = reserved{features, kept{now, cost, false}}
+		}
 	}
 	whole := int64(0) // how long the whole event denies
 	for i, l := range s.contract.Limits {

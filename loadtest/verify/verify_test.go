@@ -83,6 +83,7 @@ func TestRightTargets(t *testing.T) {
 				assert.Equal(t, !strings.Contains(name, "alone"), report.Calls["late"] > 0, "buckets alone remember no past")
 				assert.Positive(t, report.Calls["reset"])
 				assert.Equal(t, strings.Contains(name, "leases"), report.Calls["renew"] > 0)
+				assert.Positive(t, report.Calls["settle"])
 				c := report.Checked
 				for name, n := range map[string]int64{
 					"windows": c.Windows, "denials": c.Denials, "counts": c.Counts, "bodies": c.Bodies, "headers": c.Headers,
@@ -227,8 +228,11 @@ func TestWrongTargets(t *testing.T) {
 		"a lease that was settled":        {&target{rules: leaseRules, settled: http.StatusConflict}, judge.Answers, "with status 409"},
 		"a lease that has ended at once":  {&target{rules: leaseRules, settled: http.StatusGone}, judge.Answers, "with status 410"},
 		"renewals that last longer":       {&target{rules: leaseRules, renewsLonger: 500}, judge.Denials, "is denied, and"},
-		"renewals that end early":         {&target{rules: leaseRules, renewsLonger: -500}, judge.Counts, "the log"},
+		"renewals that end early":         {&target{rules: leaseRules, renewsLonger: -1000}, judge.Counts, "the log"},
 		"renewals of what has not ended":  {&target{rules: leaseRules, renewsNone: true}, judge.Answers, "is not renewed, and has not ended"},
+		"settlements that change nothing": {&target{settlesAs: func(_, reserved int64) int64 { return reserved }}, judge.Counts, "the log"},
+		"settlements that give all back":  {&target{settlesAs: func(int64, int64) int64 { return 0 }}, judge.Counts, "the log"},
+		"settlements in a log":            {&target{rules: logRules, settlesAs: func(cost, _ int64) int64 { return cost + 1 }}, judge.Counts, "the log"},
 		"an error of its own":             {&target{status: http.StatusInternalServerError}, judge.Answers, "with status 500"},
 		"another limit's name":            {&target{answers: func(d *wire.Decision) { d.Limits[1].Name = "other" }}, judge.Bodies, "the rules have user-5-per-3s"},
 	} {

@@ -26,7 +26,7 @@ func (l bucketEval) overfull(entries []int32) bool {
 	bucket := exactlog.NewUnordered(l.limit.N, l.limit.Window.Milliseconds(), firsts)
 	for n, i := range entries {
 		e := l.entry(i)
-		bucket.Add(firsts[n], int64(e.Cost))
+		bucket.Add(firsts[n], l.taken(i))
 		end := l.stamped(e).Last
 		if bucket.Lacks(l.Log.millis(end)) <= l.limit.Ceiling {
 			continue
@@ -35,7 +35,7 @@ func (l bucketEval) overfull(entries []int32) bool {
 		w, hits := exactlog.Window{To: end / 1000}, []int32(nil)
 		for k, hit := range entries[:n+1] {
 			if firsts[k] >= first {
-				w.Sum, hits = w.Sum+int64(l.entry(hit).Cost), append(hits, hit)
+				w.Sum, hits = w.Sum+l.taken(hit), append(hits, hit)
 			}
 		}
 		length := l.Log.millis(end) - first

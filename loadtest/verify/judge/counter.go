@@ -26,7 +26,8 @@ type counter struct {
 	late   []Entry // increments of the past
 	flight *flight
 	freed  *series // of leases, what may have been released
-	gone   *series // and what surely was
+	gone   *series // and what surely was; of hits, what they surely gave back
+	strays []add   // what hits may have given back of others
 }
 
 // entry returns an entry with what it takes of this counter for a cost.
@@ -40,19 +41,22 @@ func (c *counter) entry(i int32) Entry {
 
 // collect finds out what was added.
 func (c *counter) collect() {
-	var adds []add
+	var adds, back []add
 	var hits []Entry
 	young := 0 // the first entry of the last seconds
 	for n, i := range c.entries {
 		e := c.entry(i)
 		a := add{Call: e.Call, known: e.Answered, Times: c.stamped(e), late: e.Kind == Late}
 		a.least, a.most = c.charge(e, i)
+		a.told = a.least
 		for c.entry(c.entries[young]).Answered < e.Sent-int64(identified) {
 			young++
 		}
-		if c.all && c.Rule.Log && e.Outcome == Denied && 4*young+20*(n-young) > halfLog {
-			a.least = 0
+		large := c.Rule.Log && 4*young+20*(n-young) > halfLog
+		if c.all && large && e.Outcome == Denied {
+			a.least, a.told = 0, 0
 		}
+		further, given := c.settled(e, i, &a, large)
 		switch {
 		case e.Kind == Late:
 			a.known += int64(Closed)
@@ -66,10 +70,13 @@ func (c *counter) collect() {
 		case left.most > 0:
 			left.most, a.most = max(left.most, maybe), a.least
 		}
-		for _, some := range []add{a, left} {
+		for _, some := range []add{a, left, further} {
 			if some.most > 0 {
 				adds = append(adds, some)
 			}
+		}
+		if given.most > 0 {
+			back = append(back, given)
 		}
 		if e.isHit() && e.Outcome <= Denied && !c.all { // of which nothing is rolled back
 			hits = append(hits, e)
@@ -79,7 +86,7 @@ func (c *counter) collect() {
 		}
 	}
 	c.sure, c.begun = newSeries(adds, true, func(a add) int64 { return a.known }), newSeries(adds, false, func(a add) int64 { return a.Sent })
-	c.flight = newFlight(hits)
+	c.flight, c.gone = newFlight(hits), newSeries(back, true, func(a add) int64 { return a.known })
 	c.collectReleases()
 	for k := range c.resets {
 		c.collectReset(&c.resets[k])
@@ -143,7 +150,7 @@ func (c *counter) least(questions []question) []int64 {
 		return a.least
 	})
 	for i, q := range questions {
-		sums[i] = max(sums[i]-c.resets.robbed(q.Answered), 0)
+		sums[i] = max(sums[i]-c.resets.robbed(q.Answered)-c.strayed(q.Answered), 0)
 		if !c.lone || len(c.late) == 0 {
 			continue
 		}
@@ -159,11 +166,35 @@ func (c *counter) least(questions []question) []int64 {
 // most answers questions by what may have been added at the most, and is not gone since.
 func (c *counter) most(questions []question) []int64 {
 	asked := func(q question) (span, int64) { return q.most, c.resets.goneBefore(q.Call, c.lone) }
-	return c.begun.sums(questions, asked, func(a add, moment int64) int64 {
+	most := c.begun.sums(questions, asked, func(a add, moment int64) int64 {
 		if a.Answered < moment {
 			return 0
 		}
 		return a.most
+	})
+	for i, gone := range c.givenBack(questions) {
+		most[i] -= gone
+	}
+	return most
+}
+
+// givenBack answers questions by what surely was given back, and is not gone since. A target repeats a denial
+// for a while after another one has taken it in.
+func (c *counter) givenBack(questions []question) []int64 {
+	return c.gone.sums(questions, func(q question) (span, int64) {
+		if q.most == (span{}) {
+			return span{}, 0
+		}
+		known := q.Sent
+		if q.denied && len(c.Log.targets) > 1 {
+			known -= remembered
+		}
+		return span{known, q.most.Times}, c.resets.goneBefore(q.Call, c.lone)
+	}, func(a add, moment int64) int64 {
+		if a.Answered < moment {
+			return 0
+		}
+		return a.least
 	})
 }
 
@@ -262,7 +293,7 @@ func (c *counter) checkLooks() {
 	least, most := c.least(questions), c.most(questions)
 	acknowledged := func(a add, _ int64) int64 { return a.least }
 	told := c.sure.sums(questions, func(q question) (span, int64) { return q.least, 0 }, acknowledged)
-	begun := c.begun.sums(questions, func(q question) (span, int64) { return q.most, 0 }, acknowledged)
+	begun := c.begun.sums(questions, func(q question) (span, int64) { return q.most, 0 }, func(a add, _ int64) int64 { return a.told })
 	for i, k := range c.looks {
 		underWay := c.flight.total(k.Sent, k.Answered)
 		most := most[i] + underWay

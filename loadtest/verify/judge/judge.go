@@ -122,7 +122,11 @@ func (j *judge) blame(v Violation, id int32, entries func() []int32, format stri
 	v.Text = name + ": " + fmt.Sprintf(format, args...)
 	j.Findings.Add(v, func() []Event {
 		for _, i := range slices.Compact(entries()) {
-			v.Events = append(v.Events, j.Log.Event(j.Log.entries[i], j.Log.countsOf(i)))
+			event := j.Log.Event(j.Log.entries[i], j.Log.countsOf(i))
+			if r, settled := j.Log.releases[i]; settled {
+				event.Answer += fmt.Sprintf(", settled with %d from %s to %s", r.Cost, j.Log.At(r.Sent).Format(ClockLayout), j.Log.At(r.Answered).Format(ClockLayout))
+			}
+			v.Events = append(v.Events, event)
 		}
 		return v.Events
 	})

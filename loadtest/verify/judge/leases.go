@@ -65,30 +65,6 @@ func (l leaseEval) least(questions []question) []int64 {
 	return live
 }
 
-// most is of the leases that may not have ended.
-func (l leaseEval) most(questions []question) []int64 {
-	live := l.counter.most(questions)
-	released := l.gone.sums(questions, func(q question) (span, int64) {
-		if q.most == (span{}) {
-			return span{}, 0
-		}
-		known := q.Sent
-		if q.denied && len(l.Log.targets) > 1 {
-			known -= remembered
-		}
-		return span{known, q.most.Times}, l.resets.goneBefore(q.Call, l.lone)
-	}, func(a add, moment int64) int64 {
-		if a.Answered < moment {
-			return 0
-		}
-		return a.least
-	})
-	for i := range live {
-		live[i] -= released[i]
-	}
-	return live
-}
-
 // overfull finds a moment at which more leases were live than the limit admits: of leases that had been answered,
 // were not released yet, and had not ended by any clock.
 func (l leaseEval) overfull(entries []int32) bool {

@@ -84,7 +84,7 @@ func (l windowEval) overfull(entries []int32) bool {
 	var log exactlog.Log
 	slices.SortStableFunc(entries, func(a, b int32) int { return cmp.Compare(l.entry(a).Stamp, l.entry(b).Stamp) })
 	for _, i := range entries {
-		log.Add(l.entry(i).Stamp, int64(l.entry(i).Cost))
+		log.Add(l.entry(i).Stamp, l.taken(i))
 	}
 	for w := range log.Overfull(l.limit.Ceiling, l.limit.Begins) {
 		if !l.isExcused(l.inWindow(w), entries[w.First:w.Last]) {
@@ -110,7 +110,7 @@ func (l windowEval) overfullToTheMillisecond(entries []int32) bool {
 				break
 			}
 			if at.Last < from+l.limit.Length*1000 {
-				w.Sum, hits = w.Sum+int64(e.Cost), append(hits, i)
+				w.Sum, hits = w.Sum+l.taken(i), append(hits, i)
 			}
 		}
 		if w.Sum > l.limit.Ceiling && !l.isExcused(l.inWindow(w), hits) {
@@ -136,10 +136,10 @@ func (l *limitEval) isExcused(w excess, hits []int32) bool {
 	excused, most, strict := &l.Findings.Excused, w.most, w.Sum
 	for _, i := range hits {
 		if e := l.entry(i); l.excused(e) {
-			strict -= int64(e.Cost)
+			strict -= l.taken(i)
 		}
 	}
-	robbed := l.resets.robbed(l.entry(hits[0]).Sent)
+	robbed := l.resets.robbed(l.entry(hits[0]).Sent) + l.strayed(l.entry(hits[len(hits)-1]).Answered)
 	switch {
 	case strict > most+robbed, l.Ours && w.Sum > most*(1+l.losses.within(w.From, w.To, l.Log.second))+robbed:
 		l.blame(Violation{Check: Windows, Limit: l.limit.Name}, l.id, only(hits...),

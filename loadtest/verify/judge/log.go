@@ -20,7 +20,7 @@ const (
 	Late   // an increment of the past
 	Count  // or a history
 	Forget // a counter
-	Settle // the leases of a hit: they are released
+	Settle // a hit: its leases are released
 	Renew  // leases: they are released, and others are taken
 	Kinds  // how many there are
 )
@@ -61,7 +61,8 @@ type Entry struct {
 	User       int32
 	Cost       int32
 	RetryAfter int32 // seconds, or contract.Never
-	Renewed    int32 // seconds for which a renewal has leases last
+	Renewed    int32 // seconds for which a renewal has leases last at the least
+	Renews     int32 // the entry that has taken them
 	Kind       Kind
 	Outcome    Outcome
 }
@@ -91,11 +92,13 @@ type Reset struct {
 	underWay  int64 // the cost of what was under way at it
 }
 
-// Release is what releases the leases of an entry, or renews them.
+// Release is what releases the leases of an entry, or renews them, and settles what it reserved.
 type Release struct {
 	Call
-	Entry int32
-	Done  bool // it was acknowledged
+	Entry    int32
+	Reserved bool  // the entry has reserved its cost
+	Cost     int32 // the true one
+	Done     bool  // it was acknowledged
 }
 
 func (r Reset) outcome() Outcome {

@@ -15,6 +15,7 @@ type add struct {
 	known       int64 // from when on an answer has to know the least
 	late        bool  // it is of the past
 	least, most int64
+	told        int64 // what was acknowledged, before it was settled
 }
 
 // span asks for what counts before a time, by stamps of those times.

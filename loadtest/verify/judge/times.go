@@ -30,10 +30,10 @@ var ever = Times{math.MinInt64, math.MaxInt64}
 func (c *counter) stamped(e Entry) Times {
 	stamp := Seconds(e.Stamp, e.Stamp)
 	switch {
-	case e.Kind == Renew: // as if its leases had been taken so that they end then
-		during := c.Log.during(e.Call, c.Skew)
+	case e.Kind == Renew: // as if its leases had been taken so that they end then, or as they were
+		during, before := c.Log.during(e.Call, c.Skew), c.stamped(c.entry(e.Renews))
 		taken := 1000 * (int64(e.Renewed) - c.leaseLength())
-		return Times{during.First + taken, during.Last + taken}
+		return Times{max(during.First+taken, before.First), max(during.Last+taken, before.Last)}
 	case e.Stamp == 0:
 		return ever
 	case !c.Rule.Log:
