@@ -104,7 +104,7 @@ func (w worker) busy() {
 		}
 		to, user, cost := w.any(), w.busyUser(), w.cost()
 		switch n := w.rng.IntN(100); {
-		case w.rng.IntN(400) == 0:
+		case w.rng.IntN(200) == 0:
 			w.forget(to, user)
 		case n < 78:
 			if _, l := w.settled(to, user, cost); l.reservation != "" && w.rng.IntN(4) > 0 {

@@ -213,7 +213,7 @@ func TestWrongTargets(t *testing.T) {
 		"a bucket that forgets hits":      {&target{rules: aloneRules, forgets: third}, judge.Counts, "user:"},
 		"a bucket that takes hits twice":  {&target{rules: aloneRules, twice: third}, judge.Counts, "user:"},
 		"a bucket that takes back":        {&target{rules: takenRules, takesBack: true}, judge.Counts, "user:"},
-		"a bucket's waits that are short": {&target{rules: slowRules, answers: waitOtherwise(-1, anyLimit)}, judge.RetryAfter, "has a retry_after of 1s"},
+		"a bucket's waits that are short": {&target{rules: slowRules, answers: waitOtherwise(-1, anyLimit)}, judge.RetryAfter, "by the log user-3-per-4s then has at least"},
 		"a bucket's waits that are long":  {&target{rules: slowRules, answers: waitOtherwise(1, anyLimit)}, judge.RetryAfter, "by the log it fits all limits a second before"},
 		"what remains of a rate":          {&target{rules: bucketRules, answers: func(d *wire.Decision) { d.Limits[0].Remaining = max(3-d.Limits[0].Count, 0) }}, judge.Bodies, "remaining is"},
 		"turns that come late":            {&target{rules: queueRules, answers: func(d *wire.Decision) { d.Wait *= 2 }}, judge.Bodies, "ms, and its turn is in"},
