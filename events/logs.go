@@ -46,9 +46,9 @@ type LogFault struct {
 
 func (f LogFault) Error() string {
 	if f.kept == 0 {
-		what, instead := "the leases take", "fewer, about 300, or longer ones"
+		what, instead := "the leases take", "fewer: about 300 have room"
 		if f.hits > 0 {
-			what, instead = "a log of the hits of the last seconds takes", "a smaller rate and burst, or algorithm: sliding-window"
+			what, instead = "a log of the hits of the last seconds takes", "a smaller rate, and a smaller burst or queue; or neither of these, which is algorithm: sliding-window"
 		}
 		return fmt.Sprintf("%s up to %d KiB, and a log has at most %d: take %s", what, (f.bytes+1023)>>10, journal.MaxSize>>10, instead)
 	}

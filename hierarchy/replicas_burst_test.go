@@ -180,7 +180,10 @@ func burstOnReplicas(t *testing.T, limits string, replicas, used int, rtt time.D
 		}
 		running.Wait()
 		for i := range 10 - used - int(admitted.Load()) {
-			assert.True(t, hit(i), "nothing is left in the way after the burst")
+			if !hit(i) { // its process may remember a denial behind hits that were rolled back since
+				time.Sleep(time.Second)
+				assert.True(t, hit(i), "nothing is left in the way after the burst")
+			}
 		}
 		assert.False(t, hit(0))
 	})

@@ -130,7 +130,7 @@ func (r ruleReader) leases(rule *ruleFields) {
 	case named.given() && rule.algorithm != algorithm.Concurrency && r.sound(named):
 		r.fault(named, "concurrent and lease are of the algorithm concurrency: leave the algorithm out")
 	case !concurrent.given():
-		r.fault(rule.at, "concurrent is missing: it says how many leases there are at a time, as in concurrent: 3")
+		r.fault(rule.at, "concurrent is missing: it says how many leases there are at a time, as in concurrent: 3; a limit of another kind has no lease")
 	case !lease.given():
 		r.fault(rule.at, "lease is missing: it says after how long a lease ends that is not released, as in lease: 30s")
 	}
