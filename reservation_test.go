@@ -377,12 +377,6 @@ func TestSettleByHTTP(t *testing.T) {
 	require.ErrorIs(t, c.Settle(ctx, d.Reservation, 4), client.ErrSettled)
 	require.ErrorIs(t, c.Release(ctx, d.Reservation[:20]), client.ErrInvalid)
 
-	response, err := http.Post(server.URL+"/v1/events/export/hit", "application/json", strings.NewReader(`{"features": {"user": "eve"}}`))
-	require.NoError(t, err)
-	require.NoError(t, response.Body.Close())
-	require.NotContains(t, response.Header.Get("RateLimit-Policy"), "w=", "a limit of leases has no window")
-	require.Contains(t, response.Header.Get("RateLimit-Policy"), "q=")
-
 	lease, err := c.Hit(ctx, "export", user, 1)
 	require.NoError(t, err)
 	_, err = c.Renew(ctx, lease.Reservation, time.Minute)

@@ -401,9 +401,7 @@ func setStructured(header http.Header, limits []limiter.LimitState) {
 	list := structuredList(space[:0])
 	for i := range limits {
 		if s := &limits[i]; !s.Shadow {
-			if list = list.add(0, s.Name).param(";q=", s.N); s.Algorithm != algorithm.Concurrency { // as many at a time, in no window
-				list = list.param(";w=", engine.CeilSeconds(s.Window))
-			}
+			list = list.add(0, s.Name).param(";q=", s.N).param(";w=", engine.CeilSeconds(s.Window))
 		}
 	}
 	states := len(list)
