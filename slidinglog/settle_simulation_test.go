@@ -562,9 +562,10 @@ func (l *simLeaseTaken) isLive(w *settleSimulation, moment int64, came, decided 
 	}
 	ends := l.first
 	for _, renewal := range l.renewals {
-		if renewal.order < came {
-			ends = max(ends, renewal.ends)
+		if renewal.order >= came { // a shorter lease may have ended it before
+			return min(ends, renewal.from) > moment
 		}
+		ends = max(ends, renewal.ends)
 	}
 	return min(ends, w.inForce(&l.Reserved)) > moment
 }
