@@ -543,7 +543,8 @@ func (w *settleSimulation) measureLeases() {
 				}
 				live := int64(1)
 				for _, y := range w.taken {
-					if y != x && y.Time <= moment && w.landing[y.ID] < renewal.order && y.isLive(w, moment, renewal.order, renewal.decided) {
+					came := max(w.landing[y.ID], y.decided) <= max(renewal.order, renewal.decided) // else it was decided beside the renewed one
+					if y != x && y.Time <= moment && came && y.isLive(w, moment, renewal.order, renewal.decided) {
 						live++
 					}
 				}
