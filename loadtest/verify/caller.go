@@ -160,7 +160,8 @@ func (c *caller) settle(ctx context.Context, call judge.Call, l lease, cost int6
 	c.log.Release(judge.Release{Call: a.Call, Entry: l.entry, Reserved: l.reserved, Cost: int32(cost), Done: err == nil && a.status == http.StatusOK})
 }
 
-// renew has a lease end no sooner than so many seconds from now, and returns the one that it is then. One that has ended is none.
+// renew has a lease end no sooner than so many seconds from now, and returns the one that it is then. One that has
+// ended is none.
 func (c *caller) renew(ctx context.Context, call judge.Call, l lease, seconds int64) lease {
 	ctx, a := c.begin(ctx, judge.Renew, call, l.user, 1)
 	next, err := a.target.Renew(ctx, l.reservation, time.Duration(seconds)*time.Second)

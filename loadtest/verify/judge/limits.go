@@ -237,8 +237,8 @@ func (l *limitEval) counted(i int32, q question, own, least, most int64) {
 	}
 }
 
-// queueShare is the share of the timeout for which a hit waits in its queue: on a busy machine it then goes
-// beside the hits ahead of it.
+// queueShare is the share of the timeout for which a hit waits in its queue, as the limiter has it wait: then it goes
+// beside the hits ahead of it, as on a busy machine.
 const queueShare = 8
 
 // denied holds a denial to the most that the limit can have counted beside it.
