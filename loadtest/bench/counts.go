@@ -82,7 +82,7 @@ func (c counts) prepare(ctx context.Context, s *stage, r row) (*subject, error) 
 	if err != nil {
 		return nil, err
 	}
-	kept, trips, err := s.store(ctx, frozen)
+	kept, trips, err := s.store(ctx, frozen, s.config.sizes.timeout)
 	if err != nil {
 		return nil, err
 	}

@@ -30,7 +30,7 @@ type plain struct {
 func newPlain(s *stage, r row, clock func() time.Time, counters int) (*plain, *subject, error) {
 	list, err := countersOf(r.eventName(), counters)
 	p := &plain{client: gomemcache.New(s.memcached()), clock: clock, counters: list, atLeast: 1}
-	p.client.MaxIdleConns, p.client.Timeout = r.callers, s.config.sizes.timeout
+	p.client.MaxIdleConns, p.client.Timeout = r.callers, answerTimeout
 	s.closing(p.client.Close)
 	return p, &subject{trips: &p.trips, memcached: s.memcached(), begin: r.each(p.caller)}, err
 }

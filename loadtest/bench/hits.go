@@ -62,7 +62,7 @@ func (h hits) prepare(ctx context.Context, s *stage, r row) (*subject, error) {
 
 // prepareWith prepares hits on Memcached, and then the counters.
 func (h hits) prepareWith(ctx context.Context, s *stage, r row, ready func(*hits) error) (*subject, error) {
-	kept, trips, err := s.store(ctx, s.now)
+	kept, trips, err := s.store(ctx, s.now, s.config.sizes.timeout)
 	if err != nil {
 		return nil, err
 	}

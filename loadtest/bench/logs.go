@@ -37,7 +37,7 @@ const phases = 48
 // prepareLogs prepares hits on logs. Each slice begins with the same ones: a log fills, in more than ten
 // seconds.
 func (h hits) prepareLogs(ctx context.Context, s *stage, r row) (*subject, error) {
-	kept, trips, err := s.store(ctx, s.now)
+	kept, trips, err := s.store(ctx, s.now, s.config.sizes.timeout)
 	if err == nil {
 		err = h.open(kept, s, r)
 	}

@@ -98,11 +98,11 @@ func (s *stage) open(ctx context.Context, name string) (err error) {
 	return err
 }
 
-// store returns a fleet on the stage's Memcached, and the number of its round trips.
-func (s *stage) store(ctx context.Context, clock func() time.Time) (*memcache.Fleet, *atomic.Int64, error) {
+// store returns a fleet on the stage's Memcached, with that timeout, and the number of its round trips.
+func (s *stage) store(ctx context.Context, clock func() time.Time, timeout time.Duration) (*memcache.Fleet, *atomic.Int64, error) {
 	var trips atomic.Int64
 	kept, err := memcache.NewFleet(ctx, memcache.Config{
-		Servers: []string{s.memcached()}, Timeout: s.config.sizes.timeout, Clock: clock,
+		Servers: []string{s.memcached()}, Timeout: timeout, Clock: clock,
 		OnRoundTrip: func(context.Context, memcache.RoundTrip) { trips.Add(1) },
 	})
 	if err == nil {
@@ -113,7 +113,7 @@ func (s *stage) store(ctx context.Context, clock func() time.Time) (*memcache.Fl
 
 // fill adds one to each of those buckets, of each of those counters.
 func (s *stage) fill(ctx context.Context, counters []events.Counter, buckets []uint64) error {
-	kept, _, err := s.store(ctx, frozen)
+	kept, _, err := s.store(ctx, frozen, answerTimeout)
 	if err != nil {
 		return err
 	}

@@ -26,7 +26,7 @@ func onMemcached(t *testing.T) *stage {
 
 // Each call of the store is a trip, also a rollback and a reset.
 func TestCallsOfTheStoreAreCounted(t *testing.T) {
-	kept, trips, err := onMemcached(t).store(t.Context(), time.Now)
+	kept, trips, err := onMemcached(t).store(t.Context(), time.Now, 30*time.Second)
 	require.NoError(t, err)
 	expires := time.Now().Add(time.Hour).Unix()
 	values := make([]int64, 5)
@@ -49,7 +49,7 @@ func TestFill(t *testing.T) {
 	stats, err := memcached.Read(s.memcached())
 	require.NoError(t, err)
 	assert.EqualValues(t, 3*142+1, stats.Items, "and the instance marker")
-	kept, _, err := s.store(t.Context(), frozen)
+	kept, _, err := s.store(t.Context(), frozen, s.config.sizes.timeout)
 	require.NoError(t, err)
 	values := make([]int64, 142)
 	_, err = storetest.Trip(t.Context(), kept, counters[2].ID(), 0, nil, nil, dayOf(opened), values)
