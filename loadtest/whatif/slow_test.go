@@ -200,18 +200,19 @@ func (s *slow) on(list events.List, rule events.Rule, line slowLine) bool {
 	return false
 }
 
-// unitBegins returns when the unit of the calendar began that the name of the limit ends with.
-func unitBegins(now time.Time, name string) int64 {
+// unitBegins returns when the unit of the calendar began that is as long as the window. An override may have no
+// unit in its name.
+func unitBegins(now time.Time, window time.Duration) int64 {
 	year, month, day := now.Date()
 	hour := 0
-	switch _, unit, _ := strings.Cut(name, "-per-"); unit {
-	case "hour":
+	switch window {
+	case time.Hour:
 		hour = now.Hour()
-	case "week":
+	case 7 * 24 * time.Hour:
 		for time.Date(year, month, day, 12, 0, 0, 0, now.Location()).Weekday() != time.Monday {
 			day--
 		}
-	case "month":
+	case 30 * 24 * time.Hour:
 		day = 1
 	}
 	return time.Date(year, month, day, hour, 0, 0, 0, now.Location()).Unix()
@@ -232,7 +233,7 @@ func (s *slow) holds(rule events.Rule, feature string, limit events.Limit, secon
 		}
 		return live
 	case limit.Calendar != nil:
-		first = unitBegins(time.Unix(second, 0).In(limit.Calendar), limit.Name)
+		first = unitBegins(time.Unix(second, 0).In(limit.Calendar), limit.Window)
 	case strings.HasPrefix(limit.Algorithm, "fixed-"):
 		first = second / int64(limit.Window.Seconds()) * int64(limit.Window.Seconds())
 	}
