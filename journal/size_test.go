@@ -1,6 +1,7 @@
 package journal_test
 
 import (
+	"math"
 	"math/rand/v2"
 	"testing"
 
@@ -222,7 +223,7 @@ func TestGrowth(t *testing.T) {
 			}
 		}
 		i, sum, grown := 0, 0, 0
-		for size := range journal.Growth(limits, window, youth, 0, n) {
+		for size := range journal.Growth(limits, window, youth, 0, n, math.Inf(1)) {
 			sum, grown = sum+sizes[i], grown+size*logs
 			if i++; i == all {
 				break

@@ -122,7 +122,7 @@ func TestPlansHoldOnMemcached(t *testing.T) {
 			for _, amounts := range []Amounts{c.config.Features, c.config.Events} {
 				for name := range amounts {
 					if bubble.RaceDetector {
-						amounts[name] /= 4
+						amounts[name] /= 2
 					}
 				}
 			}
