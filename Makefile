@@ -9,7 +9,7 @@
 # make build       bin/counterd and bin/loadtest, and the licenses of what they link
 
 SHELL    := /bin/bash
-FUZZTIME ?= 10000x
+FUZZTIME ?= 5000x
 # What make bench tells loadtest bench: BENCH="-rows A3 -json"
 BENCH ?=
 SOAKTIME ?= 10m
@@ -98,7 +98,7 @@ race:
 	COUNTERD_TEST=all go test -race -shuffle=on -timeout 90m ./...
 
 # What the race detector makes too slow: the tests that ask internal/testkit how much to do.
-# Simulations go through a third of their seeds; make seeds SEEDS=seeds goes through all, in an hour.
+# Simulations go through a sixth of their seeds; make seeds SEEDS=seeds goes through all, in an hour.
 SEEDS ?= all
 seeds:
 	@set -eo pipefail; for folder in $$(find . -name '*_test.go' | xargs grep -lE '$(SCALED)' | xargs -n1 dirname | sort -u | grep -v /testkit); do \

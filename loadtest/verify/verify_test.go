@@ -109,7 +109,7 @@ func TestRightTargets(t *testing.T) {
 func TestWrongTargets(t *testing.T) {
 	t.Parallel()
 	third := func(n int) bool { return n%3 == 0 }
-	for name, wrong := range map[string]struct {
+	targets := map[string]struct {
 		target *target
 		check  string
 		text   string
@@ -235,7 +235,12 @@ func TestWrongTargets(t *testing.T) {
 		"settlements in a log":            {&target{rules: logRules, settlesAs: func(cost, _ int64) int64 { return cost + 1 }}, judge.Counts, "the log"},
 		"an error of its own":             {&target{status: http.StatusInternalServerError}, judge.Answers, "with status 500"},
 		"another limit's name":            {&target{answers: func(d *wire.Decision) { d.Limits[1].Name = "other" }}, judge.Bodies, "the rules have user-5-per-3s"},
-	} {
+	}
+	for i, name := range slices.Sorted(maps.Keys(targets)) {
+		if bubble.RaceDetector && i%8 != 0 { // they differ in what one goroutine judges
+			continue
+		}
+		wrong := targets[name]
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			bubble.Test(t, func(t *testing.T) {
