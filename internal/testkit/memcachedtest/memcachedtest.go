@@ -152,7 +152,7 @@ func (s *Server) Stats(section string) map[string]string {
 }
 
 // Ask sends one command line and returns the lines of the answer, up to END or,
-// for commands that have none, the first.
+// for commands that have none, the first. A server that is busy with keys has none.
 func (s *Server) Ask(command string) []string {
 	s.tb.Helper()
 	conn, err := s.dial()
@@ -167,6 +167,9 @@ func (s *Server) Ask(command string) []string {
 		line := strings.TrimSuffix(answer.Text(), "\r")
 		if line == "END" {
 			return lines
+		}
+		if strings.HasPrefix(line, "BUSY") { // the list of keys before goes on
+			return nil
 		}
 		lines = append(lines, line)
 		if !long {
