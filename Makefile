@@ -1,6 +1,6 @@
 # make run         serve on 127.0.0.1:8080 with the embedded store
 # make test        minutes: every package's tests, and the linters; needs memcached, and installs it
-# make test-all    half an hour: all that make test leaves out, with the programs that takes
+# make test-all    under an hour: all that make test leaves out, with the programs that takes
 # make figures     the size of the code base, and the files that a hit runs through
 # make bench       the figures of docs/performance.md, in three to four minutes
 # make soak        ten minutes of load while servers are killed; SOAKTIME=1m for one

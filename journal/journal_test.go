@@ -527,12 +527,10 @@ func FuzzRewrite(f *testing.F) {
 		}
 		a, b := read(t, plain, question), read(t, rewritten, question)
 		for i := range ids {
-			// An entry that was appended again, with a later end, has its identity by the first time.
-			young := func(e journal.Entry) bool { return cmp.Or(e.Appended, e.Time) > b.Head().Floor }
-			switch {
-			case b.Verdict(i).Found && young(b.Entry(i)):
+			switch found := b.Verdict(i).Found; {
+			case found && cmp.Or(b.Entry(i).Appended, b.Entry(i).Time) > b.Head().Floor: // by when it was appended first
 				require.Equal(t, a.Verdict(i), b.Verdict(i), "%d", i)
-			case b.Verdict(i).Found: // no writer asks any more what is ahead of it
+			case found: // no writer asks any more what is ahead of it
 				require.Equal(t, a.Verdict(i).Counted, b.Verdict(i).Counted, "%d", i)
 			}
 			if int64(i)*step+now > b.Head().Floor {

@@ -65,7 +65,7 @@ func Spread(limits []Limit, retain, young, waits int64) (hits int64, rewritten, 
 		even[i].Window, even[i].Tiles = even[i].Longest(), false
 	}
 	hits = admissible(even, window)
-	s := spread{limits, window, float64(hits) / float64(window), young, waits, evenSum, shortSize, 0}
+	s := spread{limits, window, float64(hits) / float64(window), young, waits, evenSum, shortSize}
 	for _, l := range limits {
 		if l.isBucket() { // its burst comes once
 			s.each = min(s.each, float64(l.Rate)/float64(l.Window))
@@ -81,26 +81,28 @@ func Spread(limits []Limit, retain, young, waits int64) (hits int64, rewritten, 
 
 // Growth yields the size of a new log after each of its hits, of cost 1, on the average if they come
 // at random: so many of them are in the window at a time. The log is rewritten when that is due, and
-// after the given number of hits, to live for longer. It does not end. See [Size].
+// to live for longer when extended hits have come since. It does not end. See [Size].
 func Growth(limits []Limit, window, young, waits, hits int64, extended float64) iter.Seq[int] {
-	return spread{limits, window, float64(hits) / float64(window), young, waits, randomSum, shortSize, extended}.growth
+	return spread{limits, window, float64(hits) / float64(window), young, waits, randomSum, shortSize}.growth(extended)
 }
 
 // LeasesGrowth yields the same of a log of leases that end by themselves.
 func LeasesGrowth(limit Limit, young, leases int64, extended float64) iter.Seq[int] {
-	return spread{[]Limit{limit}, limit.Window, float64(leases) / float64(limit.Window), young, limit.Window, randomSum, heldSize, extended}.growth
+	return spread{[]Limit{limit}, limit.Window, float64(leases) / float64(limit.Window), young, limit.Window, randomSum, heldSize}.growth(extended)
 }
 
-func (s spread) growth(yield func(int) bool) {
-	size := s.size(0, 0)
-	due, until := grown(size, s.limits), s.extended
-	for n := int64(1); ; n++ {
-		if size += s.entry; size+s.entry > due || float64(n) >= until {
-			size = s.size(n, size)
-			due, until = grown(size, s.limits), float64(n)+s.extended
-		}
-		if !yield(size) {
-			return
+func (s spread) growth(extended float64) iter.Seq[int] {
+	return func(yield func(int) bool) {
+		size := s.size(0, 0)
+		due, until := grown(size, s.limits), extended
+		for n := int64(1); ; n++ {
+			if size += s.entry; size+s.entry > due || float64(n) >= until {
+				size = s.size(n, size)
+				due, until = grown(size, s.limits), float64(n)+extended
+			}
+			if !yield(size) {
+				return
+			}
 		}
 	}
 }
@@ -114,8 +116,6 @@ type spread struct {
 	waits  int64
 	sum    func(density float64) float64 // bytes of sums for each hit
 	entry  int                           // bytes of one that is appended
-
-	extended float64 // after so many hits a log is rewritten to live for longer
 }
 
 // size returns the bytes of a log that is rewritten at its n-th hit, and had so many before.

@@ -79,10 +79,10 @@ func (d *demand) sizesOf(hits int64, all float64) (s logSizes) {
 	const enough = 200 // hits, for all sizes to come up
 	var growing, full phase
 	last, before := min(int64(all+0.5), hits+enough), 0
-	extended := all / max(d.extensions(all), 1e-9)
-	growth := journal.Growth(d.bounds, d.counter.Retention.Milliseconds(), young, d.waits, hits, extended)
+	extensions := d.extensions(all) / all // by a hit
+	growth := journal.Growth(d.bounds, d.counter.Retention.Milliseconds(), young, d.waits, hits, 1/extensions)
 	if d.leases {
-		growth = journal.LeasesGrowth(d.bounds[0], young, hits, extended)
+		growth = journal.LeasesGrowth(d.bounds[0], young, hits, 1/extensions)
 	}
 	for size := range growth {
 		if growing.hits < float64(hits) {
@@ -100,7 +100,8 @@ func (d *demand) sizesOf(hits int64, all float64) (s logSizes) {
 	later := max(all-growing.hits, 0) / max(full.hits, 1)
 	total := growing.hits + later*full.hits
 	s.mean = (growing.bytes + later*full.bytes) / total
-	s.rewrites = max((growing.rewrites+later*full.rewrites)/total, d.extensions(all)/all) // in all less than one, maybe
+	// Of a log that is extended less than once on the average none was added.
+	s.rewrites = max((growing.rewrites+later*full.rewrites)/total, extensions)
 	return s
 }
 
