@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/counterd/counterd/events"
+	"github.com/counterd/counterd/store"
 )
 
 // Layout is how counters are kept in buckets, for the repair of their replicas, which knows
@@ -18,6 +19,10 @@ func (Layout) Seconds(level uint8) int64 { return Level(level).Seconds() }
 func (l Layout) Expires(bucket uint64, retention time.Duration) int64 {
 	return bucketOf(bucket).Expires(retention, l.Grace)
 }
+
+// IsReceipt reports whether the item is one of bytes that is written once, with what a reservation
+// was settled with.
+func IsReceipt(item uint64) bool { return store.ItemLevel(item) == receiptLevel }
 
 // OnUse returns an OnUse for a Config. It calls note with the levels of the
 // counter's buckets and its retention.

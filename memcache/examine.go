@@ -12,10 +12,9 @@ import (
 )
 
 const (
-	// lookEvery is the time between two looks at a server, give or take a quarter;
-	// lookAgain the shortest, where there is reason for one.
-	lookEvery = 5 * time.Second
-	lookAgain = time.Second
+	// lookEvery is the time between two looks at a server, give or take a quarter: within a
+	// second it is known what a server has lost, or drops because it is full.
+	lookEvery = 600 * time.Millisecond
 	// noStatsFor is how long a server is not asked for statistics that had none.
 	noStatsFor = time.Minute
 )
@@ -29,7 +28,6 @@ type examiner struct {
 	secrets  secrets
 	timeout  time.Duration
 	pace     time.Duration // between two looks; below 0: none is taken
-	again    chan struct{} // there is reason to look before the pause is over
 
 	mu      sync.Mutex
 	stats   wire.Stats // the last
@@ -40,92 +38,118 @@ type examiner struct {
 // noticed where there is no traffic, a flush_all where no connection breaks, and that a
 // full server evicts.
 func (x *examiner) watch(ctx context.Context) {
+	var conn net.Conn // of the looks; nil: there is none
+	defer func() { closeAll(conn) }()
 	// Not at once: the first connections are for callers that wait.
-	for pause := x.pace / 5; x.rest(ctx, pause); pause = x.pace*3/4 + rand.N(x.pace/2) {
+	for pause := x.pace / 5; rest(ctx, pause); pause = x.pace*3/4 + rand.N(x.pace/2) {
 		if x.breaker.up() {
-			x.inspect(ctx)
+			conn = x.inspect(ctx, conn)
 		}
 	}
 }
 
-// rest waits for the pause, or for less where there is reason to look. It reports
-// whether the context goes on.
-func (x *examiner) rest(ctx context.Context, pause time.Duration) bool {
-	began, timer := time.Now(), time.NewTimer(pause)
+// rest waits for the pause. It reports whether the context goes on.
+func rest(ctx context.Context, pause time.Duration) bool {
+	timer := time.NewTimer(pause)
 	defer timer.Stop()
 	select {
 	case <-ctx.Done():
 	case <-timer.C:
-	case <-x.again:
-		timer.Reset(min(lookAgain, x.pace) - time.Since(began))
-		select {
-		case <-ctx.Done():
-		case <-timer.C:
-		}
 	}
 	return ctx.Err() == nil
 }
 
-// lookNow has watch look at the server soon.
-func (x *examiner) lookNow() {
-	select {
-	case x.again <- struct{}{}:
-	default:
+func closeAll(conn net.Conn) {
+	if conn != nil {
+		conn.Close()
 	}
 }
 
 // inspect looks at the server, and again where it does not answer, until it counts as
-// down.
-func (x *examiner) inspect(ctx context.Context) {
-	for range maxFailures {
-		err := x.look(ctx, time.Now().Add(x.timeout), nil)
-		if err == nil || !wire.IsOutage(err) || ctx.Err() != nil || !x.breaker.up() {
-			return
+// down. It returns the connection for the next look.
+func (x *examiner) inspect(ctx context.Context, conn net.Conn) net.Conn {
+	for tries := 0; tries < maxFailures; {
+		kept := conn != nil
+		next, err := x.lookOn(ctx, conn, time.Now().Add(x.timeout))
+		if conn = next; err == nil {
+			return conn
+		}
+		if kept {
+			continue // the connection may have been closed meanwhile
+		}
+		if tries++; !wire.IsOutage(err) || ctx.Err() != nil || !x.breaker.up() {
+			return nil
 		}
 		x.breaker.failed(err)
 	}
+	return conn
 }
 
-// look reads the marker, the mark of secrets and the statistics on a connection of its
-// own. first is nil where it is not the first look at the whole fleet.
-func (x *examiner) look(ctx context.Context, deadline time.Time, first *replication.Participant) error {
+// lookOn looks at the server on the connection; nil: on a new one. It returns one for the next look.
+func (x *examiner) lookOn(ctx context.Context, conn net.Conn, deadline time.Time) (next net.Conn, err error) {
+	if conn == nil {
+		if conn, err = x.endpoint.Dial(ctx, deadline); err != nil {
+			return nil, err
+		}
+	}
+	if err = conn.SetDeadline(deadline); err == nil {
+		stop := context.AfterFunc(ctx, func() { conn.SetDeadline(time.Now()) })
+		defer stop()
+		err = x.checkMarker(conn)
+	}
+	if err == nil {
+		if _, err = x.secrets.compare(conn); err == nil {
+			err = x.lookAtStats(conn)
+		}
+		if err == nil {
+			return conn, nil
+		}
+		err = nil // the connection is of no more use
+	}
+	conn.Close()
+	return nil, err
+}
+
+// look reads the marker, the mark of secrets and the statistics on a connection of its own.
+func (x *examiner) look(ctx context.Context, deadline time.Time) error {
+	conn, err := x.lookOn(ctx, nil, deadline)
+	closeAll(conn)
+	return err
+}
+
+// checkMarker finds out whether the server has lost what it held. What makes it an error is a
+// connection that is of no use.
+func (x *examiner) checkMarker(conn net.Conn) error {
+	if x.pace < 0 {
+		return nil
+	}
+	return x.memory.Check(wire.NewMarkerItem(conn))
+}
+
+// onMarker calls use with the server's marker, on a connection of its own.
+func (x *examiner) onMarker(ctx context.Context, deadline time.Time, use func(replication.MarkerItem) error) error {
 	conn, err := x.endpoint.Dial(ctx, deadline)
 	if err != nil {
 		return err
 	}
 	defer conn.Close()
+	stop := context.AfterFunc(ctx, func() { conn.SetDeadline(time.Now()) })
+	defer stop()
 	if err := conn.SetDeadline(deadline); err != nil {
 		return err
 	}
-	stop := context.AfterFunc(ctx, func() { conn.SetDeadline(time.Now()) })
-	defer stop()
-	if err := x.checkMarker(conn, first); err != nil {
-		return err
-	}
-	if secrets, err := x.secrets.compare(conn); err == nil { // else the connection is of no more use
-		x.lookAtStats(conn, int64(secrets)+1)
-	}
-	return nil
-}
-
-// checkMarker finds out whether the server has lost what it held. What makes it an error is a
-// connection that is of no use.
-func (x *examiner) checkMarker(conn net.Conn, first *replication.Participant) error {
-	if x.pace < 0 {
-		return nil
-	}
-	return x.memory.Check(wire.NewMarkerItem(conn), first)
+	return use(wire.NewMarkerItem(conn))
 }
 
 // lookAtStats takes in the statistics of a server that has any. Many proxies have none,
-// and some hang up: that says nothing of the server. So many of its items are none of a
-// counter's.
-func (x *examiner) lookAtStats(conn net.Conn, others int64) {
+// and some hang up: that says nothing of the server. It returns an error if the connection is of
+// no more use.
+func (x *examiner) lookAtStats(conn net.Conn) error {
 	x.mu.Lock()
-	rest := time.Now().Before(x.noStats)
+	rests := time.Now().Before(x.noStats)
 	x.mu.Unlock()
-	if rest {
-		return
+	if rests {
+		return nil
 	}
 	stats, err := wire.FetchStats(conn)
 	x.mu.Lock()
@@ -135,9 +159,10 @@ func (x *examiner) lookAtStats(conn net.Conn, others int64) {
 		x.stats = stats
 	}
 	x.mu.Unlock()
-	if err == nil {
-		x.memory.Count(replication.Stats{Items: stats.Items, Evictions: stats.Evictions, Others: others})
+	if err != nil || x.pace < 0 {
+		return err
 	}
+	return x.memory.Count(wire.NewMarkerItem(conn), stats.Items, stats.Evictions)
 }
 
 // lastStats returns the statistics of the last look.

@@ -149,7 +149,6 @@ func NewFleet(ctx context.Context, config Config) (*Fleet, error) {
 		Replicas: f.replicas, Timeout: config.Timeout, Clock: config.Clock, Retention: config.Retention,
 		Hash: keyer.hash,
 	})
-	f.common.gap = f.set.Gap
 	if err := f.SetServers(ctx, config.Servers); err != nil {
 		return nil, err
 	}
@@ -173,7 +172,7 @@ func (f *Fleet) SetServers(ctx context.Context, names []string) error {
 	}
 	for _, s := range list {
 		if !slices.Contains(f.servers, s) {
-			s.examiner.memory = f.set.Join(len(f.servers) > 0, func(loss replication.Loss) { s.changed(changeOf[loss]) })
+			s.examiner.memory = f.set.Join(s.Name(), len(f.servers) > 0, func(loss replication.Loss) { s.changed(changeOf[loss]) })
 		}
 	}
 	f.servers = list
@@ -240,10 +239,9 @@ func (f *Fleet) Capabilities() store.Capabilities {
 func (f *Fleet) Ping(ctx context.Context) map[string]error {
 	list := f.set.Servers()
 	answers := make([]error, len(list))
-	all := replication.NewBarrier(len(list), f.common.Timeout/2)
 	var pings sync.WaitGroup
 	for i, s := range list {
-		pings.Go(func() { answers[i] = s.(*server).ping(ctx, all.Participant()) })
+		pings.Go(func() { answers[i] = s.(*server).ping(ctx) })
 	}
 	pings.Wait()
 	byName := make(map[string]error, len(answers))
@@ -264,10 +262,6 @@ func (f *Fleet) Health() []ServerHealth {
 	return all
 }
 
-// Repaired notes that the replicas of all counters that this process knows were compared and
-// made good, for all reasons up to that number of Gaps: see replication.Losses.
-func (f *Fleet) Repaired(gaps uint64) { f.set.Repaired(gaps) }
-
 // Differing returns counters whose replicas were seen to differ, each once. Missed returns
 // counters of which a server that is up did not acknowledge bytes. Gaps returns a number that
 // grows whenever a server may have missed something. PendingHints returns how many adds are to be
@@ -276,6 +270,12 @@ func (f *Fleet) Differing() []string               { return f.set.Differing() }
 func (f *Fleet) Missed() []string                  { return f.set.Missed() }
 func (f *Fleet) Gaps() uint64                      { return f.set.Gaps() }
 func (f *Fleet) PendingHints() (adds, servers int) { return f.set.PendingHints() }
+
+// Claim claims the copying to a server of what it has lost, so that this process does it and no
+// other; nil: there is nothing to copy now. Unlisted reports whether a server does not list its
+// keys: nothing can be copied from it but what this process knows.
+func (f *Fleet) Claim(ctx context.Context) (*replication.Copying, error) { return f.set.Claim(ctx) }
+func (f *Fleet) Unlisted() bool                                          { return f.set.Unlisted() }
 
 // ServersUp returns the names of the servers that have the counter and are up.
 func (f *Fleet) ServersUp(counter string) []string { return f.set.ServersUp(counter) }

@@ -5,7 +5,11 @@ import (
 	"time"
 
 	"github.com/counterd/counterd/memcache/wire"
+	"github.com/counterd/counterd/replication"
 )
+
+// Lost is what a server has lost or missed, and how much of that was copied to it again.
+type Lost = replication.Lost
 
 // Change is what has become of a server.
 type Change int
@@ -14,7 +18,7 @@ const (
 	Down        Change = iota + 1 // it does not answer: calls fail at once, and it is probed
 	Back                          // it answers again
 	Emptied                       // it has forgotten what it held before Since: it came back empty, a flush_all came, or it is new
-	Repaired                      // what it had forgotten was copied to it from other servers, as far as this process knows it
+	Repaired                      // what it had forgotten or missed was copied to it from other servers
 	Evicting                      // it is full, and has dropped what had not expired: counts on it may be too low
 	OtherSecret                   // a process that uses it has another KeySecret than this one, which may have none: the two count apart
 )
@@ -37,10 +41,9 @@ type ServerHealth struct {
 	Err      error     // why it is not up: the last failure
 	Down     time.Time // since when it is not up
 	Openings uint64    // how often it was found to be down
-	// Since is the Unix second since which it has forgotten nothing; 0: as far as is
-	// known it never has. A loss of longer ago than the longest window and a day is none.
-	Since    int64
-	Evicting bool // what it has forgotten went because it is full
+	// Lost is what it has lost or missed. What was longer ago than the longest window and a day
+	// is nothing.
+	Lost
 	// OtherSecret: another process that uses it has another KeySecret, or has one where this
 	// one has none: the two count apart.
 	OtherSecret bool

@@ -2,6 +2,7 @@ package memcache
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -25,8 +26,38 @@ func (s *server) Memory() *replication.Memory { return s.examiner.memory }
 // Look looks at the server.
 func (s *server) Look(ctx context.Context) error {
 	deadline, _ := ctx.Deadline()
-	return s.examiner.look(ctx, deadline, nil)
+	return s.examiner.look(ctx, deadline)
 }
+
+// Marker calls use with its marker.
+func (s *server) Marker(ctx context.Context, use func(replication.MarkerItem) error) error {
+	deadline, _ := ctx.Deadline()
+	return s.examiner.onMarker(ctx, deadline, use)
+}
+
+// Keys calls yield for each item of a counter that it holds.
+func (s *server) Keys(ctx context.Context, yield func(replication.Key) error) error {
+	conn, err := s.Dial(ctx, time.Now().Add(s.common.Timeout))
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	err = wire.ListKeys(ctx, conn, keysPause, func(k wire.Listed) error { return yield(replication.Key(k)) })
+	if errors.Is(err, wire.ErrNoKeys) {
+		s.unlisted.Store(time.Now().Add(unlistedFor).UnixNano())
+	}
+	return err
+}
+
+const (
+	// keysPause is the longest that a list of keys may pause.
+	keysPause = 10 * time.Second
+	// unlistedFor is how long a server is not asked for its keys that lists none.
+	unlistedFor = 10 * time.Minute
+)
+
+// Lists reports whether it lists its keys, as far as is known.
+func (s *server) Lists() bool { return time.Now().UnixNano() >= s.unlisted.Load() }
 
 // Do makes a round trip.
 func (s *server) Do(ctx context.Context, counter replication.Counter, op *store.Op) {

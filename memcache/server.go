@@ -22,6 +22,7 @@ type server struct {
 	dialect  dialect
 	breaker  breaker
 	examiner examiner
+	unlisted atomic.Int64 // until then it counts as one that lists no keys, in Unix nanoseconds
 }
 
 // common is what all servers of a fleet have.
@@ -29,15 +30,11 @@ type common struct {
 	Config // with all defaults
 	closed atomic.Bool
 	mark   string // of the KeySecret
-	gap    func() // notes that a server may have missed something
 }
 
 func newServer(name string, c *common, d wire.Dialer) *server {
 	s := &server{Endpoint: wire.Endpoint{Name: name, Dialer: d, Dialing: c.dialing}, common: c}
-	s.pool = wire.NewPool(&s.Endpoint, c.Conns, func() {
-		s.examiner.lookNow()
-		s.dialect.reconnected()
-	})
+	s.pool = wire.NewPool(&s.Endpoint, c.Conns, s.dialect.reconnected)
 	s.pipeline = wire.NewPipeline(s.dialMeta, min(c.Conns, wire.MaxPipelined), c.Timeout)
 	s.dialect.protocol, s.dialect.lasts = c.Protocol, classicFor
 	if c.OnProtocol != nil {
@@ -45,7 +42,7 @@ func newServer(name string, c *common, d wire.Dialer) *server {
 	}
 	s.breaker.init(s)
 	x := &s.examiner
-	x.endpoint, x.breaker, x.timeout, x.pace, x.again = &s.Endpoint, &s.breaker, c.Timeout, cmp.Or(c.pace, lookEvery), make(chan struct{}, 1)
+	x.endpoint, x.breaker, x.timeout, x.pace = &s.Endpoint, &s.breaker, c.Timeout, cmp.Or(c.pace, lookEvery)
 	x.secrets.own, x.secrets.changed = c.mark, func() { s.changed(OtherSecret) }
 	return s
 }
@@ -63,7 +60,7 @@ func (s *server) close() error {
 // dialMeta opens a connection of the meta path, and remembers whether the server knows the
 // commands. The user of the connection has to know of a loss before its first command.
 func (s *server) dialMeta(ctx context.Context, deadline time.Time) (net.Conn, error) {
-	conn, err := wire.DialMeta(ctx, deadline, &s.Endpoint, func(conn net.Conn) error { return s.examiner.checkMarker(conn, nil) })
+	conn, err := wire.DialMeta(ctx, deadline, &s.Endpoint, func(conn net.Conn) error { return s.examiner.checkMarker(conn) })
 	s.dialect.learn(err)
 	return conn, err
 }
@@ -81,8 +78,7 @@ func (s *server) askAgain() {
 }
 
 // ping asks the server whether it is there, on a new connection, and then looks at it.
-func (s *server) ping(ctx context.Context, first *replication.Participant) error {
-	defer first.Arrive()
+func (s *server) ping(ctx context.Context) error {
 	if s.common.closed.Load() {
 		return ErrClosed
 	}
@@ -107,7 +103,7 @@ func (s *server) ping(ctx context.Context, first *replication.Participant) error
 	switch admitted := s.breaker.admit(); {
 	case admitted != nil:
 	case err == nil && s.examiner.pace > 0:
-		_ = s.examiner.look(ctx, deadline, first) // it is there, whatever comes of that
+		_ = s.examiner.look(ctx, deadline) // it is there, whatever comes of that
 	case err != nil && wire.IsOutage(err) && deadline.Sub(began) >= timeout/2:
 		s.breaker.open(err)
 	}
@@ -134,25 +130,20 @@ func (s *server) probe(ctx context.Context) (err error) {
 		classic = errors.Is(err, wire.ErrClassic)
 	}
 	if classic {
-		err = s.examiner.look(ctx, deadline, nil)
-	}
-	if err == nil {
-		s.common.gap() // the repair under way has compared the replicas without it
+		err = s.examiner.look(ctx, deadline)
 	}
 	return err
 }
 
 func (s *server) down(cause *downError, run func(context.Context)) {
 	s.pipeline.Drop(cause)
+	s.examiner.memory.Missed()
 	s.changed(Down)
 	s.pipeline.Background(run)
 }
 
 // changed tells of a change. No lock is held meanwhile.
 func (s *server) changed(change Change) {
-	if change == Back {
-		s.common.gap()
-	}
 	if s.common.OnServerChange != nil {
 		s.common.OnServerChange(change, s.health())
 	}
@@ -160,8 +151,8 @@ func (s *server) changed(change Change) {
 
 func (s *server) health() ServerHealth {
 	h := ServerHealth{
-		Name: s.Name(), Up: s.breaker.up(), Openings: s.breaker.openings.Load(), Since: s.examiner.memory.Since(), Speaks: s.dialect.speaks(),
-		Evicting: s.examiner.memory.Evicting(), OtherSecret: s.examiner.secrets.found(), Stats: s.examiner.lastStats(),
+		Name: s.Name(), Up: s.breaker.up(), Openings: s.breaker.openings.Load(), Lost: s.examiner.memory.Lost(), Speaks: s.dialect.speaks(),
+		OtherSecret: s.examiner.secrets.found(), Stats: s.examiner.lastStats(),
 	}
 	h.Down, h.Err = s.breaker.outage()
 	return h

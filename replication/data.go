@@ -35,8 +35,8 @@ func (t *trip) mergeData(op *store.Op) {
 	op.Replicas, op.Receipt = make([]store.Op, len(t.replicas)), store.Receipt{List: t.topology.version}
 	best, knowing, missed := -1, false, false
 	var faults []error
-	for i, server := range t.replicas {
-		part, whole := &op.Replicas[i], server.Memory().Whole()
+	for i := range t.replicas {
+		part, whole := &op.Replicas[i], t.isWhole(i)
 		*part, t.parts[i].op = t.parts[i].op, store.Op{}
 		op.Receipt.Acknowledged[i] = part.Receipt.Acknowledged[0]
 		switch {

@@ -32,6 +32,12 @@ func (s *modelServer) Up() bool                    { return true }
 func (s *modelServer) Memory() *replication.Memory { return &s.memory }
 func (s *modelServer) Look(context.Context) error  { return nil }
 
+func (s *modelServer) Marker(context.Context, func(replication.MarkerItem) error) error { return nil }
+
+func (s *modelServer) Keys(context.Context, func(replication.Key) error) error { return nil }
+
+func (s *modelServer) Lists() bool { return true }
+
 func (s *modelServer) Do(ctx context.Context, _ replication.Counter, op *store.Op) {
 	s.do(ctx, op, s.delay, s.fails)
 }

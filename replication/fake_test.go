@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"sync"
 	"testing"
@@ -34,6 +35,9 @@ type fakeServer struct {
 	calls   []fakeCall
 	memory  Memory  // of one whose losses are not detected
 	joined  *Memory // nil: they are not
+
+	marker   fakeMarker
+	unlisted bool
 }
 
 // fakeCall is one call to a server.
@@ -74,10 +78,38 @@ func (f *fakeServer) Memory() *Memory {
 	return &f.memory
 }
 
-func (f *fakeServer) Look(context.Context) error { return nil }
+// Look has its marker be read.
+func (f *fakeServer) Look(context.Context) error {
+	if f.joined == nil || !f.Up() {
+		return nil
+	}
+	return f.joined.Check(&f.marker)
+}
+
+func (f *fakeServer) Marker(_ context.Context, use func(MarkerItem) error) error {
+	if !f.Up() {
+		return errFake
+	}
+	return use(&f.marker)
+}
+
+func (f *fakeServer) Keys(_ context.Context, yield func(Key) error) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for hash, items := range f.items {
+		for item := range items {
+			if err := yield(Key{hash, item, math.MaxInt64}); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (f *fakeServer) Lists() bool { return !f.unlisted }
 
 // empty has it forget what it had, and that is known.
-func (f *fakeServer) empty() { f.memory.since.Store(1) }
+func (f *fakeServer) empty() { f.memory.state.Store(&state{name: f.name, lost: 1}) }
 
 func (f *fakeServer) value(h Hash, bucket uint64) int64 {
 	f.mu.Lock()

@@ -89,7 +89,7 @@ func (l *hintQueue) follow(c Counter, op *store.Op) {
 	}
 }
 
-// add queues a hint for replay. If there are too many, it drops the hint and counts a gap.
+// add queues a hint for replay. If there are too many, it drops the hint, and the server has missed something.
 func (l *hintQueue) add(server Server, h Hash, adds []store.Write) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -97,7 +97,7 @@ func (l *hintQueue) add(server Server, h Hash, adds []store.Write) {
 	case l.closed, !l.set.topology.Load().has(server):
 		return // the server is of no list any more
 	}
-	if server.Up() && server.Memory().Whole() { // it has what it acknowledged
+	if server.Up() && server.Memory().Since() == 0 { // it has what it acknowledged
 		if adds = l.early.use(time.Now(), server, h, adds); adds == nil {
 			return
 		}
@@ -106,7 +106,7 @@ func (l *hintQueue) add(server Server, h Hash, adds []store.Write) {
 	case l.merge(server, h, adds):
 		return
 	case l.n >= l.most:
-		l.set.Gap()
+		server.Memory().Missed()
 		return
 	}
 	l.n++

@@ -10,13 +10,18 @@ import (
 )
 
 const (
-	// maxAhead is by how many seconds the clock of a marker's writer may be ahead. So much
-	// younger than the oldest may the markers of a fleet be that was new.
-	maxAhead = 5
 	// A loss does not matter any more after the longest window, at the most longestWindow,
 	// and a day.
 	longestWindow = 32 * 24 * time.Hour
 	day           = 24 * time.Hour
+	// refreshAway is how often a process says that it cannot reach a server. One that has not
+	// said so for staleAway has ended, and somebody else says what the server has missed.
+	refreshAway = 5 * time.Second
+	staleAway   = 15 * time.Second
+	// foundingFor is how long a process that founds a fleet has to look at all servers.
+	foundingFor = time.Second
+	// calmAfter is how long after its last eviction a server is worth copying to.
+	calmAfter = 10 * time.Minute
 )
 
 // Loss is what has become of what a server held.
@@ -25,59 +30,78 @@ type Loss int
 const (
 	Emptied  Loss = iota + 1 // it came back empty, a flush_all came, or it is new
 	Evicting                 // it is full, and has dropped what had not expired
-	Repaired                 // what it had lost was copied to it from other servers
+	Repaired                 // what it had lost or missed was copied to it from other servers
 )
 
-// Stats are the statistics of a server that tell of losses.
-type Stats struct {
-	Items     int64
-	Evictions int64 // items dropped, since its start, that had not expired
-	Others    int64 // items that are none of a counter's
-}
-
-// Losses detects what the servers of a Placement have lost. It is safe for concurrent use.
+// Losses is what the servers of a Placement have lost, by their markers. It is safe for concurrent use.
 type Losses struct {
 	*Placement
 	now       func() time.Time
-	began     int64 // Unix second
 	timeout   time.Duration
 	retention func() time.Duration // or nil
+	process   uint64               // random
+	lossy     atomic.Bool          // a server has lost something
 
 	mu       sync.Mutex // of what follows, and of the servers' memories
-	oldest   int64      // the second of the oldest marker seen; 0: none was
-	held     bool       // a server that is no longer used held counters before this process
-	memories map[*Memory]struct{}
+	memories map[string]*Memory
+	list     []string // the names of the servers in use, in order
 }
 
 // Memory is what is known of the losses of one server. The zero Memory detects none. It is
 // safe for concurrent use.
 type Memory struct {
-	since  atomic.Int64 // the Unix second since which it is whole; 0: always, as far as is known
-	all    *Losses      // nil: losses are not detected
+	state  atomic.Pointer[state] // nil: it has lost nothing, as far as is known
+	all    *Losses               // nil: losses are not detected
+	name   string
 	onLoss func(Loss)
+	items  atomic.Int64 // by its statistics
 
-	known       marker
-	repaired    marker // what was lost before it was repaired, as far as it can be
-	before      marker // the one before that: a process that reads it late reports no new loss
-	from        int64  // the second of the known one, as far as it can be trusted
-	seen        int64  // when it was read last
-	lost        int64  // what was before is lost, and not repaired
-	lostForGood int64  // what was before is lost on all replicas: too many servers lost it at once
-	// wasEmpty: when this process began to use the server, it held no counter that the
-	// process may not know: it was empty, or was added to the list.
-	wasEmpty  bool
-	evicting  bool // because the server is full
-	counted   bool // its evictions were
-	evictions int64
+	known     *marker   // as it was read last; nil: it was not, or there is none
+	asked     bool      // it was read, or there was none
+	seen      time.Time // when this one was read first
+	asserted  bool      // the list in use was written into it, or was found there
+	owes      bool      // it was away, or has missed hints: its marker is to say so
+	// said is what this process wrote into other servers' markers of its absence, heard what
+	// other processes did.
+	said  map[string]int64
+	heard map[string]heard
+}
+
+// heard is what another marker says of the absence of a server, and since when it says so.
+type heard struct {
+	second int64
+	at     time.Time
+}
+
+// state is what of a marker decides are made with. It does not change.
+type state struct {
+	name     string
+	lost     int64 // all counters may be incomplete before
+	former   []formerTopology
+	copied   map[string]copied
+	away     func() int64 // the Unix second of now: it misses something; nil: it does not, or its marker says so
+	full     bool
+	missed   bool
+	left     bool // what was lost cannot be copied
+	percent  int
+	replicas int
+}
+
+type formerTopology struct {
+	until int64
+	*topology
 }
 
 // Join returns the Memory of a server; added: the servers in use change to hold it. onLoss is
 // called with what becomes of what the server holds, from any goroutine, and with no lock held.
-func (l *Losses) Join(added bool, onLoss func(Loss)) *Memory {
+func (l *Losses) Join(name string, added bool, onLoss func(Loss)) *Memory {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	m := &Memory{all: l, wasEmpty: added, onLoss: onLoss}
-	l.memories[m] = struct{}{}
+	m := &Memory{all: l, name: name, onLoss: onLoss, said: map[string]int64{}, heard: map[string]heard{}}
+	if added {
+		m.publish(&marker{Former: []formerServers{{Until: l.now().Unix(), Servers: l.list}}}, l.now().Unix())
+	}
+	l.memories[name] = m
 	return m
 }
 
@@ -88,190 +112,440 @@ func (m *Memory) Leave() {
 	}
 	m.all.mu.Lock()
 	defer m.all.mu.Unlock()
-	delete(m.all.memories, m)
-	m.all.held = m.all.held || !m.wasEmpty
-	m.all.weigh(m.all.now().Unix())
+	if m.all.memories[m.name] == m {
+		delete(m.all.memories, m.name)
+	}
+	m.heed()
 }
 
-// Since returns the Unix second since which the server has lost nothing; 0: as far as is known
-// it never has.
-func (m *Memory) Since() int64 { return m.since.Load() }
+// relist notes the list in use from now on. What moves is known before the markers say so.
+func (l *Losses) relist(servers []Server) {
+	now := l.now().Unix()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	former := l.list
+	l.list = nil
+	for _, s := range servers {
+		l.list = append(l.list, s.Name())
+	}
+	slices.Sort(l.list)
+	if slices.Equal(former, l.list) {
+		return
+	}
+	for _, m := range l.memories {
+		m.asserted = false
+		if m.known == nil || len(former) == 0 {
+			continue
+		}
+		k := m.known.clone()
+		m.assert(k, now)
+		m.publish(k, now)
+	}
+}
 
-// Whole reports whether the server has lost nothing, as far as is known.
-func (m *Memory) Whole() bool { return m.Since() == 0 }
-
-// Evicting reports whether what it has lost went because it is full.
-func (m *Memory) Evicting() bool {
-	if m.all == nil {
+// assert has the marker name the list in use.
+func (m *Memory) assert(k *marker, now int64) (changed bool) {
+	if m.asserted || len(m.all.list) == 0 || !slices.Contains(m.all.list, m.name) {
 		return false
+	}
+	if slices.Equal(k.Servers, m.all.list) {
+		return false
+	}
+	before := k.Servers
+	k.Servers = m.all.list
+	if lacking(before, k.Servers) > 0 || !slices.Contains(before, m.name) && len(before) > 0 { // else nothing has moved here
+		k.changed(before, now)
+	}
+	if m.wasOut() { // it was taken out of the list, and is back
+		k.lose(m.name, now)
+	}
+	return true
+}
+
+// wasOut reports whether a list of another server's marker is without this one.
+func (m *Memory) wasOut() bool {
+	for _, other := range m.all.memories {
+		if k := other.known; other != m && k != nil && len(k.Servers) > 0 && !slices.Contains(k.Servers, m.name) {
+			return true
+		}
+	}
+	return false
+}
+
+// Since returns the Unix second before which some counter of the server may be incomplete; 0: as far as is known
+// it has lost nothing.
+func (m *Memory) Since() int64 {
+	s := m.state.Load()
+	switch {
+	case s == nil:
+		return 0
+	case s.away != nil:
+		return s.away()
+	}
+	return s.lost
+}
+
+// Lost is what a server is known to have lost.
+type Lost struct {
+	Since     int64 // all before this Unix second; 0: nothing
+	Evicted   bool  // because it is full
+	Missed    bool  // because it was away
+	Repairing bool  // it is being copied, or counters have moved to the server since the list changed
+	Percent   int   // so much of it was copied
+	Left      bool  // it cannot be copied: other servers have lost it, too
+}
+
+// Lost returns what the server has lost.
+func (m *Memory) Lost() Lost {
+	s := m.state.Load()
+	if s == nil {
+		return Lost{}
+	}
+	return Lost{m.Since(), s.full, s.missed || s.away != nil, s.replicas > 1 && !s.left, s.percent, s.left}
+}
+
+// isWhole reports whether the server has lost nothing of a counter with these servers.
+func (m *Memory) isWhole(h Hash, servers []Server) bool { return m.sinceOf(h, servers) == 0 }
+
+// sinceOf returns the Unix second since which the server has all of the counter; 0: always, as far
+// as is known.
+func (m *Memory) sinceOf(h Hash, servers []Server) int64 {
+	s := m.state.Load()
+	if s == nil {
+		return 0
+	}
+	if s.away != nil {
+		return s.away()
+	}
+	since := s.lost
+	for _, f := range s.former {
+		if f.until > since && !f.holds(h, s.name) {
+			since = f.until
+		}
+	}
+	for _, other := range servers {
+		if c, found := s.copied[other.Name()]; found {
+			since = min(since, c.since())
+		}
+	}
+	return since
+}
+
+// publish makes the marker what decisions are made with. The memories are locked.
+func (m *Memory) publish(k *marker, now int64) {
+	s := &state{name: m.name, copied: k.Copied, replicas: m.all.replicas, full: k.Evicted != 0, missed: k.Missed, percent: k.percent()}
+	if m.isAway() {
+		s.away = func() int64 { return m.all.now().Unix() }
+	}
+	before := now - m.all.lasts()
+	for _, f := range k.Former {
+		switch {
+		case f.Until < before:
+		case slices.Contains(f.Servers, m.name):
+			s.former = append(s.former, formerTopology{f.Until, formerly(m.all.replicas, f.Servers)})
+		default:
+			s.lost = max(s.lost, f.Until)
+		}
+	}
+	s.full = s.full && s.lost != 0 && k.Evicted >= s.lost
+	s.left = len(k.Copied) > 0 && len(k.Copied) >= len(k.Servers)-1
+	if s.lost == 0 && len(s.former) == 0 && s.away == nil {
+		s = nil
+	}
+	m.state.Store(s)
+	lossy := false
+	for _, other := range m.all.memories {
+		lossy = lossy || other.state.Load() != nil
+	}
+	m.all.lossy.Store(lossy || s != nil)
+}
+
+// isAway reports whether a process cannot reach the server, or could not and has not said yet what
+// it missed. The memories are locked.
+func (m *Memory) isAway() bool {
+	away := m.owes
+	for _, other := range m.all.memories {
+		away = away || other != m && other.known != nil && other.known.Away[m.name] != 0
+	}
+	return away && m.all.replicas > 1
+}
+
+// Missed notes that the server has missed something that nothing makes up for.
+func (m *Memory) Missed() {
+	if m.all == nil || m.all.replicas < 2 {
+		return
 	}
 	m.all.mu.Lock()
 	defer m.all.mu.Unlock()
-	since := m.Since()
-	return since != 0 && m.evicting && since == m.lost
+	if m.owes {
+		return
+	}
+	m.owes = true
+	k := m.known
+	if k == nil {
+		k = &marker{}
+	}
+	m.publish(k, m.all.now().Unix())
+	m.all.Gap()
 }
 
-// Check reads the marker, and writes one where there is none. first is nil where it is not the
-// first look at the whole fleet.
-func (m *Memory) Check(item MarkerItem, first *Participant) error {
+// Check reads the marker, and writes one where there is none. It writes into it what this process
+// knows: that the server has missed something, which others it cannot reach, and the list in use.
+func (m *Memory) Check(item MarkerItem) error {
 	if m.all == nil {
 		return nil
 	}
-	read, own, err := m.fetch(item, first)
-	if err != nil {
-		return err
-	}
-	if read != (marker{}) && m.learn(read, own) {
-		if err := item.Replace(read.marked().String()); err != nil {
-			return err
-		}
-	}
-	if first != nil {
-		first.Arrive()
-	}
-	return nil
+	return m.update(item, nil)
 }
 
-// fetch returns the marker, and whether it is this process's own: the server had none. It
-// returns the zero marker where the server takes none, or has something else in its place.
-func (m *Memory) fetch(item MarkerItem, first *Participant) (read marker, own bool, err error) {
-	for range 3 { // another process may be putting one there at the same time
-		text, found, err := item.Read()
-		if found || err != nil {
-			return parseMarker(text), false, err
+// update changes the marker, with what this process has to say as well. change reports whether
+// there is anything to write; nil: it changes nothing.
+func (m *Memory) update(item MarkerItem, change func(*marker) bool) error {
+	for range 8 { // other processes may be changing it at the same time
+		text, version, found, err := item.Read()
+		if err != nil {
+			return err
 		}
-		if first != nil {
-			first.wait()
+		k := parseMarker(text)
+		switch {
+		case found && k == nil:
+			m.all.read(m)
+			return nil // it refuses, or something else is in its place
+		case !found:
+			if m.all.read(m) {
+				m.all.readOthers()
+			}
+			added, err := item.Add(m.anew().String())
+			if errors.Is(err, ErrRefused) {
+				return nil
+			}
+			if err != nil {
+				return err
+			}
+			if added {
+				m.all.Gap()
+			}
+			continue
 		}
-		anew := m.anew()
-		switch added, err := item.Add(anew.String()); {
-		case errors.Is(err, ErrRefused):
-			return marker{}, false, nil
-		case added || err != nil:
-			return anew, true, err
+		changed := m.reconcile(k)
+		if change != nil {
+			changed = change(k) || changed
+		}
+		if changed {
+			swapped, err := item.Swap(k.String(), version)
+			if err != nil {
+				return err
+			}
+			if !swapped {
+				continue
+			}
+		}
+		m.learn(k)
+		return nil
+	}
+	return nil // the next look tries again
+}
+
+// read notes that the marker was asked for. It reports whether that was the first time.
+func (l *Losses) read(m *Memory) (first bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	first = !m.asked
+	m.asked = true
+	return first
+}
+
+// readOthers reads the markers that were not read yet: a server without one has lost it if
+// another one has an old one.
+func (l *Losses) readOthers() {
+	ctx, cancel := context.WithTimeout(context.Background(), l.timeout/2)
+	defer cancel()
+	var looks sync.WaitGroup
+	for _, s := range l.Servers() {
+		l.mu.Lock()
+		m := l.memories[s.Name()]
+		due := m != nil && !m.asked
+		l.mu.Unlock()
+		if due && s.Up() {
+			looks.Go(func() { _ = s.Look(ctx) }) // one that does not answer has nothing to say
 		}
 	}
-	return marker{}, false, nil
+	looks.Wait()
 }
 
 // anew returns the marker for a server that has none.
-func (m *Memory) anew() marker {
+func (m *Memory) anew() *marker {
 	now := m.all.now().Unix()
 	m.all.mu.Lock()
 	defer m.all.mu.Unlock()
-	return newMarker(now, m.known != marker{} || m.all.oldest != 0 && now > m.all.oldest+maxAhead)
+	founding := m.known == nil
+	for _, other := range m.all.memories {
+		founding = founding && (other.known == nil || other.known.Founding)
+	}
+	k := newMarker(founding, m.all.list)
+	if !founding {
+		k.lose(m.name, now)
+	}
+	return &k
 }
 
-// learn takes in a marker that was read, or put there where there was none, and what it says
-// of the others. It reports whether the marker has to be marked as one after a loss: a process
-// that did not know of the loss was the first to write it.
-func (m *Memory) learn(read marker, own bool) (mark bool) {
-	now := m.all.now().Unix()
+// reconcile has the marker say what this process knows. It reports whether there is anything to write.
+func (m *Memory) reconcile(k *marker) (changed bool) {
+	wall := m.all.now()
+	now := wall.Unix()
 	m.all.mu.Lock()
-	if m.known != (marker{}) && read != m.known && read != m.before && !read.afterLoss {
-		read, mark = read.marked(), true // also where an earlier try did not arrive
+	defer m.all.mu.Unlock()
+	if m.known != nil && m.known.ID != k.ID && len(k.Former) == 0 { // who put it there did not know of the loss
+		k.lose(m.name, now)
+		changed = true
 	}
-	if read == m.known {
-		m.seen = now
+	if k.Founding && m.known != nil && m.known.ID == k.ID && time.Since(m.seen) >= foundingFor {
+		k.Founding = false
+		changed = true
 	}
-	if read == m.known || read == m.before {
-		m.all.mu.Unlock()
-		return mark
-	}
-	m.all.Gap() // the repair under way began before this loss
-	m.from = read.second
-	if read.second > now+maxAhead {
-		m.from = now
-	}
-	if m.known != (marker{}) {
-		m.lost, m.evicting = max(m.from, m.seen), false
-		if other := m.known; !other.afterLoss && read == other.marked() {
-			m.wasEmpty = false // there were counters before this process began
+	changed = m.assert(k, now) || changed
+	for _, other := range m.all.memories {
+		if other != m && !other.isUp() {
+			other.heed()
 		}
-	} else {
-		m.wasEmpty = m.wasEmpty || own
 	}
-	m.before, m.known, m.seen = m.known, read, now
-	if m.all.oldest == 0 || m.from < m.all.oldest {
-		m.all.oldest = m.from
+	if m.owes && m.isUp() {
+		lost, _ := k.lost(m.name)
+		missed := lost == 0 || k.Missed
+		k.lose(m.name, now)
+		k.Missed = missed
+		changed = true
 	}
-	news := m.all.weigh(now)
-	m.all.mu.Unlock()
-	tell(news)
-	return mark
+	if m.all.replicas > 1 {
+		changed = m.announce(k, now) || changed
+	}
+	return k.forget(now-m.all.lasts()) || changed
 }
 
-// Count takes in the statistics.
-func (m *Memory) Count(stats Stats) {
-	if m.all == nil {
+// announce has the marker say which other servers this process cannot reach. Of one that it can
+// reach again it says what that has missed, there, and then no more of it here. Of one that a
+// process could not reach which has ended meanwhile, it does the same.
+func (m *Memory) announce(k *marker, now int64) (changed bool) {
+	for _, other := range m.all.memories {
+		if other == m || !slices.Contains(m.all.list, other.name) {
+			continue
+		}
+		second, away := k.Away[other.name]
+		switch up := other.isUp(); {
+		case !up:
+			other.owes = true
+			if !away || now-second >= int64(refreshAway/time.Second) || second > now {
+				if k.Away == nil {
+					k.Away = map[string]int64{}
+				}
+				k.Away[other.name], other.said[m.name] = now, now
+				changed = true
+			}
+		case !away:
+			delete(other.heard, m.name)
+		case other.owes:
+		case other.said[m.name] == second:
+			delete(k.Away, other.name)
+			delete(other.said, m.name)
+			changed = true
+		default:
+			if h := other.heard[m.name]; h.second != second {
+				other.heard[m.name] = heard{second, time.Now()}
+			} else if time.Since(h.at) >= staleAway {
+				other.owes, other.said[m.name] = true, second
+			}
+		}
+	}
+	return changed
+}
+
+// heed takes over what the marker says of servers that are away: it must not be lost with it. The
+// memories are locked.
+func (m *Memory) heed() {
+	if m.known == nil || m.all.replicas < 2 {
 		return
 	}
+	for name := range m.known.Away {
+		if other := m.all.memories[name]; other != nil && other != m {
+			other.owes = true
+		}
+	}
+	clear(m.known.Away)
+}
+
+// isUp reports whether the server is up.
+func (m *Memory) isUp() bool {
+	s := m.all.Named(m.name)
+	return s != nil && s.Up()
+}
+
+// learn takes in a marker that was read or written.
+func (m *Memory) learn(k *marker) {
 	now := m.all.now().Unix()
 	m.all.mu.Lock()
-	grown := stats.Evictions - m.evictions
-	if grown < 0 {
-		grown = stats.Evictions // it began again
+	before := m.known
+	m.asked = true
+	if before == nil || before.ID != k.ID {
+		m.seen = time.Now()
 	}
-	if m.counted && grown > 0 && now > m.lost {
-		m.lost, m.evicting = now, true
+	if before == nil || before.ID != k.ID || before.Losses != k.Losses {
+		m.all.Gap()
 	}
-	if !m.counted && m.before == (marker{}) { // it has lost nothing before the first look
-		m.wasEmpty = stats.Evictions == 0 && (m.wasEmpty || stats.Items <= stats.Others)
+	if before != nil && before.ID != k.ID {
+		m.heed()
 	}
-	m.counted, m.evictions = true, stats.Evictions
-	m.all.forget(now - m.all.lasts())
-	news := m.all.weigh(now)
+	if slices.Equal(k.Servers, m.all.list) {
+		m.asserted = true
+	}
+	m.owes = m.owes && !m.isUp()
+	m.known = k.clone()
+	was := m.Lost()
+	m.publish(k, now)
+	for _, other := range m.all.memories { // of which it may say that they are away
+		if other != m && other.known != nil && (len(k.Away) > 0 || before != nil && len(before.Away) > 0) {
+			other.publish(other.known, now)
+		}
+	}
+	is, loss := m.Lost(), Loss(0)
+	switch {
+	case is.Since > was.Since && is.Evicted:
+		loss = Evicting
+	case is.Since > was.Since && !is.Missed:
+		loss = Emptied
+	case is == (Lost{}) && was.Since >= now-m.all.lasts() && was.Since != 0:
+		loss = Repaired
+	}
 	m.all.mu.Unlock()
-	tell(news)
-}
-
-// unrepaired returns the Unix second of the latest loss that was not repaired; 0: there is
-// none. The memories are locked.
-func (m *Memory) unrepaired() int64 {
-	// The server came back empty before this process began to look; or it was added, and
-	// others had its counters.
-	if m.known != m.repaired && (m.known.afterLoss || m.from > m.all.oldest+maxAhead) {
-		return max(m.lost, m.from)
+	if loss != 0 {
+		m.onLoss(loss)
 	}
-	return m.lost
 }
 
-// settle ends a loss that a repair has followed. What was not there to be repaired stays
-// lost. The memories are locked.
-func (m *Memory) settle(repaired bool) {
-	if !repaired {
-		m.lostForGood = max(m.lostForGood, m.unrepaired())
+// Count takes in statistics of the server: how many items it holds, and how many it has dropped
+// since its start that had not expired. The marker keeps those, so that a process that starts
+// later knows of them.
+func (m *Memory) Count(item MarkerItem, items, evictions int64) error {
+	if m.all == nil {
+		return nil
 	}
-	m.repaired, m.lost = m.known, 0
-}
-
-// weigh finds since when each server is whole, with mu held. It returns the ones that have
-// lost more than was known.
-func (l *Losses) weigh(now int64) (news []*Memory) {
-	latest := int64(0)
-	for m := range l.memories {
-		since := max(m.unrepaired(), m.lostForGood)
-		if since < now-l.lasts() {
-			since = 0
+	m.items.Store(items)
+	m.all.mu.Lock()
+	due := m.known != nil && evictions != m.known.Evictions
+	m.all.mu.Unlock()
+	if !due {
+		return nil
+	}
+	return m.update(item, func(k *marker) bool {
+		if evictions == k.Evictions {
+			return false
 		}
-		if since > m.since.Swap(since) {
-			news = append(news, m)
+		if evictions > k.Evictions {
+			k.Evicted = m.all.now().Unix()
+			k.lose(m.name, k.Evicted)
 		}
-		latest = max(latest, since)
-	}
-	l.latestLoss.Store(latest)
-	return news
-}
-
-func tell(news []*Memory) {
-	for _, m := range news {
-		if m.Evicting() {
-			m.onLoss(Evicting)
-		} else {
-			m.all.Gap()
-			m.onLoss(Emptied)
-		}
-	}
+		k.Evictions = evictions
+		return true
+	})
 }
 
 // longest returns for how long any counter is remembered.
@@ -285,89 +559,34 @@ func (l *Losses) longest() time.Duration {
 // lasts returns for how many seconds a loss can affect a window.
 func (l *Losses) lasts() int64 { return int64((l.longest() + day) / time.Second) }
 
-// Repaired notes that the replicas of all counters that this process knows were compared, and
-// made good, for all reasons up to that number of Gaps. So servers that came back empty,
-// or are new, count as whole again: those of which this process knew, when they lost what
-// they held, all counters that matter. Where so many had lost something, and it was not made
-// good in between, that counters may have lost all their replicas, they do not; but what comes
-// later is not held against them.
-func (l *Losses) Repaired(gaps uint64) {
-	if l.replicas < 2 || !l.lookAtAll() {
-		return // a server that does not answer may lack counts
+// Since returns the Unix second since which nothing of the counter was lost with its
+// servers, nor by moving to others; 0: as far as is known nothing ever was. Of a loss it is
+// when it was noticed. With several replicas nothing is lost as long as one that is up has it all.
+func (l *Losses) Since(counter string) int64 {
+	if !l.lossy.Load() {
+		return 0
 	}
-	for _, m := range l.repair(gaps) {
-		m.onLoss(Repaired)
-	}
-}
-
-// lookAtAll looks at all servers, which are up if it returns true: that one has lost
-// something while counters were compared is known then. Where one does not answer counters
-// are to be compared again.
-func (l *Losses) lookAtAll() bool {
-	ctx, cancel := context.WithTimeout(context.Background(), l.timeout)
-	defer cancel()
-	var failed atomic.Bool
-	var looks sync.WaitGroup
-	for _, s := range l.Servers() {
-		looks.Go(func() {
-			if !s.Up() {
-				failed.Store(true) // when it is back counters are compared
-			} else if err := s.Look(ctx); err != nil {
-				failed.Store(true)
-				l.Gap()
-			}
-		})
-	}
-	looks.Wait()
-	return !failed.Load()
-}
-
-// repair ends the losses that are repaired, and the ones that cannot be. It returns those of
-// the servers that count as whole again.
-func (l *Losses) repair(gaps uint64) (whole []*Memory) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	now := l.now().Unix()
-	var lossy []*Memory
-	losses := 0
-	for _, s := range l.Servers() {
-		m := s.Memory()
-		if lost := m.unrepaired(); lost != 0 && lost >= now-l.lasts() {
-			lossy = append(lossy, m)
-			if !l.joined(s) { // else what it lacks has moved to it
-				losses++
-			}
+	h := l.hash(counter)
+	var list [MaxReplicas]Server
+	since := int64(-1)
+	servers := l.topology.Load().of(h, &list)
+	for _, server := range servers {
+		if server.Up() {
+			since = earlier(since, server.Memory().sinceOf(h, servers))
 		}
 	}
-	if moved := l.changed.Load(); moved != 0 && !l.knewAll(moved) {
-		return nil
+	if since >= 0 {
+		return since
 	}
-	repaired := l.settle(losses, gaps)
-	if l.Gaps() != gaps {
-		return nil
+	for _, server := range servers { // none is up: what they will have when they are back
+		since = earlier(since, server.Memory().sinceOf(h, servers))
 	}
-	for _, m := range lossy {
-		// A full server goes on to drop what it is given.
-		if m.evicting || !l.knewAll(m.unrepaired()) {
-			continue
-		}
-		m.settle(repaired)
-		whole = append(whole, m)
-	}
-	l.weigh(now)
-	return slices.DeleteFunc(whole, func(m *Memory) bool { return !m.Whole() })
+	return max(since, 0)
 }
 
-// knewAll reports whether this process knew, in that second, all counters that matter: it
-// had run for as long as any is remembered; or no server held any when it began. The
-// memories are locked.
-func (l *Losses) knewAll(second int64) bool {
-	if second-l.began >= int64(l.longest()/time.Second) {
-		return true
+func earlier(a, b int64) int64 {
+	if a < 0 {
+		return b
 	}
-	wasEmpty := !l.held
-	for m := range l.memories { // those too that are being closed
-		wasEmpty = wasEmpty && m.wasEmpty
-	}
-	return wasEmpty && second >= l.began
+	return min(a, b)
 }

@@ -1,122 +1,276 @@
 package replication
 
 import (
+	"encoding/json"
 	"errors"
-	"fmt"
+	"maps"
 	"math/rand/v2"
+	"slices"
 	"strconv"
 	"strings"
-	"sync"
-	"sync/atomic"
-	"time"
 )
 
-// A server that restarts, runs flush_all or is full forgets, and says nothing. So each has
-// one item without expiry, its marker, put there by the first process that finds none. As
-// long as it is the same the server has forgotten nothing (but what a full one evicts,
-// which it counts itself).
+// A server that restarts, runs flush_all or was away has lost something, and says nothing. So each
+// has one item without expiry, its marker, by which all processes know the same of it: whether
+// its memory is the one of before, since when it may lack counters, and what was copied to it.
 
 // MarkerItem is a connection to a server, on which its marker is read and written.
 type MarkerItem interface {
-	// Read returns the text of the item, and whether there is one.
-	Read() (text string, found bool, err error)
+	// Read returns the text of the item and its version, and whether there is one.
+	Read() (text string, version uint64, found bool, err error)
 	// Add writes the item unless there is one, and reports whether it did. It returns
 	// ErrRefused for a server that takes no items.
 	Add(text string) (added bool, err error)
-	// Replace writes the item if there is one. It is no error if there is none.
-	Replace(text string) error
+	// Swap writes the item if it still has that version, and reports whether it did.
+	Swap(text string, version uint64) (swapped bool, err error)
 }
 
 // ErrRefused is the error of a MarkerItem whose server takes no items.
 var ErrRefused = errors.New("replication: the server takes no items")
 
-// marker is the item's content: when it was written, and what tells it from others.
+// marker is the item's content.
 type marker struct {
-	second int64  // Unix, by the writer's clock
-	random uint64 // below 1<<randomBits
-	// afterLoss: the writer knew that the fleet had held counters before. So processes that
-	// start later know of the loss even where every server has lost what it held.
-	afterLoss bool
+	ID uint64 `json:"id"` // random: another one is of another memory
+	// Founding: it was put there while no server of the fleet had a marker, and that is being
+	// done for the others.
+	Founding bool     `json:"founding,omitempty"`
+	Servers  []string `json:"servers,omitempty"` // the list in use, in order of the names
+	// Former are the lists of before, the oldest first. A counter that was not on this server
+	// under one of them may be incomplete here until what is missing was copied. A server that
+	// has lost what it held is as one that was not in the list until then.
+	Former []formerServers   `json:"former,omitempty"`
+	Losses uint64            `json:"losses,omitempty"` // grows with each change of Former but its end
+	Copied map[string]copied `json:"copied,omitempty"` // by the name of the server it was copied from
+	// Away are servers that a process cannot reach, and when it said so last, in Unix seconds:
+	// they miss what it counts.
+	Away      map[string]int64 `json:"away,omitempty"`
+	Missed    bool             `json:"missed,omitempty"` // the latest loss: it was away, and has missed something
+	Evicted   int64            `json:"evicted,omitempty"`
+	Evictions int64            `json:"evictions,omitempty"` // by the server's statistics, at Evicted
+	Claim     *claim           `json:"claim,omitempty"`
+}
+
+// formerServers is a list that was in use until a Unix second.
+type formerServers struct {
+	Until   int64    `json:"until"`
+	Servers []string `json:"servers,omitempty"`
+}
+
+// copied is what is still missing after all was copied from a server that has the same counters.
+type copied struct {
+	Left  int64 `json:"left,omitempty"`  // what that one had lost before this Unix second
+	Moved int64 `json:"moved,omitempty"` // and what might not have moved to it by then
+}
+
+func (c copied) since() int64 { return max(c.Left, c.Moved) }
+
+// claim is that of a process which copies to the server.
+type claim struct {
+	By      uint64 `json:"by"`
+	Until   int64  `json:"until"` // Unix second
+	Percent int    `json:"percent"`
 }
 
 const (
-	// randomBits are few enough for the item to fit Memcached's smallest chunk: a full
-	// server keeps it and the counters in one order.
-	randomBits = 36
-	// lossMark begins a marker that was written after a loss. Versions that do not know it
-	// read it as the sign of the second.
-	lossMark = "+"
+	// maxFormer bounds the lists of before. The oldest become one, under which no counter was
+	// anywhere.
+	maxFormer = 4
+	// maxClaim is more seconds than a claim lasts: one that ends later is by a wrong clock.
+	maxClaim = 120
 )
 
-func newMarker(second int64, afterLoss bool) marker {
-	return marker{second, rand.Uint64N(1 << randomBits), afterLoss}
+func newMarker(founding bool, servers []string) marker {
+	return marker{ID: rand.Uint64(), Founding: founding, Servers: servers}
 }
 
-func (m marker) String() string {
-	if m.afterLoss {
-		return fmt.Sprintf("%s%d %09x", lossMark, m.second, m.random)
+func (k *marker) String() string {
+	text, err := json.Marshal(k)
+	if err != nil {
+		panic(err) // it has nothing that could fail
 	}
-	return fmt.Sprintf("%d %010x", m.second, m.random)
+	return string(text)
 }
 
-// marked returns the marker as one after a loss.
-func (m marker) marked() marker {
-	m.afterLoss = true
-	return m
-}
-
-// parseMarker returns the zero marker for what is none.
-func parseMarker(text string) marker {
+// parseMarker returns nil for what is none. It knows the markers of before there were lists in
+// them, too: a second and a number, with a sign in front where that followed a loss.
+func parseMarker(text string) *marker {
+	k := &marker{}
+	if json.Unmarshal([]byte(text), k) == nil && k.ID != 0 {
+		return k
+	}
 	second, random, _ := strings.Cut(text, " ")
-	var m marker
-	var faults [2]error
-	m.afterLoss = strings.HasPrefix(second, lossMark)
-	m.second, faults[0] = strconv.ParseInt(second, 10, 64)
-	m.random, faults[1] = strconv.ParseUint(random, 16, 64)
-	if faults[0] != nil || faults[1] != nil || m.second <= 0 {
-		return marker{}
+	at, err := strconv.ParseInt(second, 10, 64)
+	id, fault := strconv.ParseUint(random, 16, 64)
+	if err != nil || fault != nil || at <= 0 {
+		return nil
 	}
-	return m
+	k = &marker{ID: id + 1}
+	if strings.HasPrefix(second, "+") {
+		k.Former = []formerServers{{Until: at}}
+	}
+	return k
 }
 
-// Barrier makes the first looks at the servers of a fleet read all markers before one of
-// them writes a marker. If another server has an old marker, a server without one has lost
-// its own.
-type Barrier struct {
-	missing atomic.Int64  // participants that have not arrived
-	arrived chan struct{} // closed when all have
-	maxWait time.Duration
-}
-
-// NewBarrier returns a barrier for n looks, which wait for each other so long at the most.
-func NewBarrier(n int, maxWait time.Duration) *Barrier {
-	b := &Barrier{arrived: make(chan struct{}), maxWait: maxWait}
-	b.missing.Store(int64(n))
-	return b
-}
-
-// Participant returns one of the n looks.
-func (b *Barrier) Participant() *Participant {
-	return &Participant{b, sync.OnceFunc(func() {
-		if b.missing.Add(-1) == 0 {
-			close(b.arrived)
+// without returns the names but that one.
+func without(names []string, name string) (others []string) {
+	for _, other := range names {
+		if other != name {
+			others = append(others, other)
 		}
-	})}
-}
-
-// Participant is one look at a server. Arrive says that it has read the marker, or cannot.
-type Participant struct {
-	barrier *Barrier
-	Arrive  func()
-}
-
-// wait arrives, and waits for the other participants.
-func (p *Participant) wait() {
-	p.Arrive()
-	timer := time.NewTimer(p.barrier.maxWait)
-	defer timer.Stop()
-	select {
-	case <-p.barrier.arrived:
-	case <-timer.C:
 	}
+	return others
+}
+
+// lacking returns how many of the names are not among the others.
+func lacking(names, others []string) (n int) {
+	for _, name := range names {
+		if !slices.Contains(others, name) {
+			n++
+		}
+	}
+	return n
+}
+
+// lose notes that the server may lack what was counted before the second.
+func (k *marker) lose(name string, now int64) { k.changed(without(k.Servers, name), now) }
+
+// changed notes that counters were on those servers until the second.
+func (k *marker) changed(servers []string, now int64) {
+	k.Losses++
+	k.Copied, k.Claim, k.Missed = nil, nil, false
+	switch n := len(k.Former); {
+	case n > 0 && slices.Equal(k.Former[n-1].Servers, servers):
+		k.Former[n-1].Until = max(k.Former[n-1].Until, now)
+		return
+	case n == maxFormer:
+		k.Former = slices.Delete(k.Former, 0, 1)
+		k.Former[0].Servers = nil
+	}
+	k.Former = append(k.Former, formerServers{now, servers})
+}
+
+// forget drops what is of no interest since the second.
+func (k *marker) forget(before int64) (changed bool) {
+	left := slices.DeleteFunc(k.Former, func(f formerServers) bool { return f.Until < before })
+	changed = len(left) != len(k.Former)
+	if k.Former = left; len(left) == 0 {
+		changed = changed || len(k.Copied) > 0
+		k.Former, k.Copied, k.Claim = nil, nil, nil
+	}
+	return changed
+}
+
+// lost returns the second before which all may be missing, and the one before which what moved
+// may be; 0: nothing.
+func (k *marker) lost(name string) (lost, moved int64) {
+	for _, f := range k.Former {
+		if slices.Contains(f.Servers, name) {
+			moved = max(moved, f.Until)
+		} else {
+			lost = max(lost, f.Until)
+		}
+	}
+	return lost, moved
+}
+
+// leaves returns what is missing on the target after all was copied to it from the server of this
+// marker, which has that name.
+func (k *marker) leaves(name, target string, replicas int) copied {
+	lost, moved := k.lost(name)
+	if lost == 0 {
+		return copied{0, moved}
+	}
+	replicas = min(replicas, len(k.Servers))
+	after := func(other string) int64 { // what is missing here after the copy from that one
+		if c, found := k.Copied[other]; found {
+			return min(lost, c.since())
+		}
+		return lost
+	}
+	left := after(target)
+	if others := without(without(k.Servers, name), target); replicas > 2 && len(others) > 0 {
+		most := int64(0) // each counter of both is on a third, too
+		for _, other := range others {
+			most = max(most, min(left, after(other)))
+		}
+		left = most
+	}
+	return copied{left, moved}
+}
+
+// keptOne reports whether each counter on the target has another replica on which it was all the
+// time, but for what servers have lost: a change of the list moves as many replicas of a counter
+// as there are servers that came or went, at the most, and one of them may be the target's.
+func keptOne(name string, target *marker, from string, source *marker, replicas int) bool {
+	replicas = min(replicas, len(target.Servers))
+	moves := 1 // to the target
+	var seen [][]string
+	count := func(lists []formerServers, of string) {
+		for _, f := range lists {
+			if !slices.Contains(f.Servers, of) || slices.ContainsFunc(seen, func(list []string) bool { return slices.Equal(list, f.Servers) }) {
+				continue
+			}
+			seen = append(seen, f.Servers)
+			moves += max(lacking(target.Servers, f.Servers), lacking(f.Servers, target.Servers))
+			if !slices.Contains(f.Servers, name) {
+				moves--
+			}
+		}
+	}
+	count(target.Former, name)
+	count(source.Former, from)
+	if lost, _ := target.lost(name); lost == 0 {
+		moves--
+	}
+	return moves < replicas
+}
+
+// settle ends the losses if all that was missing was copied.
+func (k *marker) settle(name string, replicas int) {
+	if replicas = min(replicas, len(k.Servers)); replicas < 2 {
+		return
+	}
+	lossy, moved := 0, 0 // sources that had lost something; a counter has replicas-1
+	for _, other := range without(k.Servers, name) {
+		c, found := k.Copied[other]
+		if !found {
+			return
+		}
+		switch {
+		case c.Left != 0:
+			lossy++
+		case c.Moved != 0:
+			moved++
+		}
+	}
+	if lossy > 0 && lossy+moved > replicas-2 {
+		return
+	}
+	k.Former, k.Copied, k.Claim, k.Missed = nil, nil, nil, false
+}
+
+// percent returns how much of what is missing was copied.
+func (k *marker) percent() int {
+	others := max(len(k.Servers)-1, 1)
+	done := 100 * min(len(k.Copied), others)
+	if k.Claim != nil && len(k.Copied) < others {
+		done += k.Claim.Percent
+	}
+	return done / others
+}
+
+// isClaimed reports whether another process copies to the server.
+func (k *marker) isClaimed(by uint64, now int64) bool {
+	return k.Claim != nil && k.Claim.By != by && k.Claim.Until >= now && k.Claim.Until <= now+maxClaim
+}
+
+// clone returns a copy that shares nothing.
+func (k *marker) clone() *marker {
+	c := *k
+	c.Former, c.Copied, c.Away = slices.Clone(k.Former), maps.Clone(k.Copied), maps.Clone(k.Away)
+	if k.Claim != nil {
+		claim := *k.Claim
+		c.Claim = &claim
+	}
+	return &c
 }

@@ -27,10 +27,16 @@ type Server interface {
 	// Up reports whether it is worth asking: it is not known to be down.
 	Up() bool
 	// Memory returns what is known of its losses: the Memory that Join returned for it. One
-	// that came back empty does not decide alone while one that has not can be asked.
+	// that has lost something does not decide alone while one that has not can be asked.
 	Memory() *Memory
 	// Look has its Memory check it now, and ends by the context's deadline.
 	Look(ctx context.Context) error
+	// Marker calls use with the item of its marker, and ends by the context's deadline.
+	Marker(ctx context.Context, use func(MarkerItem) error) error
+	// Keys calls yield for each item of a counter that it holds, until yield returns an error.
+	Keys(ctx context.Context, yield func(Key) error) error
+	// Lists reports whether it lists its keys, as far as is known: many proxies do not.
+	Lists() bool
 	// Start begins a round trip of adds and reads, or of data, which ends by the deadline, and returns at
 	// once. The op is the caller's again until End. When the round trip has ended, the server
 	// sends index to ended, once, which has room for it. late gets adds that are

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math/rand/v2"
 	"slices"
 	"sync"
 	"time"
@@ -60,12 +61,11 @@ type Set struct {
 func New(config Config) *Set {
 	l := &Losses{
 		Placement: newPlacement(min(max(config.Replicas, 1), MaxReplicas), config.Hash), now: config.Clock,
-		timeout: config.Timeout, retention: config.Retention, memories: map[*Memory]struct{}{},
+		timeout: config.Timeout, retention: config.Retention, memories: map[string]*Memory{}, process: rand.Uint64(),
 	}
 	if l.now == nil {
 		l.now = time.Now
 	}
-	l.began = l.now().Unix()
 	s := &Set{Losses: l, trips: &sync.Pool{New: func() any { return newTrip() }}}
 	s.hints = newHintQueue(s, cmp.Or(config.MaxHints, DefaultMaxHints))
 	s.differing.most, s.missed.most = maxDiffering, s.hints.most
@@ -75,7 +75,8 @@ func New(config Config) *Set {
 // Use has the set keep counters on these servers from here on. One that was in the list
 // before has to be the same value, whose state goes on. It is for one caller at a time.
 func (s *Set) Use(servers []Server) {
-	for _, gone := range s.use(servers, s.now().Unix()) {
+	s.relist(servers)
+	for _, gone := range s.use(servers) {
 		s.hints.dropServer(gone)
 	}
 }
@@ -118,7 +119,7 @@ func (s *Set) Missed() []string { return s.missed.take() }
 // miss notes that the server did not acknowledge bytes of a counter.
 func miss(s *Set, c Counter, server Server, err error) {
 	if err != nil && server.Up() && !s.missed.note(c.Name) {
-		s.Gap()
+		server.Memory().Missed()
 	}
 }
 
@@ -230,16 +231,16 @@ func (s *Set) doOn(ctx context.Context, c Counter, op *store.Op) {
 	if op.Data && op.Kind() != 0 {
 		miss(s, c, server, op.Err)
 	}
-	if errors.Is(op.Err, store.ErrNoCount) && op.Versions && isWholeBeside(server, s.Of(c.Hash)) {
+	if errors.Is(op.Err, store.ErrNoCount) && op.Versions && isWholeBeside(server, c.Hash, s.Of(c.Hash)) {
 		op.Err = nil
 	}
 }
 
 // isWholeBeside reports whether one of the counter's servers beside that one is up and has lost
 // nothing.
-func isWholeBeside(server Server, servers []Server) bool {
+func isWholeBeside(server Server, h Hash, servers []Server) bool {
 	return slices.ContainsFunc(servers, func(other Server) bool {
-		return other != server && other.Up() && other.Memory().Whole()
+		return other != server && other.Up() && other.Memory().isWhole(h, servers)
 	})
 }
 

@@ -106,9 +106,9 @@ func (t *trip) isEnough() bool {
 		switch {
 		case p.exchange == nil:
 		case !p.over:
-			better = better || t.replicas[i].Memory().Whole()
+			better = better || t.isWhole(i)
 		case p.op.Err == nil:
-			if t.replicas[i].Memory().Whole() {
+			if t.isWhole(i) {
 				return true
 			}
 			answered = true
@@ -116,6 +116,9 @@ func (t *trip) isEnough() bool {
 	}
 	return answered && !better
 }
+
+// isWhole reports whether the replica has lost nothing of the counter.
+func (t *trip) isWhole(i int) bool { return t.replicas[i].Memory().isWhole(t.counter.Hash, t.replicas) }
 
 func (t *trip) startMaxWait() <-chan time.Time {
 	all := t.deadline.Sub(t.began)
@@ -143,15 +146,15 @@ func (t *trip) merge(op *store.Op) {
 		case p.exchange == nil:
 		case p.op.Err != nil:
 			faults = append(faults, p.op.Err)
-			missed = missed || t.replicas[i].Memory().Whole()
+			missed = missed || t.isWhole(i)
 			bad = bad || errors.Is(p.op.Err, store.ErrNoCount)
 		case whole == 0:
 			whole++
-			knowing = t.replicas[i].Memory().Whole()
+			knowing = t.isWhole(i)
 			p.copyTo(op)
 		default:
 			whole++
-			knowing = knowing || t.replicas[i].Memory().Whole()
+			knowing = knowing || t.isWhole(i)
 			differ = p.raise(op) || differ
 		}
 	}

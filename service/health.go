@@ -1,6 +1,9 @@
 package service
 
-import "time"
+import (
+	"fmt"
+	"time"
+)
 
 // ServerState is the state of one of the store's servers.
 type ServerState struct {
@@ -8,6 +11,12 @@ type ServerState struct {
 	Reachable bool
 	EmptyFrom time.Time // it has lost what it held before; zero: nothing
 	Evicting  bool      // that is so because it is full
+	Away      bool      // that is so because it was away: it has missed something
+	// Repairing: what it lacks is copied to it, and Repaired percent of that was. Unrepairable:
+	// other servers have lost some of that, too.
+	Repairing    bool
+	Repaired     int
+	Unrepairable bool
 	// OtherSecret: another process that uses it has another key secret, and counts apart.
 	OtherSecret bool
 }
@@ -21,10 +30,18 @@ func (s ServerState) String() string {
 	since := s.EmptyFrom.UTC().Format(time.RFC3339)
 	switch {
 	case s.EmptyFrom.IsZero():
+	case s.Away:
+		text += ", away until " + since
 	case s.Evicting:
 		text += ", full, incomplete before " + since
 	default:
 		text += ", empty since " + since
+	}
+	switch {
+	case s.Repairing && !s.Evicting:
+		text += fmt.Sprintf(", repairing %d%%", s.Repaired)
+	case s.Unrepairable:
+		text += ", cannot be repaired"
 	}
 	if s.OtherSecret {
 		text += ", another key secret in use"

@@ -66,7 +66,7 @@ func Open(ctx context.Context, s settings.Settings, config Config) (*Backend, er
 		layout := hierarchy.Layout{Grace: s.Grace}
 		repairLog, err := logRepair(engine.Base{Store: fleet, Grace: s.Grace})
 		if err == nil {
-			b.repairer, err = newRepairer(s, fleet, layout, repairLog)
+			b.repairer, err = newRepairer(s, fleet, layout, repairLog, config.Retention)
 		}
 		if err != nil {
 			_ = b.Close() // nothing was counted
@@ -135,7 +135,7 @@ func replayHints(fleet *memcache.Fleet, log *slog.Logger) {
 		time.Sleep(10 * time.Millisecond)
 	}
 	if adds > 0 {
-		log.Warn("replicas that are away lack adds of this process, until counters are used again and repaired", "adds", adds, "servers", servers)
+		log.Warn("replicas that are away lack adds of this process, until these are copied to them", "adds", adds, "servers", servers)
 	}
 }
 
@@ -205,37 +205,39 @@ func logRepair(base engine.Base) (func(context.Context, string, time.Duration) (
 
 // newRepairer returns the repairer of the fleet's replicas. Failures are logged at most once a
 // second for each cause.
-func newRepairer(s settings.Settings, fleet *memcache.Fleet, layout repair.Layout, repairLog func(context.Context, string, time.Duration) (int, error)) (*repair.Repairer, error) {
+func newRepairer(s settings.Settings, fleet *memcache.Fleet, layout repair.Layout, repairLog func(context.Context, string, time.Duration) (int, error), retention func() time.Duration) (*repair.Repairer, error) {
 	var failures sparse.Lines
 	return repair.New(repair.Config{
-		Store: fleet, Layout: layout, RepairLog: repairLog, Grace: s.Grace,
-		OnRepaired: func(gaps uint64) {
-			fleet.Repaired(gaps)
-			warnOfLosses(fleet.Health(), s.Log)
+		Store: fleet, Layout: layout, RepairLog: repairLog, Grace: s.Grace, Retention: retention,
+		KindOf: func(item uint64) repair.Kind {
+			switch {
+			case item == slidinglog.Item() || item == slidinglog.LeasesItem():
+				return repair.Log
+			case hierarchy.IsReceipt(item):
+				return repair.Bytes
+			}
+			return repair.Count
 		},
 		OnError: func(err error) {
 			failures.Do(sparse.CauseOf(err), func(suppressed int64) {
-				s.Log.Warn("the replicas of a counter are repaired later", "error", err, "suppressed", suppressed)
+				s.Log.Warn("replicas are repaired later", "error", err, "suppressed", suppressed)
 			})
 		},
 		OnPassStart: func(counters int) {
-			s.Log.Info("a server may have missed something: the replicas of all counters are compared", "counters", counters)
+			s.Log.Info("a server may have missed something, and one lists no keys: the replicas of the counters that this process has used are compared", "counters", counters)
 		},
 		OnPassEnd: func(pass repair.Pass) {
-			s.Log.Info("the replicas of all counters were compared",
+			s.Log.Info("the replicas of the counters that this process has used were compared",
 				"counters", pass.Counters, "raised", pass.Raised, "left", pass.Failed, "took", pass.Took.Round(time.Millisecond))
 		},
+		OnCopyStart: func(to, from string) {
+			s.Log.Info("what a memcached server lacks is copied to it", "server", to, "from", from)
+		},
+		OnCopyEnd: func(c repair.Copy) {
+			s.Log.Info("what a memcached server lacked was copied to it",
+				"server", c.To, "from", c.From, "items", c.Items, "raised", c.Raised, "took", c.Took.Round(time.Millisecond))
+		},
 	})
-}
-
-// warnOfLosses names the servers that a repair has not made whole again.
-func warnOfLosses(servers []memcache.ServerHealth, log *slog.Logger) {
-	for _, h := range servers {
-		if h.Since != 0 && !h.Evicting {
-			log.Warn("a memcached server may still lack counts after the repair: this process did not know all counters when they were lost, or too many servers lost theirs at once; limits are incomplete until their windows have passed",
-				"server", h.Name, "since", timeOf(h.Since))
-		}
-	}
 }
 
 // NewEmbedded returns a store in this process. It logs at most once a second that counters were

@@ -26,9 +26,9 @@ func logChanges(log *slog.Logger, replicas int) func(memcache.Change, memcache.S
 			case memcache.Back:
 				log.Info("a memcached server is back")
 			case memcache.Emptied:
-				log.Warn("a memcached server came back empty, or is new: "+emptied, "since", timeOf(h.Since))
+				log.Warn("a memcached server came back empty, or is new: "+emptied, "since", timeOf(h.Lost.Since))
 			case memcache.Repaired:
-				log.Info("what a memcached server had lost was copied to it from the other servers, as far as this process knows")
+				log.Info("a memcached server is whole: what it had lost or missed was copied to it from the other servers")
 			case memcache.Evicting:
 				log.Warn("a memcached server is full: it evicts counters that have not expired, and counts on it may be too low",
 					"evictions", h.Stats.Evictions, "bytes", h.Stats.Bytes, "max_bytes", h.Stats.MaxBytes)
@@ -55,7 +55,10 @@ func (b *Backend) States() func() []service.ServerState {
 	}
 	return func() (states []service.ServerState) {
 		for _, h := range b.fleet.Health() {
-			states = append(states, service.ServerState{Name: h.Name, Reachable: h.Up, EmptyFrom: timeOf(h.Since), Evicting: h.Evicting, OtherSecret: h.OtherSecret})
+			states = append(states, service.ServerState{
+				Name: h.Name, Reachable: h.Up, EmptyFrom: timeOf(h.Lost.Since), Evicting: h.Evicted, Away: h.Missed,
+				Repairing: h.Repairing, Repaired: h.Percent, Unrepairable: h.Left, OtherSecret: h.OtherSecret,
+			})
 		}
 		return states
 	}

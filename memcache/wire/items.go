@@ -19,6 +19,7 @@ import (
 const (
 	markerKey = "counterd:memory"
 	maxStats  = 1000 // lines
+	maxText   = 64 << 10
 )
 
 // MarkerItem is the item of a server's marker.
@@ -32,17 +33,17 @@ func NewMarkerItem(conn net.Conn) MarkerItem {
 	return MarkerItem{conn, bufio.NewReaderSize(conn, MaxLine)}
 }
 
-// Read returns the item's text.
-func (m MarkerItem) Read() (text string, found bool, err error) {
-	if _, err = io.WriteString(m.conn, "get "+markerKey+"\r\n"); err == nil {
-		text, found, err = readItem(m.answers, markerKey)
+// Read returns the item's text and its version.
+func (m MarkerItem) Read() (text string, version uint64, found bool, err error) {
+	if _, err = io.WriteString(m.conn, "gets "+markerKey+"\r\n"); err == nil {
+		text, version, found, err = readItem(m.answers, markerKey)
 	}
-	return text, found, m.explain("asked for", err)
+	return text, version, found, m.explain("asked for", err)
 }
 
 // Add writes the item unless there is one.
 func (m MarkerItem) Add(text string) (added bool, err error) {
-	line, err := m.put("add", text)
+	line, err := m.put("add", text, "")
 	switch {
 	case err != nil:
 	case string(line) == "STORED\r\n":
@@ -55,18 +56,21 @@ func (m MarkerItem) Add(text string) (added bool, err error) {
 	return added, m.explain("asked for", err)
 }
 
-// Replace writes the item if there is one. What was not stored is tried again with the next
-// look.
-func (m MarkerItem) Replace(text string) error {
-	line, err := m.put("replace", text)
-	if err == nil && string(line) != "STORED\r\n" && string(line) != "NOT_STORED\r\n" && !isError(line) {
+// Swap writes the item if it still has that version. What a server refuses is not written.
+func (m MarkerItem) Swap(text string, version uint64) (swapped bool, err error) {
+	line, err := m.put("cas", text, fmt.Sprint(" ", version))
+	switch answer := string(line); {
+	case err != nil:
+	case answer == "STORED\r\n":
+		swapped = true
+	case answer != "EXISTS\r\n" && answer != "NOT_FOUND\r\n" && !isError(line):
 		err = nonsense(line)
 	}
-	return m.explain("replaced", err)
+	return swapped, m.explain("replaced", err)
 }
 
-func (m MarkerItem) put(verb, text string) (line []byte, err error) {
-	if _, err := fmt.Fprintf(m.conn, "%s %s 0 0 %d\r\n%s\r\n", verb, markerKey, len(text), text); err != nil {
+func (m MarkerItem) put(verb, text, version string) (line []byte, err error) {
+	if _, err := fmt.Fprintf(m.conn, "%s %s 0 0 %d%s\r\n%s\r\n", verb, markerKey, len(text), version, text); err != nil {
 		return nil, err
 	}
 	return m.answers.ReadSlice('\n')
@@ -83,17 +87,23 @@ func (m MarkerItem) explain(did string, err error) error {
 	return err
 }
 
-// readItem reads the answer to a get of one of counterd's own items. A server that
+// readItem reads the answer to a gets of one of counterd's own items. A server that
 // refuses, and something else in its place, are found too: an empty text, and any.
-func readItem(answers *bufio.Reader, key string) (text string, found bool, err error) {
-	items, err := ReadItems(answers, key)
+func readItem(answers *bufio.Reader, key string) (text string, version uint64, found bool, err error) {
+	versions := map[string]uint64{}
+	items, err := readItems(answers, versions, key)
 	text, found = items[key]
-	return text, found, err
+	return text, versions[key], found, err
 }
 
 // ReadItems reads the answer to a get of some of counterd's own items, those of it that are
 // there. Of a server that refuses all are, and are empty.
 func ReadItems(answers *bufio.Reader, keys ...string) (map[string]string, error) {
+	return readItems(answers, nil, keys...)
+}
+
+// readItems does the same, and takes in the versions where there are any.
+func readItems(answers *bufio.Reader, versions map[string]uint64, keys ...string) (map[string]string, error) {
 	items := map[string]string{}
 	for {
 		line, err := answers.ReadSlice('\n')
@@ -117,6 +127,11 @@ func ReadItems(answers *bufio.Reader, keys ...string) (map[string]string, error)
 		if _, twice := items[fields[1]]; twice {
 			return nil, nonsense(line)
 		}
+		if versions != nil && len(fields) > 4 {
+			if versions[fields[1]], err = strconv.ParseUint(fields[4], 10, 64); err != nil {
+				return nil, nonsense(line)
+			}
+		}
 		if items[fields[1]], err = readText(answers, fields[3]); err != nil {
 			return nil, err
 		}
@@ -130,7 +145,7 @@ func readText(answers *bufio.Reader, length string) (text string, err error) {
 	if err != nil || size < 0 {
 		return "", nonsense([]byte(length))
 	}
-	if size > MaxLine/2 {
+	if size > maxText {
 		_, err = answers.Discard(size)
 	} else {
 		data := make([]byte, size)

@@ -53,14 +53,28 @@ type Config struct {
 	// OnError gets the error of each failed repair of a counter, which is repaired later.
 	// nil: it is not called.
 	OnError func(error)
-	// OnPassStart and OnPassEnd are called for each pass over all counters. nil: they are
-	// not.
+	// KindOf returns what an item of a counter is; nil: all hold counts.
+	KindOf func(item uint64) Kind
+	// Retention returns the longest for which any counter is remembered; nil: 32 days.
+	Retention func() time.Duration
+	// OnPassStart and OnPassEnd are called for each pass over the counters that this process
+	// has used. There is one where a server does not list its keys. nil: they are not.
 	OnPassStart func(counters int)
 	OnPassEnd   func(Pass)
-	// OnRepaired is called when all counters that this process knew when the store's Gaps
-	// were that number have been repaired since; nil: it is not called.
-	OnRepaired func(gaps uint64)
+	// OnCopyStart and OnCopyEnd are called for each copying from one server to another of what
+	// that lacks. nil: they are not.
+	OnCopyStart func(to, from string)
+	OnCopyEnd   func(Copy)
 }
+
+// Kind is how an item of a counter is copied.
+type Kind int
+
+const (
+	Count Kind = iota // a bucket, or another count that only grows
+	Log               // RepairLog does it
+	Bytes             // it is written once
+)
 
 // complete checks the config and sets all defaults.
 func (c *Config) complete() error {
@@ -75,6 +89,12 @@ func (c *Config) complete() error {
 	if c.Clock == nil {
 		c.Clock = time.Now
 	}
+	if c.Retention == nil {
+		c.Retention = func() time.Duration { return 32 * 24 * time.Hour }
+	}
+	if c.KindOf == nil {
+		c.KindOf = func(uint64) Kind { return Count }
+	}
 	return nil
 }
 
@@ -86,16 +106,16 @@ func (c *Config) pause() time.Duration { return 2*c.Timeout + hintPause }
 
 // Pass is the result of a pass over all counters that a process knew when it began.
 type Pass struct {
-	Gaps     uint64 // of the store when it began
 	Counters int
 	Raised   int // buckets and logs, once for each replica
 	Failed   int // counters that have to be repaired later
 	Took     time.Duration
 }
 
-// Repairer makes the replicas of counters equal again. It knows the counters that this process
-// has used, by Note. It is safe for concurrent use, and any number of processes may repair at
-// once.
+// Repairer makes the replicas of counters equal again. It copies to a server what that lacks, by
+// the key lists of the others. Where a server lists no keys it compares the counters that this
+// process has used, by Note. It is safe for concurrent use, and any number of processes may repair
+// at once.
 type Repairer struct {
 	config  Config // with all defaults
 	store   *paced
@@ -107,9 +127,9 @@ type Repairer struct {
 	running sync.WaitGroup
 
 	raised atomic.Int64
-	walked atomic.Uint64 // Gaps
 	toWalk atomic.Int64
-	open   atomic.Bool // a pass is under way: new counters are noted for afterwards
+	toCopy atomic.Int64 // items, and servers
+	open   atomic.Bool  // a pass is under way: new counters are noted for afterwards
 }
 
 // sabotage is what the tests break.
@@ -127,6 +147,7 @@ func New(config Config) (*Repairer, error) {
 	ctx, stop := context.WithCancel(context.Background())
 	r.stop = stop
 	r.running.Go(func() { r.run(ctx) })
+	r.running.Go(func() { r.copyWhatIsDue(ctx) })
 	return r, nil
 }
 
@@ -161,20 +182,19 @@ func (r *Repairer) Note(id string, finest, coarsest uint8, retention time.Durati
 
 // State is how far a Repairer is.
 type State struct {
-	Known      int    // counters
-	ToWalk     int    // of the pass that is under way, or due
-	Failed     int    // that have to be tried again
-	Raised     int64  // buckets and logs so far, once for each replica
-	Walked     uint64 // the store's Gaps up to which all known counters were repaired
-	Overflowed bool   // counters may be missing for which there was no room
+	Known      int   // counters
+	ToWalk     int   // of the pass that is under way, or due
+	Failed     int   // that have to be tried again
+	Raised     int64 // buckets and logs so far, once for each replica
+	Overflowed bool  // counters may be missing for which there was no room
 }
 
 // State returns how far the Repairer is.
 func (r *Repairer) State() State {
 	failed, _ := r.backlog.size()
 	return State{
-		Known: r.counted.len(), ToWalk: int(max(r.toWalk.Load(), 0)), Failed: failed, Raised: r.raised.Load(),
-		Walked: r.walked.Load(), Overflowed: r.counted.overflowed(),
+		Known: r.counted.len(), ToWalk: int(max(r.toWalk.Load(), 0) + r.toCopy.Load()), Failed: failed, Raised: r.raised.Load(),
+		Overflowed: r.counted.overflowed(),
 	}
 }
 
@@ -200,19 +220,17 @@ func (r *Repairer) run(ctx context.Context) {
 		due := !r.backlog.isEmpty() && !time.Now().Before(retryAt)
 		_, more := r.backlog.size()
 		switch gaps := r.store.Gaps(); {
-		case gaps != seen || due && more:
+		case gaps != seen && r.store.Unlisted() || due && more:
 			r.toWalk.Store(int64(r.counted.len()))
 			if rest(ctx, r.config.pause()) != nil {
 				return
 			}
 			seen = r.store.Gaps()
-			r.pass(ctx, seen)
+			r.pass(ctx)
 			retry = firstRetry
 			retryAt = time.Now().Add(retry)
 		case due:
-			if r.repairUntilGap(ctx, seen, r.left) {
-				r.finish(seen)
-			}
+			r.repairUntilGap(ctx, seen, r.left)
 			retry = min(2*retry, lastRetry)
 			retryAt = time.Now().Add(retry)
 		default:
@@ -229,8 +247,12 @@ func (r *Repairer) run(ctx context.Context) {
 }
 
 // repairUntilGap repairs counters, until a server may have missed something once more: then
-// a pass over all of them is due, without delay. It reports whether it came to the end.
-func (r *Repairer) repairUntilGap(ctx context.Context, seen uint64, counters iter.Seq[Counter]) (ended bool) {
+// a pass over all of them is due, without delay.
+func (r *Repairer) repairUntilGap(ctx context.Context, seen uint64, counters iter.Seq[Counter]) {
+	if !r.store.Unlisted() { // no pass would follow
+		r.repairAll(ctx, counters)
+		return
+	}
 	ctx, stop := context.WithCancel(ctx)
 	var watch sync.WaitGroup
 	watch.Go(func() {
@@ -244,13 +266,12 @@ func (r *Repairer) repairUntilGap(ctx context.Context, seen uint64, counters ite
 	r.repairAll(ctx, counters)
 	stop()
 	watch.Wait()
-	return r.store.Gaps() == seen
 }
 
 // pass repairs all counters that are known as it begins. Later counters reach all replicas
 // by themselves: however many come, the pass ends. What other processes had counted of them
 // before is repaired afterwards, as far as it can be; nothing waits for that.
-func (r *Repairer) pass(ctx context.Context, gaps uint64) {
+func (r *Repairer) pass(ctx context.Context) {
 	began, raised := time.Now(), r.raised.Load()
 	r.backlog.begin()
 	r.open.Store(true)
@@ -264,22 +285,9 @@ func (r *Repairer) pass(ctx context.Context, gaps uint64) {
 	if ctx.Err() != nil {
 		return
 	}
-	took := time.Since(began)
-	r.finish(gaps) // before OnPassEnd is called, so that its callee sees the result
 	if r.config.OnPassEnd != nil {
 		failed, _ := r.backlog.size()
-		r.config.OnPassEnd(Pass{gaps, n, int(r.raised.Load() - raised), failed, took})
-	}
-}
-
-// finish calls OnRepaired if all known counters are repaired.
-func (r *Repairer) finish(gaps uint64) {
-	if !r.backlog.isEmpty() {
-		return
-	}
-	before := r.walked.Swap(gaps)
-	if before != gaps && r.config.OnRepaired != nil && !r.counted.overflowed() {
-		r.config.OnRepaired(gaps)
+		r.config.OnPassEnd(Pass{n, int(r.raised.Load() - raised), failed, time.Since(began)})
 	}
 }
 

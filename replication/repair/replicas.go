@@ -6,6 +6,7 @@ import (
 	"golang.org/x/sync/semaphore"
 	"golang.org/x/time/rate"
 
+	"github.com/counterd/counterd/replication"
 	"github.com/counterd/counterd/store"
 )
 
@@ -22,6 +23,11 @@ type Replicas interface {
 	Missed() []string
 	// Gaps returns a number that grows whenever a server may have missed something.
 	Gaps() uint64
+	// Claim claims the copying to a server of what it lacks; nil: there is nothing to copy now.
+	Claim(context.Context) (*replication.Copying, error)
+	// Unlisted reports whether a server does not list its keys. Nothing can be copied from it:
+	// then the counters that this process has used are compared.
+	Unlisted() bool
 }
 
 // paced bounds what all repairs together ask of the replicas.

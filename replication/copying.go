@@ -1,0 +1,207 @@
+package replication
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/counterd/counterd/store"
+)
+
+// claimFor is for how long a process has claimed what it copies, unless it claims it again.
+const claimFor = 30 * time.Second
+
+// errOvertaken is the error of a copying that another loss, or another process, has overtaken.
+var errOvertaken = errors.New("replication: a server has lost something meanwhile, or another process copies")
+
+// Key is an item of a counter that a server holds.
+type Key struct {
+	Hash    Hash
+	Item    uint64
+	Expires int64 // Unix second
+}
+
+// Copying is a claim of this process to copy to a server what that lacks. It has one owner.
+type Copying struct {
+	set        *Set
+	target     Server
+	id, losses uint64 // of the target's marker
+}
+
+// version is what tells whether a server has lost something meanwhile.
+type version struct{ id, losses uint64 }
+
+// Source is a server from which a Copying copies.
+type Source struct {
+	server  Server
+	version version
+	leaves  copied
+	listed  atomic.Int64 // so many of its keys
+}
+
+// Claim claims the copying to a server that lacks something, if there is one, and others that it can
+// be copied from, and no other process copies to it. It returns nil if there is nothing to copy.
+func (s *Set) Claim(ctx context.Context) (*Copying, error) {
+	for _, target := range s.Servers() {
+		if !s.isDue(target) {
+			continue
+		}
+		var c *Copying
+		err := s.write(ctx, target, func(k *marker) bool {
+			c = nil
+			now := s.now().Unix()
+			if len(k.Former) == 0 || k.isClaimed(s.process, now) {
+				return false
+			}
+			k.Claim = &claim{By: s.process, Until: now + int64(claimFor/time.Second)}
+			c = &Copying{s, target, k.ID, k.Losses}
+			return true
+		})
+		if c != nil || err != nil {
+			return c, err
+		}
+	}
+	return nil, nil
+}
+
+// isDue reports whether something is to be copied to the server, and can be.
+func (s *Set) isDue(target Server) bool {
+	s.Losses.mu.Lock()
+	defer s.Losses.mu.Unlock()
+	m, now := s.memories[target.Name()], s.now().Unix()
+	if s.replicas < 2 || m == nil || !m.isSteady() || len(m.known.Former) == 0 || m.known.isClaimed(s.process, now) {
+		return false
+	}
+	if quiet := now - m.known.Evicted; quiet >= 0 && quiet < int64(calmAfter/time.Second) {
+		return false // it would drop what it is given
+	}
+	return slices.ContainsFunc(s.list, func(name string) bool {
+		_, done := m.known.Copied[name]
+		other := s.Named(name)
+		return name != m.name && !done && other != nil && other.Lists() && s.memories[name] != nil && s.memories[name].isSteady()
+	})
+}
+
+// isSteady reports whether the server is up, and all that it has lost is known. The memories are locked.
+func (m *Memory) isSteady() bool {
+	return m.known != nil && m.isUp() && !m.isAway() && slices.Equal(m.known.Servers, m.all.list)
+}
+
+// write changes the marker of a server, and reads it at least.
+func (s *Set) write(ctx context.Context, server Server, change func(*marker) bool) error {
+	ctx, cancel := context.WithTimeout(ctx, s.timeout)
+	defer cancel()
+	return server.Marker(ctx, func(item MarkerItem) error { return server.Memory().update(item, change) })
+}
+
+// Target returns the name of the server that is copied to.
+func (c *Copying) Target() string { return c.target.Name() }
+
+// Next returns the next server to copy from; nil: there is none that could be copied from now.
+func (c *Copying) Next(ctx context.Context) (*Source, error) {
+	s := c.set
+	for _, server := range s.Servers() {
+		s.Losses.mu.Lock()
+		m, to := s.memories[server.Name()], c.target.Memory()
+		_, done := to.known.Copied[server.Name()]
+		due := server != c.target && !done && server.Lists() && m != nil && m.isSteady()
+		s.Losses.mu.Unlock()
+		if !due {
+			continue
+		}
+		if err := s.write(ctx, server, nil); err != nil {
+			return nil, err
+		}
+		s.Losses.mu.Lock()
+		source := &Source{server: server, version: version{m.known.ID, m.known.Losses}, leaves: m.known.leaves(m.name, c.Target(), s.replicas)}
+		if !keptOne(c.Target(), to.known, m.name, m.known, s.replicas) {
+			source.leaves.Left = source.leaves.since()
+		}
+		s.Losses.mu.Unlock()
+		return source, nil
+	}
+	return nil, nil
+}
+
+// Keys calls yield for each item of a counter that both servers have, as far as the source holds
+// it, until it returns an error. A counter is named by an alias.
+func (c *Copying) Keys(ctx context.Context, source *Source, yield func(counter string, item uint64, expires int64) error) error {
+	t := c.set.topology.Load()
+	var list [MaxReplicas]Server
+	return source.server.Keys(ctx, func(key Key) error {
+		source.listed.Add(1)
+		servers := t.of(key.Hash, &list)
+		if !slices.Contains(servers, c.target) || !slices.Contains(servers, source.server) {
+			return nil
+		}
+		return yield(store.NewAlias("", key.Hash[:]), key.Item, key.Expires)
+	})
+}
+
+// Name returns the name of the server.
+func (s *Source) Name() string { return s.server.Name() }
+
+// Progress says how much of the source was copied, and keeps the claim; nil: it has not begun.
+func (c *Copying) Progress(ctx context.Context, source *Source) error {
+	percent := 0
+	if source != nil {
+		percent = int(100 * source.listed.Load() / max(source.server.Memory().items.Load(), source.listed.Load(), 1))
+	}
+	return c.update(ctx, func(k *marker) {
+		k.Claim = &claim{By: c.set.process, Until: c.set.now().Unix() + int64(claimFor/time.Second), Percent: percent}
+	})
+}
+
+// Done says that all was copied from the source. It is an error if one of the servers has lost
+// something meanwhile.
+func (c *Copying) Done(ctx context.Context, source *Source) error {
+	var is version
+	if err := c.set.write(ctx, source.server, func(k *marker) bool { is = version{k.ID, k.Losses}; return false }); err != nil {
+		return err
+	}
+	if is != source.version {
+		return fmt.Errorf("%w: %s", errOvertaken, source.Name())
+	}
+	return c.update(ctx, func(k *marker) {
+		if k.Copied == nil {
+			k.Copied = map[string]copied{}
+		}
+		k.Copied[source.Name()] = source.leaves
+		k.Claim.Percent = 0
+		k.settle(c.Target(), c.set.replicas)
+	})
+}
+
+// Release ends the claim.
+func (c *Copying) Release(ctx context.Context) error {
+	err := c.update(ctx, func(k *marker) { k.Claim = nil })
+	if errors.Is(err, errOvertaken) {
+		return nil
+	}
+	return err
+}
+
+// update changes the target's marker while it is that of the claim.
+func (c *Copying) update(ctx context.Context, change func(*marker)) error {
+	held := false
+	err := c.set.write(ctx, c.target, func(k *marker) bool {
+		held = k.ID == c.id && k.Losses == c.losses && k.Claim != nil && k.Claim.By == c.set.process
+		if held {
+			change(k)
+		}
+		return held
+	})
+	if err == nil && !held {
+		return fmt.Errorf("%w: %s", errOvertaken, c.Target())
+	}
+	return err
+}
+
+// Unlisted reports whether a server in use does not list its keys: what others lack of its counters
+// is known only of those that this process has used.
+func (s *Set) Unlisted() bool {
+	return slices.ContainsFunc(s.Servers(), func(server Server) bool { return !server.Lists() })
+}
