@@ -78,11 +78,15 @@ func (x *examiner) lookNow() {
 // down.
 func (x *examiner) inspect(ctx context.Context) {
 	for range maxFailures {
-		err := x.look(ctx, time.Now().Add(x.timeout), nil)
-		if err == nil || !wire.IsOutage(err) || ctx.Err() != nil || !x.breaker.up() {
+		began := time.Now()
+		err := x.look(ctx, began.Add(x.timeout), nil)
+		if ctx.Err() != nil || !x.breaker.up() {
 			return
 		}
-		x.breaker.failed(err)
+		x.breaker.note(err, wire.Instant(began), true)
+		if err == nil || !wire.IsOutage(err) {
+			return
+		}
 	}
 }
 

@@ -117,7 +117,7 @@ type Fleet struct {
 
 	changing sync.Mutex // of the servers
 	servers  servers
-	leaving  sync.WaitGroup // servers that are no longer used
+	leaving  sync.WaitGroup // servers that are no longer used, and the stall detector
 }
 
 // NewFleet returns the fleet of the servers in the config. It is an error if one
@@ -150,9 +150,11 @@ func NewFleet(ctx context.Context, config Config) (*Fleet, error) {
 		Hash: keyer.hash,
 	})
 	f.common.gap = f.set.Gap
+	f.common.stalls.start(config.Timeout)
 	if err := f.SetServers(ctx, config.Servers); err != nil {
 		return nil, err
 	}
+	f.leaving.Go(func() { f.common.stalls.run(f.closing) })
 	return f, nil
 }
 

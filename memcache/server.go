@@ -28,6 +28,7 @@ type server struct {
 type common struct {
 	Config // with all defaults
 	closed atomic.Bool
+	stalls stallDetector
 	mark   string // of the KeySecret
 	gap    func() // notes that a server may have missed something
 }
@@ -43,7 +44,7 @@ func newServer(name string, c *common, d wire.Dialer) *server {
 	if c.OnProtocol != nil {
 		s.dialect.learned = func(speaks Protocol) { c.OnProtocol(name, speaks) }
 	}
-	s.breaker.init(s)
+	s.breaker.init(s, &c.stalls)
 	x := &s.examiner
 	x.endpoint, x.breaker, x.timeout, x.pace, x.again = &s.Endpoint, &s.breaker, c.Timeout, cmp.Or(c.pace, lookEvery), make(chan struct{}, 1)
 	x.secrets.own, x.secrets.changed = c.mark, func() { s.changed(OtherSecret) }
@@ -108,7 +109,7 @@ func (s *server) ping(ctx context.Context, first *replication.Participant) error
 	case admitted != nil:
 	case err == nil && s.examiner.pace > 0:
 		_ = s.examiner.look(ctx, deadline, first) // it is there, whatever comes of that
-	case err != nil && wire.IsOutage(err) && deadline.Sub(began) >= timeout/2:
+	case err != nil && wire.IsOutage(err) && deadline.Sub(began) >= timeout/2 && !s.breaker.ignores(err, wire.Instant(began)):
 		s.breaker.open(err)
 	}
 	return errors.Join(err, fault)
