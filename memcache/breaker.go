@@ -48,8 +48,10 @@ func (e *downError) Is(target error) bool { return target == ErrDown }
 // The first probe that is answered closes it.
 type breaker struct {
 	guarded
+	stalls   *stallDetector
 	gate     atomic.Pointer[gate] // nil: calls go
 	failures atomic.Int32         // in a row
+	ignored  atomic.Int64         // the instant of the first timeout since the last answer that was not counted; 0: none
 	openings atomic.Uint64
 	closed   atomic.Int64 // the instant when it was closed last
 
@@ -78,8 +80,8 @@ type guarded interface {
 // server without any call so far.
 type gate struct{ err error }
 
-func (b *breaker) init(of guarded) {
-	b.guarded = of
+func (b *breaker) init(of guarded, stalls *stallDetector) {
+	b.guarded, b.stalls = of, stalls
 	b.gate.Store(new(gate))
 	b.closed.Store(math.MinInt64)
 	b.pauses = backoff.NewExponentialBackOff()
@@ -120,21 +122,28 @@ func (b *breaker) outage() (since time.Time, fault error) {
 func (b *breaker) note(err error, began int64, conclusive bool) {
 	switch {
 	case err == nil || wire.IsAnswer(err):
-		if b.failures.Load() != 0 {
+		if b.failures.Load() != 0 || b.ignored.Load() != 0 {
 			b.failures.Store(0)
+			b.ignored.Store(0)
 		}
 	// A caller with hardly any time proves nothing, nor does what began before the
 	// server was found to be back.
-	case wire.IsOutage(err) && conclusive && began >= b.closed.Load():
-		b.failed(err)
+	case wire.IsOutage(err) && conclusive && began >= b.closed.Load() && !b.ignores(err, began):
+		if b.failures.Add(1) >= maxFailures {
+			b.open(err)
+		}
 	}
 }
 
-// failed notes a failure that may be the last one in a row.
-func (b *breaker) failed(err error) {
-	if b.failures.Add(1) >= maxFailures {
-		b.open(err)
+// ignores reports whether a call that began at that instant ran out of time because this process
+// did not run: that says nothing of the server.
+func (b *breaker) ignores(err error, began int64) bool {
+	if !isTimeout(err) || !b.stalls.since(began) {
+		return false
 	}
+	now := wire.Instant(time.Now())
+	b.ignored.CompareAndSwap(0, now)
+	return now-b.ignored.Load() <= int64(maxIgnoring)
 }
 
 // open has calls fail at once until a probe is answered. Of many calls that fail at the
@@ -174,6 +183,7 @@ func (b *breaker) probeUntilBack(ctx context.Context, pause time.Duration) {
 		if err == nil {
 			b.since, b.fault = time.Time{}, nil
 			b.failures.Store(0)
+			b.ignored.Store(0)
 			b.closed.Store(wire.Instant(time.Now()))
 			b.gate.Store(nil)
 			b.mu.Unlock()

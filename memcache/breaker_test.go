@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"os"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -278,6 +279,54 @@ func TestAServerThatComesAndGoes(t *testing.T) {
 				require.GreaterOrEqual(t, time.Since(began), 500*time.Millisecond)
 				return
 			}
+		}
+	})
+}
+
+// A call that runs out of time while this process does not run says nothing of the server, for as
+// long as the server is known to answer within two seconds of it. A stall before the call, and
+// another failure than a timeout, are no excuse.
+func TestTimeoutsOfThisProcesssOwnMaking(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		server := &bubbled{}
+		fleet, err := memcache.NewFleet(t.Context(), memcache.Unwatched(memcache.Dialed(memcache.Config{Protocol: memcache.Classic, Servers: []string{"127.0.0.1:1"}}, server.dial)))
+		require.NoError(t, err)
+		defer fleet.Close()
+		trip := func() error {
+			_, err := storetest.Trip(t.Context(), fleet, "a", 1, []uint64{1}, []int64{later()}, nil, make([]int64, 1))
+			return err
+		}
+		stalledTrip := func() {
+			time.AfterFunc(memcache.DefaultTimeout/2, fleet.Stall)
+			require.ErrorIs(t, trip(), os.ErrDeadlineExceeded)
+		}
+		for range 3 {
+			server.state.Store(silent)
+			for range 15 {
+				stalledTrip()
+				require.Zero(t, fleet.Failures())
+			}
+			server.state.Store(there)
+			require.NoError(t, trip())
+		}
+		server.state.Store(silent)
+		fleet.Stall()
+		time.Sleep(memcache.DefaultTimeout)
+		require.ErrorIs(t, trip(), os.ErrDeadlineExceeded)
+		require.Equal(t, int32(1), fleet.Failures())
+
+		began := time.Now()
+		for fleet.Health()[0].Up {
+			stalledTrip()
+		}
+		require.WithinRange(t, time.Now(), began.Add(2*time.Second), began.Add(3*time.Second))
+		server.state.Store(there)
+		time.Sleep(2 * time.Second)
+		require.NoError(t, trip())
+		server.state.Store(gone)
+		for fleet.Failures() < 3 {
+			fleet.Stall()
+			require.Error(t, trip())
 		}
 	})
 }

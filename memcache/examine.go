@@ -69,18 +69,18 @@ func closeAll(conn net.Conn) {
 // down. It returns the connection for the next look.
 func (x *examiner) inspect(ctx context.Context, conn net.Conn) net.Conn {
 	for tries := 0; tries < maxFailures; {
-		kept := conn != nil
-		next, err := x.lookOn(ctx, conn, time.Now().Add(x.timeout))
-		if conn = next; err == nil {
+		began, kept := time.Now(), conn != nil
+		next, err := x.lookOn(ctx, conn, began.Add(x.timeout))
+		if conn = next; ctx.Err() != nil || !x.breaker.up() {
 			return conn
 		}
-		if kept {
+		if kept && err != nil {
 			continue // the connection may have been closed meanwhile
 		}
-		if tries++; !wire.IsOutage(err) || ctx.Err() != nil || !x.breaker.up() {
-			return nil
+		x.breaker.note(err, wire.Instant(began), true)
+		if tries++; err == nil || !wire.IsOutage(err) {
+			return conn
 		}
-		x.breaker.failed(err)
 	}
 	return conn
 }

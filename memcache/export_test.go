@@ -42,6 +42,9 @@ func (f *Fleet) SetFailures(n int32) { f.servers[0].breaker.failures.Store(n) }
 // Failures returns how often in a row the fleet's first server has failed.
 func (f *Fleet) Failures() int32 { return f.servers[0].breaker.failures.Load() }
 
+// Stall has the fleet find that this process did not run for the last hour.
+func (f *Fleet) Stall() { f.common.stalls.tick.Add(-int64(time.Hour)) }
+
 // Waiting returns how many calls wait for answers on the meta path.
 func (f *Fleet) Waiting() (n int) {
 	for _, s := range f.servers {

@@ -117,7 +117,7 @@ type Fleet struct {
 
 	changing sync.Mutex // of the servers
 	servers  servers
-	leaving  sync.WaitGroup // servers that are no longer used
+	leaving  sync.WaitGroup // servers that are no longer used, and the stall detector
 }
 
 // NewFleet returns the fleet of the servers in the config. It is an error if one
@@ -149,9 +149,11 @@ func NewFleet(ctx context.Context, config Config) (*Fleet, error) {
 		Replicas: f.replicas, Timeout: config.Timeout, Clock: config.Clock, Retention: config.Retention,
 		Hash: keyer.hash,
 	})
+	f.common.stalls.start(config.Timeout)
 	if err := f.SetServers(ctx, config.Servers); err != nil {
 		return nil, err
 	}
+	f.leaving.Go(func() { f.common.stalls.run(f.closing) })
 	return f, nil
 }
 

@@ -43,7 +43,7 @@ func (s *server) Keys(ctx context.Context, yield func(replication.Key) error) er
 	}
 	defer conn.Close()
 	err = wire.ListKeys(ctx, conn, keysPause, func(k wire.Listed) error { return yield(replication.Key(k)) })
-	if errors.Is(err, wire.ErrNoKeys) {
+	if errors.Is(err, wire.ErrNoKeys) || errors.Is(err, wire.ErrKeysMissed) {
 		s.unlisted.Store(time.Now().Add(unlistedFor).UnixNano())
 	}
 	return err

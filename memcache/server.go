@@ -29,6 +29,7 @@ type server struct {
 type common struct {
 	Config // with all defaults
 	closed atomic.Bool
+	stalls stallDetector
 	mark   string // of the KeySecret
 }
 
@@ -40,7 +41,7 @@ func newServer(name string, c *common, d wire.Dialer) *server {
 	if c.OnProtocol != nil {
 		s.dialect.learned = func(speaks Protocol) { c.OnProtocol(name, speaks) }
 	}
-	s.breaker.init(s)
+	s.breaker.init(s, &c.stalls)
 	x := &s.examiner
 	x.endpoint, x.breaker, x.timeout, x.pace = &s.Endpoint, &s.breaker, c.Timeout, cmp.Or(c.pace, lookEvery)
 	x.secrets.own, x.secrets.changed = c.mark, func() { s.changed(OtherSecret) }
@@ -104,7 +105,7 @@ func (s *server) ping(ctx context.Context) error {
 	case admitted != nil:
 	case err == nil && s.examiner.pace > 0:
 		_ = s.examiner.look(ctx, deadline) // it is there, whatever comes of that
-	case err != nil && wire.IsOutage(err) && deadline.Sub(began) >= timeout/2:
+	case err != nil && wire.IsOutage(err) && deadline.Sub(began) >= timeout/2 && !s.breaker.ignores(err, wire.Instant(began)):
 		s.breaker.open(err)
 	}
 	return errors.Join(err, fault)

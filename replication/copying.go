@@ -2,10 +2,10 @@ package replication
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"slices"
-	"sync/atomic"
 	"time"
 
 	"github.com/counterd/counterd/store"
@@ -39,7 +39,6 @@ type Source struct {
 	server  Server
 	version version
 	leaves  copied
-	listed  atomic.Int64 // so many of its keys
 }
 
 // Claim claims the copying to a server that lacks something, if there is one, and others that it can
@@ -126,30 +125,35 @@ func (c *Copying) Next(ctx context.Context) (*Source, error) {
 	return nil, nil
 }
 
+// Parts returns in how many parts its keys are to be listed, of that many each at the most, or twice
+// as many.
+func (s *Source) Parts(most int64) int { return int(s.server.Memory().items.Load()/most) + 1 }
+
 // Keys calls yield for each item of a counter that both servers have, as far as the source holds
-// it, until it returns an error. A counter is named by an alias.
-func (c *Copying) Keys(ctx context.Context, source *Source, yield func(counter string, item uint64, expires int64) error) error {
+// it, until it returns an error: for those of one part of the counters. yield must not wait.
+func (c *Copying) Keys(ctx context.Context, source *Source, part, parts int, yield func(Key) error) error {
 	t := c.set.topology.Load()
 	var list [MaxReplicas]Server
 	return source.server.Keys(ctx, func(key Key) error {
-		source.listed.Add(1)
+		if int(binary.BigEndian.Uint32(key.Hash[8:]))%parts != part {
+			return nil
+		}
 		servers := t.of(key.Hash, &list)
 		if !slices.Contains(servers, c.target) || !slices.Contains(servers, source.server) {
 			return nil
 		}
-		return yield(store.NewAlias("", key.Hash[:]), key.Item, key.Expires)
+		return yield(key)
 	})
 }
+
+// Alias names the counter in ops.
+func (k Key) Alias() string { return store.NewAlias("", k.Hash[:]) }
 
 // Name returns the name of the server.
 func (s *Source) Name() string { return s.server.Name() }
 
-// Progress says how much of the source was copied, and keeps the claim; nil: it has not begun.
-func (c *Copying) Progress(ctx context.Context, source *Source) error {
-	percent := 0
-	if source != nil {
-		percent = int(100 * source.listed.Load() / max(source.server.Memory().items.Load(), source.listed.Load(), 1))
-	}
+// Progress says how much of a source was copied, and keeps the claim.
+func (c *Copying) Progress(ctx context.Context, percent int) error {
 	return c.update(ctx, func(k *marker) {
 		k.Claim = &claim{By: c.set.process, Until: c.set.now().Unix() + int64(claimFor/time.Second), Percent: percent}
 	})

@@ -56,11 +56,11 @@ type Memory struct {
 	onLoss func(Loss)
 	items  atomic.Int64 // by its statistics
 
-	known     *marker   // as it was read last; nil: it was not, or there is none
-	asked     bool      // it was read, or there was none
-	seen      time.Time // when this one was read first
-	asserted  bool      // the list in use was written into it, or was found there
-	owes      bool      // it was away, or has missed hints: its marker is to say so
+	known    *marker   // as it was read last; nil: it was not, or there is none
+	asked    bool      // it was read, or there was none
+	seen     time.Time // when this one was read first
+	asserted bool      // the list in use was written into it, or was found there
+	owes     bool      // it was away, or has missed hints: its marker is to say so
 	// said is what this process wrote into other servers' markers of its absence, heard what
 	// other processes did.
 	said  map[string]int64

@@ -238,9 +238,8 @@ func (p *worldProcess) copyOne(between func()) (copied bool) {
 		return false
 	}
 	from, to := p.servers[source.Name()], p.servers[c.Target()]
-	require.NoError(p.t, c.Keys(ctx, source, func(alias string, _ uint64, _ int64) error {
-		key, _ := store.KeyOf(alias)
-		hash := Hash([]byte(key))
+	require.NoError(p.t, c.Keys(ctx, source, 0, 1, func(key Key) error {
+		hash := key.Hash
 		if to.holds[hash] == nil {
 			to.holds[hash] = map[int64]bool{}
 		}

@@ -285,6 +285,25 @@ func appendKey(b []byte, prefix *keyPrefix, bucket uint64) []byte {
 		base32Letters[bucket>>15&31], base32Letters[bucket>>10&31], base32Letters[bucket>>5&31], base32Letters[bucket&31])
 }
 
+// parseKey returns what a key was made of: the inverse of appendKey.
+func parseKey(key []byte) (h replication.Hash, item uint64, ok bool) {
+	if len(key) != keyLetters {
+		return h, 0, false
+	}
+	for _, c := range key[hashLetters:] {
+		switch {
+		case '0' <= c && c <= '9':
+			item = item<<5 | uint64(c-'0')
+		case 'a' <= c && c <= 'v':
+			item = item<<5 | uint64(c-'a'+10)
+		default:
+			return h, 0, false
+		}
+	}
+	n, err := base64.RawURLEncoding.Decode(h[:], key[:hashLetters]) // it skips line breaks
+	return h, item, err == nil && n == hashBytes
+}
+
 func appendWrite(b []byte, prefix *keyPrefix, w *store.Write, now time.Time) []byte {
 	switch w.Kind {
 	case store.Add:

@@ -26,6 +26,13 @@ var (
 	ErrBusy = errors.New("no connection became free in time")
 	// ErrUnread is why a Swap is not sent: the connection that its version was read on is over.
 	ErrUnread = errors.New("the version was read on another connection")
+	// ErrNoKeys is the error of a server or proxy that does not list its keys.
+	ErrNoKeys = errors.New("the server does not list its keys")
+	// ErrKeysBusy is the error of a server that can list its keys later: it is at a list, or at
+	// other work on all items.
+	ErrKeysBusy = errors.New("the server is busy and can list its keys later")
+	// ErrKeysMissed is the error of a list that has ended well and may lack keys nevertheless.
+	ErrKeysMissed = errors.New("the server can miss keys as it lists them: Memcached 1.6.9 is the first that does not")
 
 	errNotSent = fmt.Errorf("not sent in time: %w", os.ErrDeadlineExceeded)
 	// errNoVersions is why replicas on a server cannot be repaired, and items of bytes not swapped.

@@ -23,6 +23,8 @@ const (
 	// A batch is so many items, and so many batches wait at the most for their items to be quiet.
 	batchItems = 100
 	maxBatches = 500
+	// maxListed bounds the items that are listed at a time.
+	maxListed = 1 << 20
 	// firstWait is how long to wait after a round trip without an answer, longer each time.
 	firstWait = 200 * time.Millisecond
 	// copyTries is how often an item is looked at that is never quiet before its counter is
@@ -48,7 +50,7 @@ func (r *Repairer) copyWhatIsDue(ctx context.Context) {
 // copyTo copies to a server what it lacks, from one server after the other.
 func (r *Repairer) copyTo(ctx context.Context, copying *replication.Copying) error {
 	began := time.Now()
-	if err := r.keepClaim(ctx, copying, nil, func(ctx context.Context) error { return rest(ctx, r.config.pause()) }); err != nil {
+	if err := keepClaim(ctx, copying, nil, func(ctx context.Context) error { return rest(ctx, r.config.pause()) }); err != nil {
 		return err
 	}
 	for {
@@ -56,11 +58,11 @@ func (r *Repairer) copyTo(ctx context.Context, copying *replication.Copying) err
 		if source == nil || err != nil {
 			return err
 		}
-		c := &copier{Repairer: r, copying: copying, source: source, busy: map[string]Counter{}, logs: map[string]bool{}}
+		c := &copier{Repairer: r, copying: copying, source: source, parts: source.Parts(maxListed), busy: map[string]Counter{}, logs: map[string]bool{}}
 		if r.config.OnCopyStart != nil {
 			r.config.OnCopyStart(copying.Target(), source.Name())
 		}
-		if err := r.keepClaim(ctx, copying, source, c.run); err != nil {
+		if err := keepClaim(ctx, copying, c.percent, c.run); err != nil {
 			return fmt.Errorf("from %s to %s: %w", source.Name(), copying.Target(), err)
 		}
 		if err := copying.Done(ctx, source); err != nil {
@@ -72,8 +74,9 @@ func (r *Repairer) copyTo(ctx context.Context, copying *replication.Copying) err
 	}
 }
 
-// keepClaim keeps the claim while something is done, and ends that if the claim is lost.
-func (r *Repairer) keepClaim(ctx context.Context, copying *replication.Copying, source *replication.Source, do func(context.Context) error) error {
+// keepClaim keeps the claim while something is done, and ends that if the claim is lost. percent
+// returns how far that is; nil: it has not begun.
+func keepClaim(ctx context.Context, copying *replication.Copying, percent func() int, do func(context.Context) error) error {
 	tasks, ctx := errgroup.WithContext(ctx)
 	done := make(chan struct{})
 	tasks.Go(func() error {
@@ -86,7 +89,11 @@ func (r *Repairer) keepClaim(ctx context.Context, copying *replication.Copying, 
 		for {
 			select {
 			case <-ticker.C:
-				if err := copying.Progress(ctx, source); err != nil {
+				done := 0
+				if percent != nil {
+					done = percent()
+				}
+				if err := copying.Progress(ctx, done); err != nil {
 					return err
 				}
 			case <-done:
@@ -114,6 +121,9 @@ type copier struct {
 	source  *replication.Source
 
 	items, raised atomic.Int64
+	parts         int          // of the counters, one after the other
+	part          atomic.Int64 // which it is
+	listed, done  atomic.Int64 // items of the part
 	mu            sync.Mutex
 	busy          map[string]Counter // counters with an item that was never quiet
 	logs          map[string]bool
@@ -136,11 +146,35 @@ type waiting struct {
 }
 
 func (c *copier) run(ctx context.Context) error {
+	for part := range c.parts {
+		c.part.Store(int64(part))
+		if err := c.runPart(ctx, part); err != nil {
+			return err
+		}
+	}
+	return c.repairBusy(ctx)
+}
+
+// percent returns how much of the source was copied.
+func (c *copier) percent() int {
+	return int(100*c.part.Load()+100*c.done.Load()/max(c.listed.Load(), 1)) / c.parts
+}
+
+// runPart copies the items of one part.
+func (c *copier) runPart(ctx context.Context, part int) error {
+	all, err := c.list(ctx, part)
+	if err != nil {
+		return err
+	}
+	c.listed.Store(int64(len(all)))
+	c.done.Store(0)
+	c.toCopy.Add(int64(len(all)))
+	defer func() { c.toCopy.Add(c.done.Load() - int64(len(all))) }()
 	tasks, ctx := errgroup.WithContext(ctx)
 	listed, quiet := make(chan []copied), make(chan waiting, maxBatches)
 	tasks.Go(func() error {
 		defer close(listed)
-		return c.list(ctx, listed)
+		return send(ctx, all, listed)
 	})
 	var looking sync.WaitGroup
 	looking.Add(atOnce)
@@ -166,48 +200,46 @@ func (c *copier) run(ctx context.Context) error {
 			return nil
 		})
 	}
-	if err := tasks.Wait(); err != nil {
-		return err
-	}
-	return c.repairBusy(context.WithoutCancel(ctx))
+	return tasks.Wait()
 }
 
-// list sends the items of counters that both servers should have.
-func (c *copier) list(ctx context.Context, to chan<- []copied) error {
-	var batch []copied
-	send := func() error {
+// list returns the items of counters of the part that both servers should have.
+func (c *copier) list(ctx context.Context, part int) (all []replication.Key, err error) {
+	err = c.copying.Keys(ctx, c.source, part, c.parts, func(key replication.Key) error {
+		switch c.config.KindOf(key.Item) {
+		case Log:
+			c.logs[key.Alias()] = true
+		case Bytes:
+			c.bytes = append(c.bytes, copied{counter: key.Alias(), item: key.Item, expires: key.Expires})
+		default:
+			all = append(all, key)
+		}
+		return nil
+	})
+	return all, err
+}
+
+// send sends items in batches.
+func send(ctx context.Context, all []replication.Key, to chan<- []copied) error {
+	for keys := range slices.Chunk(all, batchItems) {
+		batch := make([]copied, len(keys))
+		for i, key := range keys {
+			batch[i] = copied{counter: key.Alias(), item: key.Item, expires: key.Expires}
+			if i > 0 && key.Hash == keys[i-1].Hash {
+				batch[i].counter = batch[i-1].counter
+			}
+		}
 		select {
 		case to <- batch:
 		case <-ctx.Done():
 			return ctx.Err()
 		}
-		batch = nil
-		return nil
 	}
-	err := c.copying.Keys(ctx, c.source, func(counter string, item uint64, expires int64) error {
-		k := copied{counter: counter, item: item, expires: expires}
-		switch c.config.KindOf(item) {
-		case Log:
-			c.logs[counter] = true
-			return nil
-		case Bytes:
-			c.bytes = append(c.bytes, k)
-			return nil
-		}
-		if batch = append(batch, k); len(batch) < batchItems {
-			return nil
-		}
-		return send()
-	})
-	if err == nil && len(batch) > 0 {
-		err = send()
-	}
-	return err
+	return nil
 }
 
 // lookFirst looks at items on both servers.
 func (c *copier) lookFirst(ctx context.Context, items []copied, then chan<- waiting) error {
-	c.toCopy.Add(int64(len(items)))
 	c.items.Add(int64(len(items)))
 	if err := c.lookAt(ctx, items, func(i int, from, to look) { items[i].from, items[i].to = from, to }); err != nil {
 		return err
@@ -251,7 +283,7 @@ func (c *copier) lookAgain(ctx context.Context, batch waiting) error {
 		}
 		batch = waiting{again, time.Now().Add(c.config.quiet())}
 	}
-	c.toCopy.Add(-int64(all))
+	c.done.Add(int64(all))
 	return nil
 }
 

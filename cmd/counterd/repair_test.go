@@ -1,0 +1,396 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/counterd/counterd/api/client"
+	"github.com/counterd/counterd/events"
+	"github.com/counterd/counterd/internal/testkit"
+	"github.com/counterd/counterd/internal/testkit/leaktest"
+	"github.com/counterd/counterd/internal/testkit/memcachedtest"
+)
+
+// fleet is Memcached servers, named in a file, and counterd processes, at which new users come
+// all the time. It knows what was admitted of each user, and what was admitted beyond the limit.
+// Every second user is counted in a log, the others in buckets.
+type fleet struct {
+	t         *testing.T
+	servers   []*memcachedtest.Server
+	list      string // the file
+	args      []string
+	processes []*process
+
+	mu       sync.Mutex
+	clients  []*client.Client // of the processes
+	admitted map[string]int64
+	beyond   []string // the users of the hits admitted beyond the limit
+	unsaid   []string // those of the hits that did not say that it may be
+	// must reports whether an answer to a hit that began then has to say so; nil: each has.
+	must func(began time.Time) bool
+}
+
+const (
+	fleetRules = `events:
+  buckets: {limits: [{per: user, rate: 10/h, on_error: deny}]}
+  log: {limits: [{per: user, rate: 10/h, algorithm: sliding-log, on_error: deny}]}
+`
+	fleetLimit = 10
+	fleetKnown = 500 // users whose limits are filled
+)
+
+// newFleet starts all, and fills the limits of the known users.
+func newFleet(t *testing.T, servers []*memcachedtest.Server, replicas, processes int) *fleet {
+	t.Helper()
+	dir := t.TempDir()
+	rules := filepath.Join(dir, "rules.yaml")
+	testkit.WriteFile(t, rules, fleetRules)
+	f := &fleet{t: t, list: filepath.Join(dir, "servers"), admitted: map[string]int64{}}
+	f.name(servers)
+	f.args = []string{"-memcached-file", f.list, "-replicas", strconv.Itoa(replicas), "-rules", rules}
+	for range processes {
+		f.scaleUp()
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	var arrivals sync.WaitGroup
+	arrivals.Go(func() {
+		for i := 0; ctx.Err() == nil; i++ {
+			f.hit(i, fmt.Sprint("new-", i), fleetLimit/2)
+			f.hit(i+1, fmt.Sprint("new-", i/2), fleetLimit/2) // one that came before, at another process
+			select {
+			case <-time.After(100 * time.Millisecond):
+			case <-ctx.Done():
+			}
+		}
+	})
+	t.Cleanup(func() {
+		cancel()
+		arrivals.Wait()
+	})
+	for i := range fleetKnown {
+		f.decided(i, known(i), fleetLimit)
+	}
+	return f
+}
+
+func startServers(t *testing.T, n int) (servers []*memcachedtest.Server) {
+	for range n {
+		servers = append(servers, memcachedtest.Start(t))
+	}
+	return servers
+}
+
+func known(i int) string { return fmt.Sprint("known-", i) }
+
+// name names the servers in the file.
+func (f *fleet) name(servers []*memcachedtest.Server) {
+	f.servers = servers
+	var names []string
+	for _, server := range servers {
+		names = append(names, server.Addr)
+	}
+	testkit.ReplaceFile(f.t, f.list, strings.Join(names, "\n"))
+}
+
+func (f *fleet) scaleUp() {
+	f.t.Helper()
+	p := startProcess(f.t, f.args...)
+	f.processes = append(f.processes, p)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.clients = append(f.clients, p.client(f.t))
+}
+
+// scaleDown stops the process that has run for longest.
+func (f *fleet) scaleDown() {
+	f.t.Helper()
+	f.mu.Lock()
+	f.clients = f.clients[1:]
+	f.mu.Unlock()
+	p := f.processes[0]
+	f.processes = f.processes[1:]
+	require.NoError(f.t, p.Process.Signal(syscall.SIGTERM))
+	require.NoError(f.t, p.Wait())
+}
+
+// restart replaces each process.
+func (f *fleet) restart() {
+	f.t.Helper()
+	for range len(f.processes) {
+		f.scaleUp()
+		f.scaleDown()
+	}
+}
+
+// stop stops all processes.
+func (f *fleet) stop() {
+	for len(f.processes) > 0 {
+		f.scaleDown()
+	}
+}
+
+// hit hits at a process, and reports whether that was decided.
+func (f *fleet) hit(process int, user string, cost int64) (decided bool) {
+	f.mu.Lock()
+	clients := f.clients
+	f.mu.Unlock()
+	if len(clients) == 0 {
+		return false
+	}
+	began := time.Now()
+	d, err := clients[process%len(clients)].Hit(context.Background(), eventOf(user), events.Features{"user": user}, cost)
+	if err != nil { // the process is being restarted, or a server is missing
+		return false
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if !d.Allowed {
+		return true
+	}
+	f.admitted[user] += cost
+	if f.admitted[user] <= fleetLimit {
+		return true
+	}
+	f.beyond = append(f.beyond, user)
+	if !d.Limits[0].Incomplete && (f.must == nil || f.must(began)) {
+		f.unsaid = append(f.unsaid, user)
+	}
+	return true
+}
+
+func eventOf(user string) string {
+	if (user[len(user)-1]-'0')%2 == 0 {
+		return "buckets"
+	}
+	return "log"
+}
+
+// decided hits until that is decided.
+func (f *fleet) decided(process int, user string, cost int64) {
+	f.t.Helper()
+	require.Eventually(f.t, func() bool { return f.hit(process, user, cost) }, soon, time.Millisecond, "%s is not decided", user)
+}
+
+// holds fails the test if hits were admitted beyond a limit and did not say that it may be, or if
+// the limit of a known user admits one now. nothing: nothing is lost, so none was admitted beyond
+// a limit, whatever it said, and no count is too low. It returns how many hits were.
+func (f *fleet) holds(nothing bool) (beyond int) {
+	f.t.Helper()
+	for i := range fleetKnown {
+		f.decided(i, known(i), 1)
+	}
+	f.mu.Lock()
+	assert.Zero(f.t, len(f.unsaid), "do not say so, of %d hits admitted beyond their limits: %v", len(f.beyond), f.unsaid[:min(len(f.unsaid), 5)])
+	if nothing {
+		assert.Zero(f.t, len(f.beyond), "hits are admitted beyond their limits: %v", f.beyond[:min(len(f.beyond), 5)])
+	}
+	beyond, f.unsaid = len(f.beyond), nil
+	c := f.clients[len(f.clients)-1]
+	f.mu.Unlock()
+	low := 0
+	for i := 0; i < fleetKnown && nothing; i++ {
+		require.Eventually(f.t, func() bool {
+			count, err := c.Count(context.Background(), eventOf(known(i)), events.Features{"user": known(i)}, time.Hour, time.Time{})
+			if err == nil && count.Count < fleetLimit {
+				low++
+			}
+			return err == nil
+		}, soon, time.Millisecond, "%s is not counted", known(i))
+	}
+	assert.Zero(f.t, low, "counts are too low")
+	return beyond
+}
+
+var percent = regexp.MustCompile(`\d+%`)
+
+// await waits until all processes say the same of all servers, but for how far a repair is, and
+// that of these servers.
+func (f *fleet) await(says func(state string) bool, servers ...*memcachedtest.Server) {
+	f.t.Helper()
+	for deadline := time.Now().Add(soon); ; time.Sleep(20 * time.Millisecond) {
+		var seen []map[string]string
+		agree := true
+		for _, p := range f.processes {
+			states := p.readiness(f.t)
+			for server, state := range states {
+				states[server] = percent.ReplaceAllString(state, "%")
+			}
+			seen = append(seen, states)
+			agree = agree && len(states) == len(f.servers) && maps.Equal(seen[0], states)
+			for _, server := range servers {
+				agree = agree && says(states[server.Addr])
+			}
+		}
+		if agree {
+			return
+		}
+		require.True(f.t, time.Now().Before(deadline), "processes say: %v", seen)
+	}
+}
+
+func reachable(state string) bool   { return state == "reachable" }
+func unreachable(state string) bool { return strings.HasPrefix(state, "unreachable") }
+func back(state string) bool        { return !unreachable(state) }
+func nothing()                      {}
+
+// lose has a server come back empty, after what happens while it is down.
+func (f *fleet) lose(server int, meanwhile func()) {
+	f.t.Helper()
+	f.servers[server].Stop()
+	f.await(unreachable, f.servers[server])
+	meanwhile()
+	f.servers[server].Restart()
+	f.await(back, f.servers[server])
+}
+
+// Three servers are killed and come back in turn, and processes are restarted before, between and
+// after, and are more and fewer: no count is lost, and all processes say the same.
+func TestRollingRestartOfAllServers(t *testing.T) {
+	leaktest.Parallel(t)
+	f := newFleet(t, startServers(t, 3), 2, 3)
+	f.restart()
+	f.await(reachable, f.servers...)
+	for server, meanwhile := range []struct{ down, repair func() }{{f.restart, f.scaleUp}, {nothing, f.restart}, {f.scaleDown, nothing}} {
+		f.lose(server, meanwhile.down)
+		meanwhile.repair()
+		f.holds(true)
+		f.await(reachable, f.servers...)
+	}
+	f.restart()
+	f.await(reachable, f.servers...)
+	f.holds(true)
+}
+
+// Two of three servers lose what they held. Each repaired before the other, nothing is lost, and
+// both are called whole again. Both before either is repaired, what is admitted beyond a limit
+// says that it may be, also at processes that start later.
+func TestTwoLosses(t *testing.T) {
+	leaktest.Parallel(t)
+	t.Run("in turn", func(t *testing.T) {
+		t.Parallel()
+		f := newFleet(t, startServers(t, 3), 2, 3)
+		for server := range 2 {
+			f.lose(server, nothing)
+			f.await(reachable, f.servers...)
+		}
+		f.holds(true)
+	})
+	t.Run("at once", func(t *testing.T) {
+		t.Parallel()
+		f := newFleet(t, startServers(t, 3), 2, 3)
+		f.lose(0, func() { f.lose(1, nothing) })
+		assert.NotZero(t, f.holds(false), "nothing was lost")
+		for range 2 {
+			f.restart()
+			f.holds(false)
+		}
+		f.await(func(state string) bool { return back(state) && !reachable(state) }, f.servers[:2]...)
+	})
+}
+
+// No process has seen the loss of a server: all have started since. They call it whole only once
+// it is, whatever the age of the fleet, and whichever process wrote the marker.
+func TestALossBeforeTheProcess(t *testing.T) {
+	leaktest.Parallel(t)
+	for _, age := range []time.Duration{0, 7 * time.Second} {
+		for _, marked := range []bool{false, true} {
+			t.Run(fmt.Sprintf("after %s, marked %t", age, marked), func(t *testing.T) {
+				t.Parallel()
+				f := newFleet(t, startServers(t, 2), 2, 1)
+				time.Sleep(age)
+				if marked {
+					f.lose(0, nothing)
+					require.Eventually(t, func() bool { return len(f.servers[0].Ask("get counterd:memory")) > 0 }, soon, time.Millisecond)
+					f.stop()
+				} else {
+					f.stop() // the next one writes the marker
+					f.servers[0].Stop()
+					f.servers[0].Restart()
+				}
+				f.scaleUp()
+				f.await(reachable, f.servers...)
+				f.lose(1, nothing)
+				f.holds(true)
+				f.await(reachable, f.servers...)
+			})
+		}
+	}
+}
+
+// Servers without room are filled fast. What is admitted beyond a limit more than a second after
+// the first eviction says that it may be, also at processes that start then.
+func TestFullServers(t *testing.T) {
+	leaktest.Parallel(t)
+	for replicas := 1; replicas <= 2; replicas++ {
+		t.Run(fmt.Sprint(replicas, " replicas"), func(t *testing.T) {
+			t.Parallel()
+			var servers []*memcachedtest.Server
+			for range replicas {
+				servers = append(servers, memcachedtest.StartSmall(t))
+			}
+			f := newFleet(t, servers, replicas, 3)
+			stalls := testkit.WatchStalls(t)
+			var evicted time.Time // when all were seen to
+			f.mu.Lock()
+			f.must = func(began time.Time) bool {
+				return !evicted.IsZero() && began.Sub(evicted) > 2*time.Second+5*stalls.Longest()
+			}
+			f.mu.Unlock()
+			for i, hits := 0, 0; hits < fleetKnown; i++ {
+				all := true
+				for _, server := range servers {
+					server.Flood(fmt.Sprint("filler", i, "-"), 200)
+					all = all && server.Stats("")["evictions"] != "0"
+				}
+				f.mu.Lock()
+				if all && evicted.IsZero() {
+					evicted = time.Now()
+				}
+				if f.must(time.Now()) {
+					hits++
+				}
+				f.mu.Unlock()
+				f.hit(i, known(i%fleetKnown), 1)
+			}
+			f.holds(false)
+			f.restart()
+			assert.NotZero(t, f.holds(false), "nothing was evicted")
+		})
+	}
+}
+
+// A server leaves the list, and the processes are restarted three seconds later. The next loss of
+// another one loses nothing once all say that they are whole, and else says so.
+func TestARemovedServer(t *testing.T) {
+	leaktest.Parallel(t)
+	for _, waits := range []bool{true, false} {
+		t.Run(fmt.Sprint("waits ", waits), func(t *testing.T) {
+			t.Parallel()
+			f := newFleet(t, startServers(t, 3), 2, 3)
+			f.name(f.servers[:2])
+			f.await(back, f.servers...)
+			time.Sleep(3 * time.Second)
+			f.restart()
+			if waits {
+				f.await(reachable, f.servers...)
+			}
+			f.lose(0, nothing)
+			f.holds(waits)
+			if waits {
+				f.await(reachable, f.servers...)
+			}
+		})
+	}
+}
