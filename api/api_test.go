@@ -263,7 +263,7 @@ func TestHealth(t *testing.T) {
 		status  int
 	}{
 		"all":  {[]service.ServerState{{Name: "a:1", Reachable: true, EmptyFrom: since}, {Name: "b:1", Reachable: true, EmptyFrom: since, Evicting: true}}, 200},
-		"some": {[]service.ServerState{{Name: "a:1", Reachable: true}, {Name: "b:1"}}, 200},
+		"some": {[]service.ServerState{{Name: "a:1", Reachable: true, EmptyFrom: since, Away: true, Repairing: true, Repaired: 41}, {Name: "b:1"}}, 200},
 		"other secrets": {[]service.ServerState{
 			{Name: "a:1", Reachable: true, OtherSecret: true}, {Name: "b:1", OtherSecret: true}, {Name: "c:1", Reachable: true, EmptyFrom: since, OtherSecret: true},
 		}, 200},
@@ -283,7 +283,7 @@ func TestHealth(t *testing.T) {
 				"c:1": "reachable, empty since 2026-11-21T09:00:00Z, another key secret in use",
 			}, answer[wire.Health](t, w).Store)
 		case "some":
-			assert.Equal(t, map[string]string{"a:1": "reachable", "b:1": "unreachable"}, answer[wire.Health](t, w).Store)
+			assert.Equal(t, map[string]string{"a:1": "reachable, away until 2026-11-21T09:00:00Z, repairing 41%", "b:1": "unreachable"}, answer[wire.Health](t, w).Store)
 		}
 		assert.Equal(t, http.StatusOK, request(t, h, "GET", "/healthz", "").Code, "alive without the store")
 	}

@@ -209,8 +209,8 @@ func (b *bubbled) dial(_ context.Context, deadline time.Time) (net.Conn, error) 
 			switch line {
 			case "stats\r\n":
 				text = "ERROR\r\n"
-			case "get counterd:memory\r\n":
-				text = aMarker
+			case "gets counterd:memory\r\n":
+				text = noMarker
 			}
 			if b.state.Load() == there {
 				other.Write([]byte(text))

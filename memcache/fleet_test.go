@@ -124,8 +124,8 @@ func fakeServer(t *testing.T, answer func(line string) (string, bool)) string {
 					switch line := lines.Text(); line {
 					case "stats":
 						text = "ERROR\r\n"
-					case "get counterd:memory":
-						text = aMarker
+					case "gets counterd:memory":
+						text = noMarker
 					default:
 						text, more = answer(line)
 					}

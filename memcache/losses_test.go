@@ -75,7 +75,7 @@ func TestAServerThatForgets(t *testing.T) {
 	server.Ask("flush_all")
 	told.await(t, "emptied "+server.Addr)
 	assert.Equal(t, int64(someSecond+200), fleet.Since("a"))
-	assert.False(t, fleet.Health()[0].Evicting)
+	assert.False(t, fleet.Health()[0].Evicted)
 
 	// No window reaches back that far.
 	wall.second.Store(someSecond + 200 + 34*24*60*60)
@@ -208,7 +208,7 @@ func TestAServerThatEvicts(t *testing.T) {
 	}
 	assert.Empty(t, told.await(t, "evicting "+server.Addr))
 	h := fleet.Health()[0]
-	assert.True(t, h.Evicting)
+	assert.True(t, h.Evicted)
 	assert.Positive(t, h.Stats.Evictions)
 	assert.Positive(t, h.Stats.Items)
 	assert.Equal(t, wall.second.Load(), h.Since)
@@ -225,7 +225,7 @@ func TestAProxyWithoutStatistics(t *testing.T) {
 			case line == "stats":
 				asked.Add(1)
 				return false
-			case line == "get counterd:memory":
+			case line == "gets counterd:memory":
 				looks.Add(1)
 				fmt.Fprint(conn, "END\r\n")
 			case strings.HasPrefix(line, "add counterd:memory"):

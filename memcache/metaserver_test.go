@@ -18,8 +18,8 @@ import (
 
 const probe = "ma counterd:none MD D1 Oprb"
 
-// aMarker is what fakes answer to the question for it.
-const aMarker = "VALUE counterd:memory 0 27\r\n1700000000 0123456789abcdef\r\nEND\r\n"
+// noMarker is what fakes answer to the question for their marker: so no losses are detected on them.
+const noMarker = "VALUE counterd:memory 0 1 1\r\nx\r\nEND\r\n"
 
 // fakeMeta is a server that knows the meta commands: it answers the probe and the questions
 // beside trips itself, and every other line by a function as fakeServer does. The number of
@@ -42,8 +42,8 @@ func fakeMeta(t *testing.T, answer func(conn int, line string) (string, bool)) s
 			case "stats":
 				// Nothing is sent behind it: so it is answered by hanging up, as some proxies do.
 				return
-			case "get counterd:memory":
-				text = aMarker
+			case "gets counterd:memory":
+				text = noMarker
 			default:
 				text, more = answer(number, line)
 			}

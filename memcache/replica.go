@@ -51,9 +51,9 @@ func (s *server) Keys(ctx context.Context, yield func(replication.Key) error) er
 
 const (
 	// keysPause is the longest that a list of keys may pause.
-	keysPause = 10 * time.Second
+	keysPause = 30 * time.Second
 	// unlistedFor is how long a server is not asked for its keys that lists none.
-	unlistedFor = 10 * time.Minute
+	unlistedFor = time.Minute
 )
 
 // Lists reports whether it lists its keys, as far as is known.

@@ -138,7 +138,7 @@ func (s *server) probe(ctx context.Context) (err error) {
 
 func (s *server) down(cause *downError, run func(context.Context)) {
 	s.pipeline.Drop(cause)
-	s.examiner.memory.Missed()
+	s.examiner.memory.Away()
 	s.changed(Down)
 	s.pipeline.Background(run)
 }

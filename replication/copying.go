@@ -14,8 +14,8 @@ import (
 // claimFor is for how long a process has claimed what it copies, unless it claims it again.
 const claimFor = 30 * time.Second
 
-// errOvertaken is the error of a copying that another loss, or another process, has overtaken.
-var errOvertaken = errors.New("replication: a server has lost something meanwhile, or another process copies")
+// ErrOvertaken is the error of a copying that another loss, or another process, has overtaken.
+var ErrOvertaken = errors.New("replication: a server has lost something meanwhile, or another process copies")
 
 // Key is an item of a counter that a server holds.
 type Key struct {
@@ -167,7 +167,7 @@ func (c *Copying) Done(ctx context.Context, source *Source) error {
 		return err
 	}
 	if is != source.version {
-		return fmt.Errorf("%w: %s", errOvertaken, source.Name())
+		return fmt.Errorf("%w: %s", ErrOvertaken, source.Name())
 	}
 	return c.update(ctx, func(k *marker) {
 		if k.Copied == nil {
@@ -182,7 +182,7 @@ func (c *Copying) Done(ctx context.Context, source *Source) error {
 // Release ends the claim.
 func (c *Copying) Release(ctx context.Context) error {
 	err := c.update(ctx, func(k *marker) { k.Claim = nil })
-	if errors.Is(err, errOvertaken) {
+	if errors.Is(err, ErrOvertaken) {
 		return nil
 	}
 	return err
@@ -199,7 +199,7 @@ func (c *Copying) update(ctx context.Context, change func(*marker)) error {
 		return held
 	})
 	if err == nil && !held {
-		return fmt.Errorf("%w: %s", errOvertaken, c.Target())
+		return fmt.Errorf("%w: %s", ErrOvertaken, c.Target())
 	}
 	return err
 }

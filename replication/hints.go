@@ -37,6 +37,7 @@ type hintQueue struct {
 	pending   pendingHints
 	early     credits        // for hints that may follow
 	batch     []pendingWrite // under way
+	replayed  Server         // that of the batch
 	n         int            // hints, those included
 	replaying bool
 	asides    int // functions in the background
@@ -91,23 +92,41 @@ func (l *hintQueue) follow(c Counter, op *store.Op) {
 
 // add queues a hint for replay. If there are too many, it drops the hint, and the server has missed something.
 func (l *hintQueue) add(server Server, h Hash, adds []store.Write) {
+	if !l.queue(server, h, adds) {
+		server.Memory().Missed()
+	}
+}
+
+// hasAny reports whether there are hints for the server.
+func (l *hintQueue) hasAny(server string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for s, hints := range l.pending {
+		if s.Name() == server && len(hints) > 0 {
+			return true
+		}
+	}
+	return len(l.batch) > 0 && l.replayed.Name() == server
+}
+
+// queue queues a hint, and reports whether there was room.
+func (l *hintQueue) queue(server Server, h Hash, adds []store.Write) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	switch {
 	case l.closed, !l.set.topology.Load().has(server):
-		return // the server is of no list any more
+		return true // the server is of no list any more
 	}
 	if server.Up() && server.Memory().Since() == 0 { // it has what it acknowledged
 		if adds = l.early.use(time.Now(), server, h, adds); adds == nil {
-			return
+			return true
 		}
 	}
 	switch {
 	case l.merge(server, h, adds):
-		return
+		return true
 	case l.n >= l.most:
-		server.Memory().Missed()
-		return
+		return false
 	}
 	l.n++
 	adds = slices.Clone(adds)
@@ -119,6 +138,7 @@ func (l *hintQueue) add(server Server, h Hash, adds []store.Write) {
 		l.replaying = true
 		l.others.Go(l.replay)
 	}
+	return true
 }
 
 // nextDue returns when a hint of now is replayed. A server that was too slow to be
@@ -344,7 +364,7 @@ func (l *hintQueue) take(server Server) []pendingWrite {
 	now, second := time.Now(), l.set.now().Unix()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.batch = l.batch[:0]
+	l.batch, l.replayed = l.batch[:0], server
 	for h, hints := range l.pending[server] {
 		for len(hints) > 0 && len(l.batch) < replaysAtOnce && !hints[0].due.After(now) {
 			d := hints[0]

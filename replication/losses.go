@@ -38,9 +38,10 @@ type Losses struct {
 	*Placement
 	now       func() time.Time
 	timeout   time.Duration
-	retention func() time.Duration // or nil
-	process   uint64               // random
-	lossy     atomic.Bool          // a server has lost something
+	retention func() time.Duration     // or nil
+	process   uint64                   // random
+	lossy     atomic.Bool              // a server has lost something
+	pending   func(server string) bool // whether there are hints for it
 
 	mu       sync.Mutex // of what follows, and of the servers' memories
 	memories map[string]*Memory
@@ -60,14 +61,13 @@ type Memory struct {
 	asked    bool      // it was read, or there was none
 	seen     time.Time // when this one was read first
 	asserted bool      // the list in use was written into it, or was found there
-	owes     bool      // it was away, or has missed hints: its marker is to say so
-	// said is what this process wrote into other servers' markers of its absence, heard what
-	// other processes did.
-	said  map[string]int64
-	heard map[string]heard
+	// owes: it was away, and there may be hints of what it missed. lacks: it has missed
+	// something without a hint, and its marker is to say so.
+	owes, lacks bool
+	heard       map[string]map[uint64]heard // what other servers' markers say of its absence, by processes
 }
 
-// heard is what another marker says of the absence of a server, and since when it says so.
+// heard is what a process has said of the absence of a server, and since when that is known.
 type heard struct {
 	second int64
 	at     time.Time
@@ -97,7 +97,7 @@ type formerTopology struct {
 func (l *Losses) Join(name string, added bool, onLoss func(Loss)) *Memory {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	m := &Memory{all: l, name: name, onLoss: onLoss, said: map[string]int64{}, heard: map[string]heard{}}
+	m := &Memory{all: l, name: name, onLoss: onLoss, heard: map[string]map[uint64]heard{}}
 	if added {
 		m.publish(&marker{Former: []formerServers{{Until: l.now().Unix(), Servers: l.list}}}, l.now().Unix())
 	}
@@ -265,22 +265,28 @@ func (m *Memory) publish(k *marker, now int64) {
 func (m *Memory) isAway() bool {
 	away := m.owes
 	for _, other := range m.all.memories {
-		away = away || other != m && other.known != nil && other.known.Away[m.name] != 0
+		away = away || other != m && other.known != nil && len(other.known.Away[m.name]) > 0
 	}
 	return away && m.all.replicas > 1
 }
 
-// Missed notes that the server has missed something that nothing makes up for.
-func (m *Memory) Missed() {
+// Away notes that this process cannot reach the server. Until it can, and has replayed its hints, the
+// server lacks something, and others are told so.
+func (m *Memory) Away() { m.miss(false) }
+
+// Missed notes that the server has missed something of which there is no hint.
+func (m *Memory) Missed() { m.miss(true) }
+
+func (m *Memory) miss(lacks bool) {
 	if m.all == nil || m.all.replicas < 2 {
 		return
 	}
 	m.all.mu.Lock()
 	defer m.all.mu.Unlock()
-	if m.owes {
+	if m.owes && (m.lacks || !lacks) {
 		return
 	}
-	m.owes = true
+	m.owes, m.lacks = true, lacks
 	k := m.known
 	if k == nil {
 		k = &marker{}
@@ -327,7 +333,7 @@ func (m *Memory) update(item MarkerItem, change func(*marker) bool) error {
 			}
 			continue
 		}
-		changed := m.reconcile(k)
+		changed, marked := m.reconcile(k)
 		if change != nil {
 			changed = change(k) || changed
 		}
@@ -340,7 +346,7 @@ func (m *Memory) update(item MarkerItem, change func(*marker) bool) error {
 				continue
 			}
 		}
-		m.learn(k)
+		m.learn(k, marked)
 		return nil
 	}
 	return nil // the next look tries again
@@ -389,8 +395,9 @@ func (m *Memory) anew() *marker {
 	return &k
 }
 
-// reconcile has the marker say what this process knows. It reports whether there is anything to write.
-func (m *Memory) reconcile(k *marker) (changed bool) {
+// reconcile has the marker say what this process knows. It reports whether there is anything to write,
+// and whether that the server has missed something is a part of it.
+func (m *Memory) reconcile(k *marker) (changed, marked bool) {
 	wall := m.all.now()
 	now := wall.Unix()
 	m.all.mu.Lock()
@@ -409,7 +416,12 @@ func (m *Memory) reconcile(k *marker) (changed bool) {
 			other.heed()
 		}
 	}
-	if m.owes && m.isUp() {
+	switch {
+	case !m.owes || !m.isUp():
+	case !m.lacks && !m.all.pending(m.name):
+		m.owes = false // its hints were replayed
+	case m.lacks:
+		marked = true
 		lost, _ := k.lost(m.name)
 		missed := lost == 0 || k.Missed
 		k.lose(m.name, now)
@@ -419,41 +431,53 @@ func (m *Memory) reconcile(k *marker) (changed bool) {
 	if m.all.replicas > 1 {
 		changed = m.announce(k, now) || changed
 	}
-	return k.forget(now-m.all.lasts()) || changed
+	return k.forget(now-m.all.lasts()) || changed, marked
 }
 
-// announce has the marker say which other servers this process cannot reach. Of one that it can
-// reach again it says what that has missed, there, and then no more of it here. Of one that a
-// process could not reach which has ended meanwhile, it does the same.
+// announce has the marker say which other servers this process cannot reach, or has hints for. What a
+// process has said that has ended meanwhile it takes over.
 func (m *Memory) announce(k *marker, now int64) (changed bool) {
+	own := m.all.process
+	for name := range k.Away { // also of servers that are in use no more
+		if !slices.Contains(m.all.list, name) {
+			delete(k.Away, name)
+			changed = true
+		}
+	}
 	for _, other := range m.all.memories {
 		if other == m || !slices.Contains(m.all.list, other.name) {
 			continue
 		}
-		second, away := k.Away[other.name]
-		switch up := other.isUp(); {
-		case !up:
-			other.owes = true
-			if !away || now-second >= int64(refreshAway/time.Second) || second > now {
-				if k.Away == nil {
-					k.Away = map[string]int64{}
+		other.owes = other.owes || !other.isUp()
+		said, found := k.Away[other.name][own]
+		switch {
+		case other.owes && (!found || now-said >= int64(refreshAway/time.Second) || said > now):
+			k.sayAway(other.name, own, now)
+			changed = true
+		case !other.owes && found:
+			k.sayNoMore(other.name, own)
+			changed = true
+		}
+		for process, second := range k.Away[other.name] {
+			if process == own {
+				continue
+			}
+			h := other.heard[m.name][process]
+			switch {
+			case h.second != second:
+				if other.heard[m.name] == nil {
+					other.heard[m.name] = map[uint64]heard{}
 				}
-				k.Away[other.name], other.said[m.name] = now, now
+				other.heard[m.name][process] = heard{second, time.Now()}
+			case time.Since(h.at) >= staleAway && other.isUp():
+				other.owes, other.lacks = true, true
+				k.sayNoMore(other.name, process)
+				k.sayAway(other.name, own, now)
 				changed = true
 			}
-		case !away:
+		}
+		if len(k.Away[other.name]) == 0 {
 			delete(other.heard, m.name)
-		case other.owes:
-		case other.said[m.name] == second:
-			delete(k.Away, other.name)
-			delete(other.said, m.name)
-			changed = true
-		default:
-			if h := other.heard[m.name]; h.second != second {
-				other.heard[m.name] = heard{second, time.Now()}
-			} else if time.Since(h.at) >= staleAway {
-				other.owes, other.said[m.name] = true, second
-			}
 		}
 	}
 	return changed
@@ -465,9 +489,10 @@ func (m *Memory) heed() {
 	if m.known == nil || m.all.replicas < 2 {
 		return
 	}
-	for name := range m.known.Away {
-		if other := m.all.memories[name]; other != nil && other != m {
-			other.owes = true
+	for name, by := range m.known.Away {
+		delete(by, m.all.process)
+		if other := m.all.memories[name]; other != nil && other != m && len(by) > 0 {
+			other.owes, other.lacks = true, true
 		}
 	}
 	clear(m.known.Away)
@@ -480,7 +505,7 @@ func (m *Memory) isUp() bool {
 }
 
 // learn takes in a marker that was read or written.
-func (m *Memory) learn(k *marker) {
+func (m *Memory) learn(k *marker, marked bool) {
 	now := m.all.now().Unix()
 	m.all.mu.Lock()
 	before := m.known
@@ -497,7 +522,9 @@ func (m *Memory) learn(k *marker) {
 	if slices.Equal(k.Servers, m.all.list) {
 		m.asserted = true
 	}
-	m.owes = m.owes && !m.isUp()
+	if marked && m.isUp() {
+		m.owes, m.lacks = false, false
+	}
 	m.known = k.clone()
 	was := m.Lost()
 	m.publish(k, now)

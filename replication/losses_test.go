@@ -77,7 +77,16 @@ type worldProcess struct {
 	told []Loss
 	of   map[string]*reached
 	was  map[string]bool // what was up
-	dead bool
+	// hints are what it has counted while it could not reach a server; kept: it keeps them.
+	hints map[string][]missedHit
+	kept  bool
+	dead  bool
+}
+
+// missedHit is a hit that a server has missed.
+type missedHit struct {
+	hash   Hash
+	second int64
 }
 
 // reached is a server as a process sees it.
@@ -134,10 +143,11 @@ func (w *world) addServer(i int) string {
 
 // start starts a process.
 func (w *world) start() *worldProcess {
-	p := &worldProcess{world: w, cut: map[string]bool{}, of: map[string]*reached{}, was: map[string]bool{}}
+	p := &worldProcess{world: w, cut: map[string]bool{}, of: map[string]*reached{}, was: map[string]bool{}, hints: map[string][]missedHit{}}
 	p.set = New(Config{
 		Replicas: w.replicas, Timeout: time.Second, Hash: hashOfName, Retention: func() time.Duration { return worldRetention },
 	})
+	p.set.pending = func(server string) bool { return len(p.hints[server]) > 0 }
 	w.t.Cleanup(p.set.Close)
 	w.all = append(w.all, p)
 	p.use()
@@ -172,7 +182,7 @@ func (p *worldProcess) use() {
 func (p *worldProcess) notice() {
 	for name, s := range p.of {
 		if p.was[name] && !s.Up() {
-			s.memory.Missed()
+			s.memory.Away()
 		}
 		p.was[name] = s.Up()
 	}
@@ -183,9 +193,20 @@ func (p *worldProcess) look() {
 	p.notice()
 	for _, name := range slices.Sorted(maps.Keys(p.of)) {
 		if s := p.of[name]; s.Up() {
+			for _, missed := range p.hints[name] {
+				s.count(missed.hash, missed.second)
+			}
+			delete(p.hints, name)
 			require.NoError(p.t, s.Look(context.Background()))
 		}
 	}
+}
+
+func (s *worldServer) count(h Hash, second int64) {
+	if s.holds[h] == nil {
+		s.holds[h] = map[int64]bool{}
+	}
+	s.holds[h][second] = true
 }
 
 // settle has all processes look, until what one has to say is known to all.
@@ -209,13 +230,15 @@ func (p *worldProcess) hit(i int) {
 	now, c, landed := time.Now().Unix(), counter(i), false
 	for _, server := range p.set.Of(c.Hash) {
 		s := server.(*reached)
-		if !s.Up() {
-			continue
+		switch {
+		case s.Up():
+			s.count(c.Hash, now)
+			landed = true
+		case p.kept:
+			p.hints[s.name] = append(p.hints[s.name], missedHit{c.Hash, now})
+		default:
+			s.memory.Missed()
 		}
-		if s.holds[c.Hash] == nil {
-			s.holds[c.Hash] = map[int64]bool{}
-		}
-		s.holds[c.Hash][now], landed = true, true
 	}
 	if landed {
 		p.hits[i] = append(p.hits[i], now)
@@ -240,15 +263,14 @@ func (p *worldProcess) copyOne(between func()) (copied bool) {
 	from, to := p.servers[source.Name()], p.servers[c.Target()]
 	require.NoError(p.t, c.Keys(ctx, source, 0, 1, func(key Key) error {
 		hash := key.Hash
-		if to.holds[hash] == nil {
-			to.holds[hash] = map[int64]bool{}
+		for second := range from.holds[hash] {
+			to.count(hash, second)
 		}
-		maps.Copy(to.holds[hash], from.holds[hash])
 		return nil
 	}))
 	between()
 	switch err := c.Done(ctx, source); {
-	case errors.Is(err, errOvertaken), errors.Is(err, errFake):
+	case errors.Is(err, ErrOvertaken), errors.Is(err, errFake):
 		return false
 	default:
 		require.NoError(p.t, err)
@@ -407,6 +429,7 @@ func TestAServerThatWasAwayHasMissedSomething(t *testing.T) {
 	for name, dies := range map[string]bool{"its process says so": false, "others say so": true} {
 		t.Run(name, func(t *testing.T) {
 			inWorld(t, 2, 3, func(w *world, p *worldProcess) {
+				p.kept = dies
 				other := w.start()
 				p.cut[w.list[0]] = true
 				p.look()
@@ -431,6 +454,24 @@ func TestAServerThatWasAwayHasMissedSomething(t *testing.T) {
 			})
 		})
 	}
+}
+
+func TestHintsMakeUpForAnAbsence(t *testing.T) {
+	inWorld(t, 2, 3, func(w *world, p *worldProcess) {
+		other := w.start()
+		p.kept = true
+		p.cut[w.list[0]] = true
+		p.look()
+		w.settle()
+		for i := range 60 {
+			p.hit(i)
+		}
+		time.Sleep(time.Second)
+		assert.NotZero(t, other.states()[0], "all know it")
+		p.cut[w.list[0]] = false
+		w.settle()
+		assert.Equal(t, []int64{0, 0, 0}, other.states())
+	})
 }
 
 // Evictions are a loss, also for a process that starts later; a full server is not copied to before
@@ -606,7 +647,7 @@ func TestNothingIsLostUnsaid(t *testing.T) {
 					w.settle()
 				case 3:
 					if len(w.all) < 4 {
-						w.start()
+						w.start().kept = rng.IntN(2) == 0
 					}
 				case 4:
 					if len(w.all) > 1 {

@@ -41,13 +41,13 @@ type marker struct {
 	Former []formerServers   `json:"former,omitempty"`
 	Losses uint64            `json:"losses,omitempty"` // grows with each change of Former but its end
 	Copied map[string]copied `json:"copied,omitempty"` // by the name of the server it was copied from
-	// Away are servers that a process cannot reach, and when it said so last, in Unix seconds:
-	// they miss what it counts.
-	Away      map[string]int64 `json:"away,omitempty"`
-	Missed    bool             `json:"missed,omitempty"` // the latest loss: it was away, and has missed something
-	Evicted   int64            `json:"evicted,omitempty"`
-	Evictions int64            `json:"evictions,omitempty"` // by the server's statistics, at Evicted
-	Claim     *claim           `json:"claim,omitempty"`
+	// Away are servers that processes cannot reach, or have hints for: they lack what these count.
+	// Each process has said so last in that Unix second.
+	Away      map[string]map[uint64]int64 `json:"away,omitempty"`
+	Missed    bool                        `json:"missed,omitempty"` // the latest loss: it was away, and has missed something
+	Evicted   int64                       `json:"evicted,omitempty"`
+	Evictions int64                       `json:"evictions,omitempty"` // by the server's statistics, at Evicted
+	Claim     *claim                      `json:"claim,omitempty"`
 }
 
 // formerServers is a list that was in use until a Unix second.
@@ -264,10 +264,31 @@ func (k *marker) isClaimed(by uint64, now int64) bool {
 	return k.Claim != nil && k.Claim.By != by && k.Claim.Until >= now && k.Claim.Until <= now+maxClaim
 }
 
+// sayAway has the marker say that a process cannot reach the server.
+func (k *marker) sayAway(name string, process uint64, now int64) {
+	if k.Away == nil {
+		k.Away = map[string]map[uint64]int64{}
+	}
+	if k.Away[name] == nil {
+		k.Away[name] = map[uint64]int64{}
+	}
+	k.Away[name][process] = now
+}
+
+// sayNoMore ends that.
+func (k *marker) sayNoMore(name string, process uint64) {
+	if delete(k.Away[name], process); len(k.Away[name]) == 0 {
+		delete(k.Away, name)
+	}
+}
+
 // clone returns a copy that shares nothing.
 func (k *marker) clone() *marker {
 	c := *k
 	c.Former, c.Copied, c.Away = slices.Clone(k.Former), maps.Clone(k.Copied), maps.Clone(k.Away)
+	for name, by := range c.Away {
+		c.Away[name] = maps.Clone(by)
+	}
 	if k.Claim != nil {
 		claim := *k.Claim
 		c.Claim = &claim

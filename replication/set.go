@@ -68,6 +68,7 @@ func New(config Config) *Set {
 	}
 	s := &Set{Losses: l, trips: &sync.Pool{New: func() any { return newTrip() }}}
 	s.hints = newHintQueue(s, cmp.Or(config.MaxHints, DefaultMaxHints))
+	l.pending = s.hints.hasAny
 	s.differing.most, s.missed.most = maxDiffering, s.hints.most
 	return s
 }
@@ -118,7 +119,7 @@ func (s *Set) Missed() []string { return s.missed.take() }
 
 // miss notes that the server did not acknowledge bytes of a counter.
 func miss(s *Set, c Counter, server Server, err error) {
-	if err != nil && server.Up() && !s.missed.note(c.Name) {
+	if err != nil && (!server.Up() || !s.missed.note(c.Name)) {
 		server.Memory().Missed()
 	}
 }

@@ -283,7 +283,7 @@ func TestTheListChangesUnderLoad(t *testing.T) {
 		}
 		cancel()
 		running.Wait()
-		assert.Equal(t, uint64(200), s.Gaps())
+		assert.Equal(t, uint64(100), s.Gaps())
 		for i := range hits {
 			assert.Positive(t, hits[i])
 			for _, f := range fakes {

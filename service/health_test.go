@@ -31,9 +31,15 @@ func TestReady(t *testing.T) {
 func TestServerStatesInWords(t *testing.T) {
 	since := time.Date(2026, 3, 14, 23, 30, 33, 0, time.UTC)
 	for want, state := range map[string]service.ServerState{
-		"reachable":   {Reachable: true},
-		"unreachable": {},
+		"reachable":               {Reachable: true},
+		"unreachable":             {},
+		"reachable, repairing 0%": {Reachable: true, Repairing: true},
 		"reachable, empty since 2026-03-14T23:30:33Z":                                          {Reachable: true, EmptyFrom: since},
+		"reachable, empty since 2026-03-14T23:30:33Z, repairing 41%":                           {Reachable: true, EmptyFrom: since, Repairing: true, Repaired: 41},
+		"reachable, empty since 2026-03-14T23:30:33Z, cannot be repaired":                      {Reachable: true, EmptyFrom: since, Repaired: 100, Unrepairable: true},
+		"unreachable, away until 2026-03-14T23:30:33Z, repairing 7%":                           {EmptyFrom: since, Away: true, Repairing: true, Repaired: 7},
+		"reachable, full, incomplete before 2026-03-14T23:30:33Z":                              {Reachable: true, EmptyFrom: since, Evicting: true, Repairing: true, Repaired: 7},
+		"reachable, full, incomplete before 2026-03-14T23:30:33Z, cannot be repaired":          {Reachable: true, EmptyFrom: since, Evicting: true, Unrepairable: true},
 		"unreachable, full, incomplete before 2026-03-14T23:30:33Z, another key secret in use": {EmptyFrom: since, Evicting: true, OtherSecret: true},
 	} {
 		assert.Equal(t, want, state.String())

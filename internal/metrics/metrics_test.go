@@ -43,6 +43,7 @@ type watched struct {
 	t       testing.TB
 	rules   atomic.Pointer[events.Rules]
 	servers []string
+	lost    memcache.Lost
 	mender  repair.State
 	limiter *limiter.Limiter
 	handler http.Handler
@@ -65,7 +66,7 @@ func watch(t testing.TB, rules string) *watched {
 		ReloadFailures: func() int64 { return 4 },
 		Servers: func() (all []memcache.ServerHealth) {
 			for _, name := range w.servers {
-				all = append(all, memcache.ServerHealth{Name: name, Up: true, Since: 7, Openings: 8})
+				all = append(all, memcache.ServerHealth{Name: name, Up: true, Lost: w.lost, Openings: 8})
 			}
 			return all
 		},
@@ -147,6 +148,28 @@ func TestTheRepairerIsSeen(t *testing.T) {
 			}
 		}
 		require.ElementsMatch(t, want, got)
+	}
+}
+
+func TestWhatServersLackIsSeen(t *testing.T) {
+	w := watch(t, "events: {a: {limits: [{per: ip, rate: 9/d}]}}")
+	w.servers = []string{"m1"}
+	for _, test := range []struct {
+		lost     memcache.Lost
+		since    string
+		repaired string
+	}{
+		{memcache.Lost{}, "0", "1"},
+		{memcache.Lost{Since: 7, Repairing: true}, "7", "0"},
+		{memcache.Lost{Since: 7, Repairing: true, Percent: 41}, "7", "0.41"},
+		{memcache.Lost{Repairing: true, Percent: 50}, "0", "0.5"}, // counters have moved to it
+		{memcache.Lost{Since: 7, Left: true, Percent: 100}, "7", "0.99"},
+	} {
+		w.lost = test.lost
+		for name, want := range map[string]string{"lost_since_timestamp_seconds": test.since, "repaired_ratio": test.repaired} {
+			line := fmt.Sprintf(`counterd_memcached_%s{server="m1"} `, name)
+			assert.Equal(t, []string{line + want}, w.scrape(line), "%+v", test.lost)
+		}
 	}
 }
 
@@ -247,7 +270,7 @@ func TestServersComeAndGo(t *testing.T) {
 	w.servers = []string{"one:11211", "two:11211"}
 	w.trip("one:11211")
 	before := len(w.scrape(`server="one:11211"`))
-	assert.Equal(t, 53, before, "as docs/metrics.md says")
+	assert.Equal(t, 54, before, "as docs/metrics.md says")
 	assert.Equal(t, before, len(w.scrape(`server="two:11211"`)), "there was no trip yet")
 	assert.Contains(t, w.scrape("counterd_store"), `counterd_store_round_trips_total{kind="exchange",outcome="ok",server="one:11211"} 1`)
 	assert.Contains(t, w.scrape("counterd_store"), `counterd_store_round_trip_duration_seconds_count{server="one:11211"} 1`)

@@ -70,13 +70,13 @@ func (m *Metrics) Watch(p Process) {
 func (m *Metrics) watchReplicas(p Process) {
 	m.AddGauge("counterd_hints_pending", "Adds that a replica did not acknowledge, and that wait to be replayed.",
 		func() float64 { adds, _ := p.Replicas.PendingHints(); return float64(adds) })
-	m.AddGauge("counterd_repair_counters", "Counters whose replicas are compared when a server may have missed something.",
+	m.AddGauge("counterd_repair_counters", "Counters that the process has used: the ones that it compares if a server lists no keys.",
 		func() float64 { return float64(p.Repair().Known) })
-	m.AddGauge("counterd_repair_counters_left", "Counters whose replicas are still to be compared, or to be tried again.",
+	m.AddGauge("counterd_repair_counters_left", "Items that the process is still to copy, and counters that it is to compare, or to try again.",
 		func() float64 { s := p.Repair(); return float64(s.ToWalk + s.Failed) })
-	m.AddGauge("counterd_repair_overflowed", "Whether some counters did not fit the list: a loss does not count as repaired until the longest window and a day are over.",
+	m.AddGauge("counterd_repair_overflowed", "Whether some of the used counters did not fit their list.",
 		func() float64 { return Truth(p.Repair().Overflowed) })
-	m.AddCounter("counterd_repair_raised_buckets_total", "Buckets that were missing or too low on a replica, and were raised.",
+	m.AddCounter("counterd_repair_raised_buckets_total", "Items that were missing or too low on a replica, and were raised.",
 		func() float64 { return float64(p.Repair().Raised) })
 }
 
@@ -106,8 +106,8 @@ func (m *Metrics) addQueue(of string, load func() engine.QueueStats) {
 
 // serverMetrics are the metrics of the store's servers.
 type serverMetrics struct {
-	health                                 func() []memcache.ServerHealth
-	up, lostSince, evicted, down, mismatch *prometheus.Desc
+	health                                           func() []memcache.ServerHealth
+	up, lostSince, repaired, evicted, down, mismatch *prometheus.Desc
 }
 
 func newServerMetrics(health func() []memcache.ServerHealth) *serverMetrics {
@@ -118,6 +118,7 @@ func newServerMetrics(health func() []memcache.ServerHealth) *serverMetrics {
 		health:    health,
 		up:        describe("up", "Whether the server answers."),
 		lostSince: describe("lost_since_timestamp_seconds", "Unix second before which the server has lost counters; 0: no loss is known."),
+		repaired:  describe("repaired_ratio", "Part of what the server lacked that was copied to it, below 1 while anything is missing."),
 		evicted:   describe("evictions_total", "Items that the server evicted since its start, by its own statistics."),
 		down:      describe("breaker_openings_total", "How often the server's circuit breaker opened."),
 		mismatch:  describe("key_secret_mismatch", "Whether another process that uses the server has another key secret: the two count apart."),
@@ -132,8 +133,17 @@ func (m *serverMetrics) Collect(to chan<- prometheus.Metric) {
 	for _, h := range m.health() {
 		to <- prometheus.MustNewConstMetric(m.up, prometheus.GaugeValue, Truth(h.Up), h.Name)
 		to <- prometheus.MustNewConstMetric(m.mismatch, prometheus.GaugeValue, Truth(h.OtherSecret), h.Name)
-		to <- prometheus.MustNewConstMetric(m.lostSince, prometheus.GaugeValue, float64(h.Since), h.Name)
+		to <- prometheus.MustNewConstMetric(m.lostSince, prometheus.GaugeValue, float64(h.Lost.Since), h.Name)
+		to <- prometheus.MustNewConstMetric(m.repaired, prometheus.GaugeValue, repaired(h.Lost), h.Name)
 		to <- prometheus.MustNewConstMetric(m.evicted, prometheus.CounterValue, float64(h.Stats.Evictions), h.Name)
 		to <- prometheus.MustNewConstMetric(m.down, prometheus.CounterValue, float64(h.Openings), h.Name)
 	}
+}
+
+// repaired returns the part that was copied. What was lost everywhere is missing after all was copied.
+func repaired(l memcache.Lost) float64 {
+	if l == (memcache.Lost{}) {
+		return 1
+	}
+	return float64(min(l.Percent, 99)) / 100
 }

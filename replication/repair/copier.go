@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -20,13 +19,17 @@ const (
 	claimEvery = time.Second
 	// progressEvery is how often it says how far it is, which keeps its claim.
 	progressEvery = 3 * time.Second
+	// copyShare is what a look at an item of a batch counts as: each item is a round trip to two
+	// servers, which hits wait for.
+	copyShare = 5
 	// A batch is so many items, and so many batches wait at the most for their items to be quiet.
-	batchItems = 100
+	batchItems = maxLook / copyShare
 	maxBatches = 500
 	// maxListed bounds the items that are listed at a time.
 	maxListed = 1 << 20
-	// firstWait is how long to wait after a round trip without an answer, longer each time.
-	firstWait = 200 * time.Millisecond
+	// A round trip that fails is made again, longer and longer after the last one: a server may
+	// be busy, or away for a moment.
+	firstWait, lastWait = 100 * time.Millisecond, 10 * time.Second
 	// copyTries is how often an item is looked at that is never quiet before its counter is
 	// repaired as a whole.
 	copyTries = 3
@@ -58,14 +61,14 @@ func (r *Repairer) copyTo(ctx context.Context, copying *replication.Copying) err
 		if source == nil || err != nil {
 			return err
 		}
-		c := &copier{Repairer: r, copying: copying, source: source, parts: source.Parts(maxListed), busy: map[string]Counter{}, logs: map[string]bool{}}
+		c := &copier{Repairer: r, copying: copying, source: source, parts: source.Parts(maxListed), busy: map[replication.Hash]Counter{}, logs: map[string]bool{}}
 		if r.config.OnCopyStart != nil {
 			r.config.OnCopyStart(copying.Target(), source.Name())
 		}
 		if err := keepClaim(ctx, copying, c.percent, c.run); err != nil {
 			return fmt.Errorf("from %s to %s: %w", source.Name(), copying.Target(), err)
 		}
-		if err := copying.Done(ctx, source); err != nil {
+		if err := persist(ctx, func() error { return copying.Done(ctx, source) }); err != nil {
 			return err
 		}
 		if r.config.OnCopyEnd != nil {
@@ -93,7 +96,7 @@ func keepClaim(ctx context.Context, copying *replication.Copying, percent func()
 				if percent != nil {
 					done = percent()
 				}
-				if err := copying.Progress(ctx, done); err != nil {
+				if err := copying.Progress(ctx, done); errors.Is(err, replication.ErrOvertaken) {
 					return err
 				}
 			case <-done:
@@ -121,22 +124,19 @@ type copier struct {
 	source  *replication.Source
 
 	items, raised atomic.Int64
-	parts         int          // of the counters, one after the other
-	part          atomic.Int64 // which it is
-	listed, done  atomic.Int64 // items of the part
-	mu            sync.Mutex
-	busy          map[string]Counter // counters with an item that was never quiet
+	parts         int                          // of the counters, one after the other
+	part          atomic.Int64                 // which it is
+	listed, done  atomic.Int64                 // items of the part
+	busy          map[replication.Hash]Counter // counters with an item that was never quiet
 	logs          map[string]bool
-	bytes         []copied
+	bytes         []replication.Key
 }
 
 // copied is an item on its way.
 type copied struct {
-	counter  string // an alias
-	item     uint64
-	expires  int64
+	replication.Key
+	counter  string // its alias
 	from, to look
-	tries    int
 }
 
 // waiting are items that were looked at, and are looked at again then.
@@ -162,45 +162,62 @@ func (c *copier) percent() int {
 
 // runPart copies the items of one part.
 func (c *copier) runPart(ctx context.Context, part int) error {
-	all, err := c.list(ctx, part)
-	if err != nil {
-		return err
-	}
-	c.listed.Store(int64(len(all)))
+	left, err := c.list(ctx, part)
+	c.listed.Store(int64(len(left)))
 	c.done.Store(0)
-	c.toCopy.Add(int64(len(all)))
-	defer func() { c.toCopy.Add(c.done.Load() - int64(len(all))) }()
+	c.toCopy.Add(int64(len(left)))
+	defer func() { c.toCopy.Add(c.done.Load() - c.listed.Load()) }()
+	for try := 0; err == nil && len(left) > 0 && try < copyTries; try++ {
+		left, err = c.pass(ctx, left)
+	}
+	for _, key := range left {
+		c.leave(key)
+	}
+	return err
+}
+
+// pass looks at items twice, and raises those on the target that were quiet. It returns the others.
+func (c *copier) pass(ctx context.Context, keys []replication.Key) (left []replication.Key, err error) {
 	tasks, ctx := errgroup.WithContext(ctx)
-	listed, quiet := make(chan []copied), make(chan waiting, maxBatches)
+	seen := make(chan waiting, maxBatches)
 	tasks.Go(func() error {
-		defer close(listed)
-		return send(ctx, all, listed)
+		defer close(seen)
+		for some := range slices.Chunk(keys, batchItems) {
+			items := make([]copied, len(some))
+			for i, key := range some {
+				items[i] = copied{Key: key}
+				if i > 0 && key.Hash == some[i-1].Hash {
+					items[i].counter = items[i-1].counter
+				} else {
+					items[i].counter = key.Alias()
+				}
+			}
+			if err := c.lookAt(ctx, items, func(i int, from, to look) { items[i].from, items[i].to = from, to }); err != nil {
+				return err
+			}
+			select {
+			case seen <- waiting{items, time.Now().Add(c.config.quiet())}:
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		}
+		return nil
 	})
-	var looking sync.WaitGroup
-	looking.Add(atOnce)
-	for range atOnce {
-		tasks.Go(func() error {
-			defer looking.Done()
-			for items := range listed {
-				if err := c.lookFirst(ctx, items, quiet); err != nil {
-					return err
-				}
+	tasks.Go(func() error {
+		for batch := range seen {
+			if err := rest(ctx, time.Until(batch.due)); err != nil {
+				return err
 			}
-			return nil
-		})
-	}
-	tasks.Go(func() error { looking.Wait(); close(quiet); return nil })
-	for range atOnce {
-		tasks.Go(func() error {
-			for batch := range quiet {
-				if err := c.lookAgain(ctx, batch); err != nil {
-					return err
-				}
+			busy, err := c.lookAgain(ctx, batch.items)
+			if err != nil {
+				return err
 			}
-			return nil
-		})
-	}
-	return tasks.Wait()
+			left = append(left, busy...)
+			c.done.Add(int64(len(batch.items) - len(busy)))
+		}
+		return nil
+	})
+	return left, tasks.Wait()
 }
 
 // list returns the items of counters of the part that both servers should have.
@@ -210,7 +227,7 @@ func (c *copier) list(ctx context.Context, part int) (all []replication.Key, err
 		case Log:
 			c.logs[key.Alias()] = true
 		case Bytes:
-			c.bytes = append(c.bytes, copied{counter: key.Alias(), item: key.Item, expires: key.Expires})
+			c.bytes = append(c.bytes, key)
 		default:
 			all = append(all, key)
 		}
@@ -219,86 +236,41 @@ func (c *copier) list(ctx context.Context, part int) (all []replication.Key, err
 	return all, err
 }
 
-// send sends items in batches.
-func send(ctx context.Context, all []replication.Key, to chan<- []copied) error {
-	for keys := range slices.Chunk(all, batchItems) {
-		batch := make([]copied, len(keys))
-		for i, key := range keys {
-			batch[i] = copied{counter: key.Alias(), item: key.Item, expires: key.Expires}
-			if i > 0 && key.Hash == keys[i-1].Hash {
-				batch[i].counter = batch[i-1].counter
-			}
+// lookAgain looks at items for the second time, and raises on the target what was quiet. It returns the
+// others.
+func (c *copier) lookAgain(ctx context.Context, items []copied) (busy []replication.Key, err error) {
+	var raises []copied
+	err = c.lookAt(ctx, items, func(i int, from, to look) {
+		k := items[i]
+		quiet := store.SameVersion(k.from.version, from.version) && store.SameVersion(k.to.version, to.version)
+		k.from, k.to = from, to
+		switch {
+		case from.version == 0: // it has expired, or was reset
+		case quiet && to.version != 0 && to.value >= from.value:
+		case quiet || c.broken.hasty:
+			raises = append(raises, k)
+		default:
+			busy = append(busy, k.Key)
 		}
-		select {
-		case to <- batch:
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	}
-	return nil
-}
-
-// lookFirst looks at items on both servers.
-func (c *copier) lookFirst(ctx context.Context, items []copied, then chan<- waiting) error {
+	})
 	c.items.Add(int64(len(items)))
-	if err := c.lookAt(ctx, items, func(i int, from, to look) { items[i].from, items[i].to = from, to }); err != nil {
-		return err
+	if err != nil {
+		return nil, err
 	}
-	select {
-	case then <- waiting{items, time.Now().Add(c.config.quiet())}:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-}
-
-// lookAgain looks at them again when their time has come, and raises on the target what was quiet.
-func (c *copier) lookAgain(ctx context.Context, batch waiting) error {
-	all := len(batch.items)
-	for len(batch.items) > 0 {
-		if err := rest(ctx, time.Until(batch.due)); err != nil {
-			return err
-		}
-		var raises, again []copied
-		err := c.lookAt(ctx, batch.items, func(i int, from, to look) {
-			k := batch.items[i]
-			quiet := store.SameVersion(k.from.version, from.version) && store.SameVersion(k.to.version, to.version)
-			k.from, k.to = from, to
-			switch k.tries++; {
-			case from.version == 0: // it has expired, or was reset
-			case quiet && to.version != 0 && to.value >= from.value:
-			case quiet || c.broken.hasty:
-				raises = append(raises, k)
-			case k.tries < copyTries:
-				again = append(again, k)
-			default:
-				c.leave(k)
-			}
-		})
-		if err == nil {
-			err = c.raiseAll(ctx, raises)
-		}
-		if err != nil {
-			return err
-		}
-		batch = waiting{again, time.Now().Add(c.config.quiet())}
-	}
-	c.done.Add(int64(all))
-	return nil
+	unraised, err := c.raiseAll(ctx, raises)
+	return append(busy, unraised...), err
 }
 
 // leave notes that the counter of an item is repaired as a whole: it is never quiet.
-func (c *copier) leave(k copied) {
-	retention := time.Duration(max(k.expires-c.config.Layout.Expires(k.item, 0), 0)) * time.Second
-	level := store.ItemLevel(k.item)
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	b, found := c.busy[k.counter]
+func (c *copier) leave(key replication.Key) {
+	retention := time.Duration(max(key.Expires-c.config.Layout.Expires(key.Item, 0), 0)) * time.Second
+	level := store.ItemLevel(key.Item)
+	b, found := c.busy[key.Hash]
 	if !found {
-		b = Counter{ID: k.counter, Finest: level, Coarsest: level}
+		b = Counter{ID: key.Alias(), Finest: level, Coarsest: level}
 	}
 	b.Coarsest, b.Retention = max(b.Coarsest, level), max(b.Retention, retention)
-	c.busy[k.counter] = b
+	c.busy[key.Hash] = b
 }
 
 // repairBusy repairs the logs, and the counters that were never quiet, each as a whole.
@@ -313,8 +285,8 @@ func (c *copier) repairBusy(ctx context.Context) error {
 			return err
 		})
 	}
-	for _, k := range c.bytes {
-		tasks.Go(func() error { return c.copyBytes(ctx, k) })
+	for _, key := range c.bytes {
+		tasks.Go(func() error { return c.copyBytes(ctx, key) })
 	}
 	for _, counter := range c.busy {
 		tasks.Go(func() error {
@@ -338,14 +310,14 @@ func (c *copier) note(g *repair) {
 }
 
 // copyBytes creates an item on the target that is written once.
-func (c *copier) copyBytes(ctx context.Context, k copied) error {
-	read := &store.Op{Counter: k.counter, Server: c.source.Name(), Data: true, Reads: []store.Read{{Item: k.item}}}
+func (c *copier) copyBytes(ctx context.Context, key replication.Key) error {
+	read := &store.Op{Counter: key.Alias(), Server: c.source.Name(), Data: true, Reads: []store.Read{{Item: key.Item}}}
 	if err := c.do(ctx, []*store.Op{read}, 1); err != nil || read.Reads[0].Version == 0 {
 		return err
 	}
 	return c.do(ctx, []*store.Op{{
-		Counter: k.counter, Server: c.copying.Target(), Data: true,
-		Writes: []store.Write{{Kind: store.Create, Item: k.item, Data: read.Reads[0].Data, Expires: k.expires}},
+		Counter: key.Alias(), Server: c.copying.Target(), Data: true,
+		Writes: []store.Write{{Kind: store.Create, Item: key.Item, Data: read.Reads[0].Data, Expires: key.Expires}},
 	}}, 0)
 }
 
@@ -386,7 +358,7 @@ func (c *copier) lookAt(ctx context.Context, items []copied, look func(i int, fr
 		for _, server := range []string{c.source.Name(), c.copying.Target()} {
 			op := &store.Op{Counter: items[start].counter, Server: server, Versions: true}
 			for _, k := range items[start:end] {
-				op.Reads = append(op.Reads, store.Read{Item: k.item})
+				op.Reads = append(op.Reads, store.Read{Item: k.Item})
 			}
 			ops = append(ops, op)
 		}
@@ -409,51 +381,63 @@ func (c *copier) lookAt(ctx context.Context, items []copied, look func(i int, fr
 func lookOf(r store.Read) look { return look{r.Value, r.Version} }
 
 // raiseAll sets items on the target to what they are on the source, unless they have changed since
-// the look: then their trip has reached both, or there is a hint.
-func (c *copier) raiseAll(ctx context.Context, items []copied) error {
+// the look: those it returns.
+func (c *copier) raiseAll(ctx context.Context, items []copied) (changed []replication.Key, err error) {
 	now := c.config.Clock().Unix()
-	items = slices.DeleteFunc(items, func(k copied) bool { return k.expires <= now })
+	items = slices.DeleteFunc(items, func(k copied) bool { return k.Expires <= now })
 	var ops []*store.Op
 	for _, k := range items {
-		write := store.Write{Kind: store.Swap, Item: k.item, Version: k.to.version, By: max(k.from.value, k.to.value), Expires: k.expires}
+		write := store.Write{Kind: store.Swap, Item: k.Item, Version: k.to.version, By: max(k.from.value, k.to.value), Expires: k.Expires}
 		if k.to.version == 0 {
 			write.Kind = store.Create
 		}
 		ops = append(ops, &store.Op{Counter: k.counter, Server: c.copying.Target(), Writes: []store.Write{write}})
 	}
 	if err := c.do(ctx, ops, 0); err != nil {
-		return err
+		return nil, err
 	}
 	for i, op := range ops {
 		if op.Writes[0].Result == 0 {
-			c.leave(items[i])
+			changed = append(changed, items[i].Key)
 			continue
 		}
 		c.raised.Add(1)
 		c.Repairer.raised.Add(1)
 	}
-	return nil
+	return changed, nil
 }
 
-// do makes round trips, and those again that fail: a server may be busy for a moment.
+// do makes round trips, and those again that fail.
 func (c *copier) do(ctx context.Context, ops []*store.Op, looks int) error {
-	for try := 1; len(ops) > 0; try++ {
-		if looks > 0 {
-			if err := c.store.rate.WaitN(ctx, looks); err != nil {
-				return err
-			}
-		}
-		c.store.Do(ctx, ops...)
-		ops = slices.DeleteFunc(slices.Clone(ops), func(op *store.Op) bool { return op.Err == nil })
+	return persist(ctx, func() error {
 		if len(ops) == 0 {
 			return nil
 		}
-		if try == copyTries {
+		if err := c.store.rate.WaitN(ctx, copyShare*looks); err != nil {
+			return err
+		}
+		if err := c.store.looking.Acquire(ctx, atOnce/2); err != nil {
+			return err
+		}
+		c.store.Do(ctx, ops...)
+		c.store.looking.Release(atOnce / 2)
+		if ops = slices.DeleteFunc(slices.Clone(ops), func(op *store.Op) bool { return op.Err == nil }); len(ops) > 0 {
 			return ops[0].Err
 		}
-		if err := rest(ctx, time.Duration(try)*firstWait); err != nil {
+		return nil
+	})
+}
+
+// persist does something until that is no error, another loss has overtaken it, or it has waited
+// for too long.
+func persist(ctx context.Context, do func() error) error {
+	for wait := firstWait; ; wait *= 2 {
+		err := do()
+		if err == nil || errors.Is(err, replication.ErrOvertaken) || wait > lastWait {
+			return err
+		}
+		if rest(ctx, wait) != nil {
 			return err
 		}
 	}
-	return nil
 }

@@ -5,8 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -23,21 +23,12 @@ import (
 	"github.com/counterd/counterd/replication/repair"
 )
 
-// gappedFleet is a fleet to which a test adds gaps.
-type gappedFleet struct {
-	*memcache.Fleet
-	gaps atomic.Uint64
-}
-
-func (f *gappedFleet) Gaps() uint64 { return f.Fleet.Gaps() + f.gaps.Load() }
-
 // survivor is one process with counters that have two copies, under load, and an oracle
 // of what was acknowledged.
 type survivor struct {
 	servers  []*memcachedtest.Server
-	fleet    *gappedFleet
-	mender   *repair.Repairer
-	mended   chan uint64
+	fleet    *memcache.Fleet
+	repairer *repair.Repairer
 	counters *hierarchy.Counters
 	limiter  *limiter.Limiter
 	event    *events.Event
@@ -55,7 +46,7 @@ const survivorTimeout = 2 * time.Second
 
 func newSurvivor(t *testing.T, servers int, protocol memcache.Protocol) *survivor {
 	t.Helper()
-	s := &survivor{mended: make(chan uint64, 64), acked: map[string]map[int64]int64{}, unknown: map[string]int64{}, stop: make(chan struct{})}
+	s := &survivor{acked: map[string]map[int64]int64{}, unknown: map[string]int64{}, stop: make(chan struct{})}
 	var names []string
 	for range servers {
 		server := memcachedtest.Start(t)
@@ -65,16 +56,16 @@ func newSurvivor(t *testing.T, servers int, protocol memcache.Protocol) *survivo
 	fleet, err := memcache.NewFleet(t.Context(), memcache.Config{Servers: names, Replicas: 2, Protocol: protocol, Timeout: survivorTimeout})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, fleet.Close()) })
-	s.fleet = &gappedFleet{Fleet: fleet}
+	s.fleet = fleet
 	layout := hierarchy.Layout{Grace: 2 * survivorTimeout}
-	s.mender, err = repair.New(repair.Config{
+	s.repairer, err = repair.New(repair.Config{
 		Store: s.fleet, Layout: layout, Grace: layout.Grace, MaxBytes: 1 << 20,
-		OnRepaired: func(gaps uint64) { s.mended <- gaps },
-		OnPassEnd:  func(walk repair.Pass) { t.Logf("%+v", walk) },
+		OnCopyEnd: func(copied repair.Copy) { t.Logf("%+v", copied) },
+		OnError:   func(err error) { t.Log(err) },
 	})
 	require.NoError(t, err)
-	t.Cleanup(s.mender.Close)
-	s.counters = hierarchy.NewCounters(hierarchy.Config{Store: s.fleet, Grace: layout.Grace, OnUse: layout.OnUse(s.mender.Note)})
+	t.Cleanup(s.repairer.Close)
+	s.counters = hierarchy.NewCounters(hierarchy.Config{Store: s.fleet, Grace: layout.Grace, OnUse: layout.OnUse(s.repairer.Note)})
 	s.limiter, err = limiter.New(limiter.Config{Timeout: survivorTimeout}, s.counters)
 	require.NoError(t, err)
 	s.event = &events.Event{Name: "e", Rules: []events.Rule{{Per: []string{"user"}, OnError: events.OnErrorDeny, Limits: []events.Limit{
@@ -170,18 +161,27 @@ func (s *survivor) loseOne(t *testing.T) {
 	s.servers[0].Stop()
 	time.Sleep(300 * time.Millisecond) // under load
 	s.servers[0].Restart()
-	s.fleet.gaps.Add(1)
-	gaps := s.fleet.Gaps() // with its own: a pass that began before the loss has fewer
-	for deadline := time.After(3 * time.Minute); ; {
-		select {
-		case mended := <-s.mended:
-			if mended >= gaps {
-				return
-			}
-		case <-deadline:
-			require.Fail(t, "not repaired", "%+v", s.mender.State())
+	whole(t, s.fleet)
+}
+
+// whole waits until the process knows that a server lacks something, and then until none does.
+func whole(t *testing.T, fleet *memcache.Fleet) {
+	t.Helper()
+	isWhole := func(h memcache.ServerHealth) bool { return h.Lost == (memcache.Lost{}) }
+	require.Eventually(t, func() bool {
+		return slices.ContainsFunc(fleet.Health(), func(h memcache.ServerHealth) bool { return !isWhole(h) })
+	}, 3*time.Minute, time.Millisecond, "the loss is not seen")
+	eventually(t, fleet, isWhole)
+}
+
+// eventually waits until all servers are so.
+func eventually(t *testing.T, fleet *memcache.Fleet, so func(memcache.ServerHealth) bool) {
+	t.Helper()
+	require.EventuallyWithT(t, func(t *assert.CollectT) {
+		for _, h := range fleet.Health() {
+			assert.True(t, so(h), "%+v", h)
 		}
-	}
+	}, 3*time.Minute, 10*time.Millisecond)
 }
 
 // judge counts what is left.
@@ -219,7 +219,7 @@ func (s *survivor) judge(t *testing.T) {
 			}
 		}
 	}
-	state := s.mender.State()
+	state := s.repairer.State()
 	t.Logf("%d acknowledged, %d more counted, %d of unknown outcome; %+v", total, above, unknown, state)
 	assert.Positive(t, state.Raised)
 	assert.LessOrEqual(t, above, unknown+total/20+50, "what is counted twice is little")

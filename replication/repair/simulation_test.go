@@ -19,6 +19,7 @@ import (
 	"github.com/counterd/counterd/hierarchy"
 	"github.com/counterd/counterd/internal/testkit"
 	"github.com/counterd/counterd/internal/testkit/bubble"
+	"github.com/counterd/counterd/replication"
 	"github.com/counterd/counterd/store"
 )
 
@@ -210,6 +211,9 @@ func (c *replicasStore) Gaps() uint64 {
 
 func (c *replicasStore) Differing() []string { return nil }
 func (c *replicasStore) Missed() []string    { return nil }
+func (c *replicasStore) Unlisted() bool      { return true }
+
+func (c *replicasStore) Claim(context.Context) (*replication.Copying, error) { return nil, nil }
 
 // brokenRepair is what the sabotage breaks.
 type brokenRepair struct {
