@@ -231,7 +231,7 @@ func TestAProxyWithoutStatistics(t *testing.T) {
 			case strings.HasPrefix(line, "add counterd:memory"):
 			case line == "version":
 				fmt.Fprint(conn, "VERSION 1.4\r\n")
-			case len(line) == 21: // the marker itself
+			case strings.HasPrefix(line, "{"): // the marker itself
 				fmt.Fprint(conn, "SERVER_ERROR no\r\n")
 			case line == probe:
 				fmt.Fprint(conn, "NF Oprb\r\n")

@@ -154,28 +154,44 @@ func TestKeySecretsAreChecked(t *testing.T) {
 // onlooker is a fleet of one server that it looks at all the time.
 type onlooker struct {
 	*memcache.Fleet
-	told  changes
-	dials *atomic.Int64
+	told   changes
+	looked *atomic.Int64 // how often it has asked for statistics, the end of a look
+}
+
+// lookedOn is a connection that counts looks.
+type lookedOn struct {
+	*net.TCPConn
+	looked *atomic.Int64
+}
+
+func (c lookedOn) Write(b []byte) (int, error) {
+	if string(b) == "stats\r\n" {
+		c.looked.Add(1)
+	}
+	return c.TCPConn.Write(b)
 }
 
 func openOnlooker(t *testing.T, server *memcachedtest.Server, protocol memcache.Protocol, secret []byte) onlooker {
 	t.Helper()
-	o := onlooker{dials: &atomic.Int64{}}
+	o := onlooker{looked: &atomic.Int64{}}
 	config := memcache.Config{Servers: []string{server.Addr}, Protocol: protocol, KeySecret: secret}
 	o.Fleet, o.told = openTold(t, memcache.Dialed(memcache.Paced(config, betweenLooks), func(ctx context.Context, _ time.Time) (net.Conn, error) {
-		o.dials.Add(1)
-		return new(net.Dialer).DialContext(ctx, "tcp", server.Addr)
+		conn, err := new(net.Dialer).DialContext(ctx, "tcp", server.Addr)
+		if err != nil {
+			return nil, err
+		}
+		return lookedOn{conn.(*net.TCPConn), o.looked}, nil
 	}))
 	require.NoError(t, o.Ping(t.Context())[server.Addr])
 	return o
 }
 
-// looks waits until it has looked once more, from the beginning to the end. Each look has a
-// connection of its own, and is over when the next one is opened.
+// looks waits until it has looked once more, from the beginning to the statistics, of which
+// those of the look before are known then.
 func (o onlooker) looks(t *testing.T) {
 	t.Helper()
-	dials := o.dials.Load()
-	require.Eventually(t, func() bool { return o.dials.Load() >= dials+2 }, maxWait, time.Millisecond)
+	looked := o.looked.Load()
+	require.Eventually(t, func() bool { return o.looked.Load() >= looked+2 }, maxWait, time.Millisecond)
 }
 
 func (o onlooker) sees() bool { return o.Health()[0].OtherSecret }

@@ -318,9 +318,8 @@ func (m *Memory) update(item MarkerItem, change func(*marker) bool) error {
 			m.all.read(m)
 			return nil // it refuses, or something else is in its place
 		case !found:
-			if m.all.read(m) {
-				m.all.readOthers()
-			}
+			m.all.read(m)
+			m.all.readOthers()
 			added, err := item.Add(m.anew().String())
 			if errors.Is(err, ErrRefused) {
 				return nil
@@ -352,19 +351,17 @@ func (m *Memory) update(item MarkerItem, change func(*marker) bool) error {
 	return nil // the next look tries again
 }
 
-// read notes that the marker was asked for. It reports whether that was the first time.
-func (l *Losses) read(m *Memory) (first bool) {
+// read notes that the marker was asked for.
+func (l *Losses) read(m *Memory) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	first = !m.asked
 	m.asked = true
-	return first
 }
 
 // readOthers reads the markers that were not read yet: a server without one has lost it if
 // another one has an old one.
 func (l *Losses) readOthers() {
-	ctx, cancel := context.WithTimeout(context.Background(), l.timeout/2)
+	ctx, cancel := context.WithTimeout(context.Background(), l.timeout)
 	defer cancel()
 	var looks sync.WaitGroup
 	for _, s := range l.Servers() {
@@ -384,10 +381,14 @@ func (m *Memory) anew() *marker {
 	now := m.all.now().Unix()
 	m.all.mu.Lock()
 	defer m.all.mu.Unlock()
-	founding := m.known == nil
-	for _, other := range m.all.memories {
-		founding = founding && (other.known == nil || other.known.Founding)
+	// A fleet is new if another server says so, and none says otherwise.
+	founding, alone := m.known == nil, true
+	for _, name := range without(m.all.list, m.name) {
+		if other := m.all.memories[name]; other != nil && other.asked {
+			founding, alone = founding && (other.known == nil || other.known.Founding), false
+		}
 	}
+	founding = founding && (!alone || len(m.all.list) < 2)
 	k := newMarker(founding, m.all.list)
 	if !founding {
 		k.lose(m.name, now)

@@ -553,11 +553,17 @@ func TestServersComeAndGo(t *testing.T) {
 	})
 }
 
-// The first processes of a fleet may begin at the same time, and one of the servers may be late.
+// The first processes of a fleet may begin at the same time. A server alone does not know that
+// its fleet is new, and one that comes late has missed something.
 func TestAFleetIsFounded(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		w := newWorld(t, 2, 3)
-		w.servers[w.list[2]].down = true
+		first, late := w.servers[w.list[1]], w.servers[w.list[2]]
+		first.down, late.down = true, true
+		w.start()
+		assert.NotZero(t, w.all[0].states()[0], "who knows what the others would say")
+		w.all = nil
+		w.servers[w.list[0]].marker.text, first.down = "", false
 		for range 3 {
 			w.start()
 		}
@@ -567,7 +573,7 @@ func TestAFleetIsFounded(t *testing.T) {
 			assert.Equal(t, []int64{0, 0}, p.states()[:2])
 		}
 		w.hitAll()
-		w.servers[w.list[2]].down = false
+		late.down = false
 		w.settle()
 		assert.NotZero(t, w.all[1].states()[2], "it has missed what came before")
 		w.repair()
