@@ -20,6 +20,10 @@ func (l Layout) Expires(bucket uint64, retention time.Duration) int64 {
 	return bucketOf(bucket).Expires(retention, l.Grace)
 }
 
+// IsBucket reports whether the item is a bucket, IsEpoch whether it is the epoch of a counter.
+func IsBucket(item uint64) bool { return store.ItemLevel(item) <= uint8(Day) }
+func IsEpoch(item uint64) bool  { return item == epochItem }
+
 // IsReceipt reports whether the item is one of bytes that is written once, with what a reservation
 // was settled with.
 func IsReceipt(item uint64) bool { return store.ItemLevel(item) == receiptLevel }

@@ -59,6 +59,12 @@ func (l *farLink) Memory() *replication.Memory { return &l.memory }
 
 func (l *farLink) Look(context.Context) error { return nil }
 
+func (l *farLink) Marker(context.Context, func(replication.MarkerItem) error) error { return nil }
+
+func (l *farLink) Keys(context.Context, func(replication.Key) error) error { return nil }
+
+func (l *farLink) Lists() bool { return true }
+
 func (l *farLink) Start(_ context.Context, _ time.Time, counter replication.Counter, op *store.Op, index int, ended chan<- int, _ replication.Acknowledger) replication.Exchange {
 	x := &farExchange{came: store.Op{Writes: slices.Clone(op.Writes), Reads: slices.Clone(op.Reads)}}
 	there, back := l.arrival()

@@ -507,6 +507,12 @@ func (l *simLink) Memory() *replication.Memory { return &l.memory }
 
 func (l *simLink) Look(context.Context) error { return nil }
 
+func (l *simLink) Marker(context.Context, func(replication.MarkerItem) error) error { return nil }
+
+func (l *simLink) Keys(context.Context, func(replication.Key) error) error { return nil }
+
+func (l *simLink) Lists() bool { return true }
+
 // operation returns whose call it is.
 func (l *simLink) operation(ctx context.Context) *operation {
 	if op, known := ctx.Value(operationKey{}).(*operation); known {

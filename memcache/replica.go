@@ -44,7 +44,11 @@ func (s *server) Keys(ctx context.Context, yield func(replication.Key) error) er
 	defer conn.Close()
 	err = wire.ListKeys(ctx, conn, keysPause, func(k wire.Listed) error { return yield(replication.Key(k)) })
 	if errors.Is(err, wire.ErrNoKeys) || errors.Is(err, wire.ErrKeysMissed) {
-		s.unlisted.Store(time.Now().Add(unlistedFor).UnixNano())
+		if s.keyless.Swap(true) { // twice: one that is killed hangs up, too
+			s.unlisted.Store(time.Now().Add(unlistedFor).UnixNano())
+		}
+	} else {
+		s.keyless.Store(false)
 	}
 	return err
 }

@@ -429,7 +429,7 @@ func TestKeysSayNothing(t *testing.T) {
 func TestItemsFitTheSmallestChunk(t *testing.T) {
 	onBothProtocols(t, func(t *testing.T, protocol memcache.Protocol) {
 		server := memcachedtest.Start(t)
-		fleet := openFleetOf(t, protocol, server.Addr)
+		fleet := openUnwatched(t, memcache.Config{Servers: []string{server.Addr}, Protocol: protocol}) // without a marker there
 		add(t, fleet, "a", 999_999, 1)
 		for range 999 {
 			add(t, fleet, "a", 1_000_000, 1)

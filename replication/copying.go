@@ -14,7 +14,8 @@ import (
 // claimFor is for how long a process has claimed what it copies, unless it claims it again.
 const claimFor = 30 * time.Second
 
-// ErrOvertaken is the error of a copying that another loss, or another process, has overtaken.
+// ErrOvertaken is the error of a copying that has ended: a server has lost something meanwhile, or another
+// process copies.
 var ErrOvertaken = errors.New("replication: a server has lost something meanwhile, or another process copies")
 
 // Key is an item of a counter that a server holds.
@@ -106,6 +107,10 @@ func (c *Copying) Next(ctx context.Context) (*Source, error) {
 		s.Losses.mu.Lock()
 		m, to := s.memories[server.Name()], c.target.Memory()
 		_, done := to.known.Copied[server.Name()]
+		if len(to.known.Former) == 0 {
+			s.Losses.mu.Unlock()
+			return nil, nil
+		}
 		due := server != c.target && !done && server.Lists() && m != nil && m.isSteady()
 		s.Losses.mu.Unlock()
 		if !due {
@@ -205,7 +210,7 @@ func (c *Copying) update(ctx context.Context, change func(*marker)) error {
 }
 
 // Unlisted reports whether a server in use does not list its keys: what others lack of its counters
-// is known only of those that this process has used.
+// is known only of the counters that this process has used.
 func (s *Set) Unlisted() bool {
 	return slices.ContainsFunc(s.Servers(), func(server Server) bool { return !server.Lists() })
 }

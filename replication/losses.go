@@ -15,7 +15,7 @@ const (
 	longestWindow = 32 * 24 * time.Hour
 	day           = 24 * time.Hour
 	// refreshAway is how often a process says that it cannot reach a server. One that has not
-	// said so for staleAway has ended, and somebody else says what the server has missed.
+	// said so for staleAway has ended, and another one says what the server has missed.
 	refreshAway = 5 * time.Second
 	staleAway   = 15 * time.Second
 	// foundingFor is how long a process that founds a fleet has to look at all servers.
@@ -61,10 +61,10 @@ type Memory struct {
 	asked    bool      // it was read, or there was none
 	seen     time.Time // when this one was read first
 	asserted bool      // the list in use was written into it, or was found there
-	// owes: it was away, and there may be hints of what it missed. lacks: it has missed
+	// behind: it was away, and there may be hints of what it missed. lacks: it has missed
 	// something without a hint, and its marker is to say so.
-	owes, lacks bool
-	heard       map[string]map[uint64]heard // what other servers' markers say of its absence, by processes
+	behind, lacks bool
+	heard         map[string]map[uint64]heard // what other servers' markers say of its absence, by processes
 }
 
 // heard is what a process has said of the absence of a server, and since when that is known.
@@ -263,7 +263,7 @@ func (m *Memory) publish(k *marker, now int64) {
 // isAway reports whether a process cannot reach the server, or could not and has not said yet what
 // it missed. The memories are locked.
 func (m *Memory) isAway() bool {
-	away := m.owes
+	away := m.behind
 	for _, other := range m.all.memories {
 		away = away || other != m && other.known != nil && len(other.known.Away[m.name]) > 0
 	}
@@ -271,7 +271,7 @@ func (m *Memory) isAway() bool {
 }
 
 // Away notes that this process cannot reach the server. Until it can, and has replayed its hints, the
-// server lacks something, and others are told so.
+// server lacks something, and others' markers say so.
 func (m *Memory) Away() { m.miss(false) }
 
 // Missed notes that the server has missed something of which there is no hint.
@@ -283,10 +283,10 @@ func (m *Memory) miss(lacks bool) {
 	}
 	m.all.mu.Lock()
 	defer m.all.mu.Unlock()
-	if m.owes && (m.lacks || !lacks) {
+	if m.behind && (m.lacks || !lacks) {
 		return
 	}
-	m.owes, m.lacks = true, lacks
+	m.behind, m.lacks = true, lacks
 	k := m.known
 	if k == nil {
 		k = &marker{}
@@ -403,7 +403,7 @@ func (m *Memory) reconcile(k *marker) (changed, marked bool) {
 	now := wall.Unix()
 	m.all.mu.Lock()
 	defer m.all.mu.Unlock()
-	if m.known != nil && m.known.ID != k.ID && len(k.Former) == 0 { // who put it there did not know of the loss
+	if m.known != nil && m.known.ID != k.ID && len(k.Former) == 0 { // its writer did not know of the loss
 		k.lose(m.name, now)
 		changed = true
 	}
@@ -418,9 +418,9 @@ func (m *Memory) reconcile(k *marker) (changed, marked bool) {
 		}
 	}
 	switch {
-	case !m.owes || !m.isUp():
+	case !m.behind || !m.isUp():
 	case !m.lacks && !m.all.pending(m.name):
-		m.owes = false // its hints were replayed
+		m.behind = false // its hints were replayed
 	case m.lacks:
 		marked = true
 		lost, _ := k.lost(m.name)
@@ -449,13 +449,13 @@ func (m *Memory) announce(k *marker, now int64) (changed bool) {
 		if other == m || !slices.Contains(m.all.list, other.name) {
 			continue
 		}
-		other.owes = other.owes || !other.isUp()
+		other.behind = other.behind || !other.isUp()
 		said, found := k.Away[other.name][own]
 		switch {
-		case other.owes && (!found || now-said >= int64(refreshAway/time.Second) || said > now):
+		case other.behind && (!found || now-said >= int64(refreshAway/time.Second) || said > now):
 			k.sayAway(other.name, own, now)
 			changed = true
-		case !other.owes && found:
+		case !other.behind && found:
 			k.sayNoMore(other.name, own)
 			changed = true
 		}
@@ -471,7 +471,7 @@ func (m *Memory) announce(k *marker, now int64) (changed bool) {
 				}
 				other.heard[m.name][process] = heard{second, time.Now()}
 			case time.Since(h.at) >= staleAway && other.isUp():
-				other.owes, other.lacks = true, true
+				other.behind, other.lacks = true, true
 				k.sayNoMore(other.name, process)
 				k.sayAway(other.name, own, now)
 				changed = true
@@ -493,7 +493,7 @@ func (m *Memory) heed() {
 	for name, by := range m.known.Away {
 		delete(by, m.all.process)
 		if other := m.all.memories[name]; other != nil && other != m && len(by) > 0 {
-			other.owes, other.lacks = true, true
+			other.behind, other.lacks = true, true
 		}
 	}
 	clear(m.known.Away)
@@ -524,7 +524,7 @@ func (m *Memory) learn(k *marker, marked bool) {
 		m.asserted = true
 	}
 	if marked && m.isUp() {
-		m.owes, m.lacks = false, false
+		m.behind, m.lacks = false, false
 	}
 	m.known = k.clone()
 	was := m.Lost()

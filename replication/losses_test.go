@@ -497,7 +497,7 @@ func TestEvictionsAreALoss(t *testing.T) {
 	})
 }
 
-// A server of one replica has nobody to copy from.
+// A server of one replica can be copied to from no other.
 func TestALossWithoutReplicas(t *testing.T) {
 	inWorld(t, 1, 2, func(w *world, p *worldProcess) {
 		w.lose(w.list[0])
@@ -610,7 +610,7 @@ func (w *world) away() string {
 	return ""
 }
 
-// Whatever servers lose, which are cut off from whom, and which processes and servers come and go:
+// Whatever servers lose, which processes are cut off from them, and which come and go:
 // no process says that it has all of a counter of which a hit is missing, as long as no more than one
 // server is away at a time.
 func TestNothingIsLostUnsaid(t *testing.T) {

@@ -215,8 +215,12 @@ func newRepairer(s settings.Settings, fleet *memcache.Fleet, layout repair.Layou
 				return repair.Log
 			case hierarchy.IsReceipt(item):
 				return repair.Bytes
+			case hierarchy.IsEpoch(item):
+				return repair.Count
+			case hierarchy.IsBucket(item):
+				return repair.Bucket
 			}
-			return repair.Count
+			return repair.Foreign
 		},
 		OnError: func(err error) {
 			failures.Do(sparse.CauseOf(err), func(suppressed int64) {

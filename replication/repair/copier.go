@@ -30,6 +30,8 @@ const (
 	// A round trip that fails is made again, longer and longer after the last one: a server may
 	// be busy, or away for a moment.
 	firstWait, lastWait = 100 * time.Millisecond, 10 * time.Second
+	// busyAtOnce are counters that are repaired at a time, most of which wait to be quiet.
+	busyAtOnce = 64
 	// copyTries is how often an item is looked at that is never quiet before its counter is
 	// repaired as a whole.
 	copyTries = 3
@@ -52,16 +54,16 @@ func (r *Repairer) copyWhatIsDue(ctx context.Context) {
 
 // copyTo copies to a server what it lacks, from one server after the other.
 func (r *Repairer) copyTo(ctx context.Context, copying *replication.Copying) error {
-	began := time.Now()
 	if err := keepClaim(ctx, copying, nil, func(ctx context.Context) error { return rest(ctx, r.config.pause()) }); err != nil {
 		return err
 	}
 	for {
+		began := time.Now()
 		source, err := copying.Next(ctx)
 		if source == nil || err != nil {
 			return err
 		}
-		c := &copier{Repairer: r, copying: copying, source: source, parts: source.Parts(maxListed), busy: map[replication.Hash]Counter{}, logs: map[string]bool{}}
+		c := &copier{Repairer: r, gaps: r.store.Gaps(), copying: copying, source: source, parts: source.Parts(maxListed), busy: map[replication.Hash]Counter{}, logs: map[string]bool{}}
 		if r.config.OnCopyStart != nil {
 			r.config.OnCopyStart(copying.Target(), source.Name())
 		}
@@ -120,6 +122,7 @@ type Copy struct {
 // anything is under way.
 type copier struct {
 	*Repairer
+	gaps    uint64 // of the store, as it began
 	copying *replication.Copying
 	source  *replication.Source
 
@@ -171,7 +174,9 @@ func (c *copier) runPart(ctx context.Context, part int) error {
 		left, err = c.pass(ctx, left)
 	}
 	for _, key := range left {
-		c.leave(key)
+		if c.config.KindOf(key.Item) == Bucket { // another one is changed on both servers
+			c.leave(key)
+		}
 	}
 	return err
 }
@@ -217,7 +222,8 @@ func (c *copier) pass(ctx context.Context, keys []replication.Key) (left []repli
 		}
 		return nil
 	})
-	return left, tasks.Wait()
+	err = tasks.Wait()
+	return left, err
 }
 
 // list returns the items of counters of the part that both servers should have.
@@ -228,6 +234,7 @@ func (c *copier) list(ctx context.Context, part int) (all []replication.Key, err
 			c.logs[key.Alias()] = true
 		case Bytes:
 			c.bytes = append(c.bytes, key)
+		case Foreign:
 		default:
 			all = append(all, key)
 		}
@@ -276,13 +283,18 @@ func (c *copier) leave(key replication.Key) {
 // repairBusy repairs the logs, and the counters that were never quiet, each as a whole.
 func (c *copier) repairBusy(ctx context.Context) error {
 	tasks, ctx := errgroup.WithContext(ctx)
-	tasks.SetLimit(atOnce)
+	tasks.SetLimit(busyAtOnce)
 	for id := range c.logs {
 		tasks.Go(func() error {
-			g := c.begin(Counter{ID: id, Retention: c.config.Retention()})
-			err := repairLog(ctx, g)
-			c.note(g)
-			return err
+			return persist(ctx, func() error {
+				g := c.begin(Counter{ID: id, Retention: c.config.Retention()})
+				if len(g.servers) < 2 {
+					return errFewReplicas
+				}
+				err := repairLog(ctx, g)
+				c.note(g)
+				return err
+			})
 		})
 	}
 	for _, key := range c.bytes {
@@ -294,11 +306,18 @@ func (c *copier) repairBusy(ctx context.Context) error {
 			if counter.Finest, err = c.finest(ctx, counter); err != nil {
 				return err
 			}
-			g := c.begin(counter)
-			defer g.release()
-			err = g.run(ctx)
-			c.note(g)
-			return err
+			for {
+				err := persist(ctx, func() error {
+					g := c.begin(counter)
+					defer g.release()
+					err := g.run(ctx)
+					c.note(g)
+					return err
+				})
+				if !errors.Is(err, errUnsettled) {
+					return err
+				}
+			}
 		})
 	}
 	return tasks.Wait()
@@ -350,30 +369,20 @@ func (c *copier) finest(ctx context.Context, counter Counter) (uint8, error) {
 // lookAt looks at items on both servers, and calls look for each.
 func (c *copier) lookAt(ctx context.Context, items []copied, look func(i int, from, to look)) error {
 	var ops []*store.Op
-	for start := 0; start < len(items); { // items of a counter that are next to each other are one op
-		end := start + 1
-		for end < len(items) && items[end].counter == items[start].counter {
-			end++
-		}
+	for i := range items {
 		for _, server := range []string{c.source.Name(), c.copying.Target()} {
-			op := &store.Op{Counter: items[start].counter, Server: server, Versions: true}
-			for _, k := range items[start:end] {
-				op.Reads = append(op.Reads, store.Read{Item: k.Item})
-			}
-			ops = append(ops, op)
+			ops = append(ops, &store.Op{Counter: items[i].counter, Server: server, Versions: true, Reads: []store.Read{{Item: items[i].Item}}})
 		}
-		start = end
 	}
 	if err := c.do(ctx, ops, len(items)); err != nil {
 		return err
 	}
-	i := 0
-	for n := 0; n < len(ops); n += 2 {
-		from, to := ops[n], ops[n+1]
-		for k := range from.Reads {
-			look(i, lookOf(from.Reads[k]), lookOf(to.Reads[k]))
-			i++
+	for i := range items {
+		from, to := ops[2*i], ops[2*i+1]
+		if errors.Join(from.Err, to.Err) != nil { // another client has written there
+			from.Reads[0].Version = 0
 		}
+		look(i, lookOf(from.Reads[0]), lookOf(to.Reads[0]))
 	}
 	return nil
 }
@@ -396,15 +405,34 @@ func (c *copier) raiseAll(ctx context.Context, items []copied) (changed []replic
 	if err := c.do(ctx, ops, 0); err != nil {
 		return nil, err
 	}
+	var created []copied
 	for i, op := range ops {
 		if op.Writes[0].Result == 0 {
 			changed = append(changed, items[i].Key)
 			continue
 		}
+		if items[i].to.version == 0 {
+			created = append(created, items[i])
+		}
 		c.raised.Add(1)
 		c.Repairer.raised.Add(1)
 	}
-	return changed, nil
+	return changed, c.undoResets(ctx, created)
+}
+
+// undoResets deletes created items that have gone from the source meanwhile: a reset has come. If a
+// server has lost something it is none: rather one item too many than too few.
+func (c *copier) undoResets(ctx context.Context, created []copied) error {
+	var deletes []*store.Op
+	err := c.lookAt(ctx, created, func(i int, from, _ look) {
+		if from.version == 0 {
+			deletes = append(deletes, &store.Op{Counter: created[i].counter, Writes: []store.Write{{Kind: store.Delete, Item: created[i].Item}}})
+		}
+	})
+	if err != nil || c.store.Gaps() != c.gaps {
+		return err
+	}
+	return c.do(ctx, deletes, 0)
 }
 
 // do makes round trips, and those again that fail.
@@ -421,15 +449,18 @@ func (c *copier) do(ctx context.Context, ops []*store.Op, looks int) error {
 		}
 		c.store.Do(ctx, ops...)
 		c.store.looking.Release(atOnce / 2)
-		if ops = slices.DeleteFunc(slices.Clone(ops), func(op *store.Op) bool { return op.Err == nil }); len(ops) > 0 {
+		ops = slices.DeleteFunc(slices.Clone(ops), func(op *store.Op) bool {
+			return op.Err == nil || errors.Is(op.Err, store.ErrNoCount) || errors.Is(op.Err, store.ErrNoData)
+		})
+		if len(ops) > 0 {
 			return ops[0].Err
 		}
 		return nil
 	})
 }
 
-// persist does something until that is no error, another loss has overtaken it, or it has waited
-// for too long.
+// persist does something until that is no error, the copying has ended, or it has waited for
+// too long.
 func persist(ctx context.Context, do func() error) error {
 	for wait := firstWait; ; wait *= 2 {
 		err := do()

@@ -53,7 +53,7 @@ type Config struct {
 	// OnError gets the error of each failed repair of a counter, which is repaired later.
 	// nil: it is not called.
 	OnError func(error)
-	// KindOf returns what an item of a counter is; nil: all hold counts.
+	// KindOf returns what an item is; nil: all are buckets.
 	KindOf func(item uint64) Kind
 	// Retention returns the longest for which any counter is remembered; nil: 32 days.
 	Retention func() time.Duration
@@ -71,9 +71,11 @@ type Config struct {
 type Kind int
 
 const (
-	Count Kind = iota // a bucket, or another count that only grows
-	Log               // RepairLog does it
-	Bytes             // it is written once
+	Bucket  Kind = iota
+	Count        // another count that only grows
+	Log          // RepairLog does it
+	Bytes        // they are written once
+	Foreign      // it is none of a counter's
 )
 
 // complete checks the config and sets all defaults.
@@ -93,7 +95,7 @@ func (c *Config) complete() error {
 		c.Retention = func() time.Duration { return 32 * 24 * time.Hour }
 	}
 	if c.KindOf == nil {
-		c.KindOf = func(uint64) Kind { return Count }
+		c.KindOf = func(uint64) Kind { return Bucket }
 	}
 	return nil
 }
@@ -338,7 +340,10 @@ func (r *Repairer) begin(counter Counter) *repair {
 // left yields the counters whose repair failed.
 func (r *Repairer) left(yield func(Counter) bool) {
 	for id := range r.backlog.takeLeft() {
-		if counter, found := r.counted.find(id); found && !yield(counter) {
+		counter, found := r.counted.find(id)
+		if !found {
+			r.backlog.ended(id, 0, nil) // it has expired
+		} else if !yield(counter) {
 			return
 		}
 	}
