@@ -16,17 +16,19 @@ const (
 	// lookAgain the shortest, where there is reason for one.
 	lookEvery = 5 * time.Second
 	lookAgain = time.Second
-	// noStatsFor is how long a server is not asked for statistics that had none.
+	// noStatsFor is how long a server is not asked for statistics that had none, and no clocks are
+	// compared through one that hung up on that.
 	noStatsFor = time.Minute
 )
 
-// examiner looks at a server beside its trips: at its marker, at the secrets of other
-// processes, and at its statistics.
+// examiner looks at a server beside its trips: at its marker, at the secrets and the
+// clocks of other processes, and at its statistics.
 type examiner struct {
 	endpoint *wire.Endpoint
 	breaker  *breaker
 	memory   *replication.Memory
 	secrets  secrets
+	clocks   func(net.Conn) (items int, err error)
 	timeout  time.Duration
 	pace     time.Duration // between two looks; below 0: none is taken
 	again    chan struct{} // there is reason to look before the pause is over
@@ -34,6 +36,7 @@ type examiner struct {
 	mu      sync.Mutex
 	stats   wire.Stats // the last
 	noStats time.Time  // until when it is not asked for them
+	noClock time.Time  // until when no clocks are compared
 }
 
 // watch looks at the server every now and then, until the context ends: so an outage is
@@ -86,7 +89,7 @@ func (x *examiner) inspect(ctx context.Context) {
 	}
 }
 
-// look reads the marker, the mark of secrets and the statistics on a connection of its
+// look reads the marker, the mark of secrets, the clocks and the statistics on a connection of its
 // own. first is nil where it is not the first look at the whole fleet.
 func (x *examiner) look(ctx context.Context, deadline time.Time, first *replication.Participant) error {
 	conn, err := x.endpoint.Dial(ctx, deadline)
@@ -102,8 +105,12 @@ func (x *examiner) look(ctx context.Context, deadline time.Time, first *replicat
 	if err := x.checkMarker(conn, first); err != nil {
 		return err
 	}
-	if secrets, err := x.secrets.compare(conn); err == nil { // else the connection is of no more use
-		x.lookAtStats(conn, int64(secrets)+1)
+	secrets, err := x.secrets.compare(conn)
+	if err != nil { // the connection is of no more use
+		return nil
+	}
+	if clocks, err := x.compareClocks(conn); err == nil {
+		x.lookAtStats(conn, int64(secrets+clocks)+1)
 	}
 	return nil
 }
@@ -115,6 +122,23 @@ func (x *examiner) checkMarker(conn net.Conn, first *replication.Participant) er
 		return nil
 	}
 	return x.memory.Check(wire.NewMarkerItem(conn), first)
+}
+
+// compareClocks compares the clocks of processes through a server that lets it.
+func (x *examiner) compareClocks(conn net.Conn) (items int, err error) {
+	x.mu.Lock()
+	rest := time.Now().Before(x.noClock)
+	x.mu.Unlock()
+	if rest {
+		return 0, nil
+	}
+	items, err = x.clocks(conn)
+	if err != nil {
+		x.mu.Lock()
+		x.noClock = time.Now().Add(noStatsFor)
+		x.mu.Unlock()
+	}
+	return items, err
 }
 
 // lookAtStats takes in the statistics of a server that has any. Many proxies have none,
