@@ -879,8 +879,8 @@ func TestNoCalendarWindowHoldsMore(t *testing.T) {
 	}
 }
 
-// Nor does one of a process whose clock was ahead and is set back; of several processes no window
-// holds more hits but those that it stamped before, of which it says that they are incomplete.
+// Nor does one of a process whose clock was ahead and is set back; of several processes without the
+// hits that it stamped before: they are incomplete.
 func TestNoWindowHoldsMoreAfterAClockWasSetBack(t *testing.T) {
 	for _, broken := range []sabotage{{}, {algorithm: "fixed-window"}, {algorithm: "fixed-window", zone: "Europe/Berlin"}} {
 		broken.setBack = true
