@@ -19,7 +19,7 @@ func (l *Limiter) Handler() http.Handler { return l.handler }
 func (p *process) apiConfig() api.Config {
 	return api.Config{
 		Service:   p.service,
-		Health:    p.access.Health(p.backend.States()),
+		Health:    p.access.Health(p.backend.States(), p.backend.Clock),
 		Metrics:   p.metrics.Handler(),
 		OnRequest: p.metrics.OnRequest,
 		Log:       p.settings.Log,

@@ -93,7 +93,7 @@ func (p *process) open(rules Rules) (err error) {
 	if p.backend, err = backend.Open(s.Start, s, backend.Config{Retention: p.rules.Longest, OnRoundTrip: roundTrips}); err != nil {
 		return err
 	}
-	buckets := hierarchy.NewCounters(hierarchy.Config{Store: p.backend.Store, Grace: s.Grace, OnUse: p.backend.OnUse})
+	buckets := hierarchy.NewCounters(hierarchy.Config{Store: p.backend.Store, Clock: s.Clock, Grace: s.Grace, OnUse: p.backend.OnUse})
 	decider, counters, err := p.newEngines(buckets)
 	if err != nil {
 		return err

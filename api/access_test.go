@@ -524,10 +524,12 @@ func TestDraining(t *testing.T) {
 func TestDiscreetReadyz(t *testing.T) {
 	g := newGuarded(t)
 	reachable := true
+	g.config.Health.Clock = func() string { return "at least 5.0 s ahead" }
 	g.config.Health.Servers = func() []service.ServerState {
 		return []service.ServerState{{Name: "10.0.0.1:11211", Reachable: reachable}}
 	}
 	assert.Contains(t, request(t, api.NewAdminHandler(g.config), "GET", "/readyz", "").Body.String(), "10.0.0.1")
+	assert.Contains(t, request(t, api.NewAdminHandler(g.config), "GET", "/readyz", "").Body.String(), `"clock":"at least 5.0 s ahead"`)
 	g.config.Redacted = true
 	h := api.NewHandler(g.config)
 	assert.JSONEq(t, `{"status": "ready"}`, request(t, h, "GET", "/readyz", "").Body.String())

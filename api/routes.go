@@ -119,6 +119,9 @@ func (h *handler) ready(x *exchange) error {
 			health.Store[server.Name] = server.String()
 		}
 	}
+	if h.Health.Clock != nil && !h.Redacted {
+		health.Clock = h.Health.Clock()
+	}
 	h.reply(x, health)
 	return nil
 }

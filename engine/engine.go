@@ -28,10 +28,13 @@ type Engine interface {
 // Moment is when a batch of hits is decided.
 type Moment struct {
 	Now   time.Time
-	Stamp int64     // the Unix second of its hits, no earlier than that of a batch before
-	First time.Time // when its hits were tried first; the zero time: they were not
-	Check bool      // nothing is added: it is a check
-	Alone bool      // the store is this process's own: nothing of it is cached
+	Stamp int64 // the Unix second of its hits
+	// Latest is the latest stamp of a batch so far. It is later than Stamp if the clock was set back:
+	// what hits of this process count from then on may be as far ahead.
+	Latest int64
+	First  time.Time // when its hits were tried first; the zero time: they were not
+	Check  bool      // nothing is added: it is a check
+	Alone  bool      // the store is this process's own: nothing of it is cached
 }
 
 // Hit is one hit of a batch, as it adds to one counter.

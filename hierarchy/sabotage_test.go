@@ -19,6 +19,11 @@ import (
 func TestSimulationFindsSabotage(t *testing.T) {
 	for name, broken := range map[string]sabotage{
 		"no look ahead": {counters: func(c *Counters) { c.ahead = 0 }},
+		"no look ahead of a clock that was set back": {setBack: true, counters: func(c *Counters) {
+			c.spanOf = func(w algorithm.Windows, now int64, finest Level, ahead int64) span {
+				return spanOf(w, now, finest, min(ahead, c.ahead))
+			}
+		}},
 		"coarse adds first": {store: func(_ *simulation, s store.Store) store.Store {
 			return &coarseFirst{s}
 		}},

@@ -82,7 +82,7 @@ func (s *session) End() {
 // Limit adds a limit.
 func (s *session) Limit(limit engine.Limit) {
 	of := limit.Windows()
-	s.all = append(s.all, limitWindow{of: of, ceiling: limit.Ceiling, span: s.counters.spanOf(of, s.stamp, s.finest, s.counters.ahead)})
+	s.all = append(s.all, limitWindow{of: of, ceiling: limit.Ceiling, span: s.counters.spanOf(of, s.stamp, s.finest, max(s.counters.ahead, s.moment.Latest-s.stamp))})
 }
 
 // Look wants the buckets that the exact sums of the limits need.

@@ -130,7 +130,7 @@ var batches = sync.Pool{New: func() any { return new(batch) }}
 func (l *Limiter) newBatch(moment engine.Moment, requests ...*request) *batch {
 	f := batches.Get().(*batch)
 	f.l, f.moment, f.began, f.until, f.caller = l, moment, moment.Now, requests[0].until, requests[0].ctx
-	f.moment.Stamp = l.stamps.next(moment.Now)
+	f.moment.Stamp, f.moment.Latest = l.stamps.next(moment.Now, l.grace)
 	for _, r := range requests {
 		if r.until.Before(f.until) {
 			f.until = r.until

@@ -238,24 +238,29 @@ func CheckReserved(d time.Duration) error {
 // no more than the grace, also behind a reset, and for no longer than a queue or a reservation lasts.
 func (l *Limiter) MayHave(r *engine.Reserved) bool {
 	allowed, lasts := 2*l.grace.Milliseconds(), r.Ends-r.Time
-	return r.Time <= l.now().UnixMilli()+allowed && lasts >= -allowed && lasts <= events.MaxWindow.Milliseconds()+allowed
+	return r.Time <= max(l.now().UnixMilli(), l.stamps.latest.Load()*1000)+allowed && lasts >= -allowed && lasts <= events.MaxWindow.Milliseconds()+allowed
 }
 
-// stamps gives hits their stamps: Unix seconds that never go back.
-type stamps struct{ last atomic.Int64 }
+// stamps gives hits their stamps: Unix seconds. They go back only where the clock was set back.
+type stamps struct{ latest atomic.Int64 }
 
-// next returns the second of the moment, or the last stamp where that is later.
-func (s *stamps) next(now time.Time) int64 {
-	for {
-		last := s.last.Load()
-		if now.Unix() <= last {
-			return last
-		}
-		if s.last.CompareAndSwap(last, now.Unix()) {
-			return now.Unix()
+// next returns the second of the moment, or the latest stamp where that is later, but not by so much
+// that hits of it would be late. It returns the latest stamp, too.
+func (s *stamps) next(now time.Time, grace time.Duration) (stamp, latest int64) {
+	second := now.Unix()
+	for latest = s.latest.Load(); second > latest; latest = s.latest.Load() {
+		if s.latest.CompareAndSwap(latest, second) {
+			return second, second
 		}
 	}
+	if time.Unix(latest, 0).Sub(now.Round(0)) > maxAhead(grace) {
+		return second, latest
+	}
+	return latest, latest
 }
+
+// maxAhead is by how much a stamp may be ahead of the wall clock.
+func maxAhead(grace time.Duration) time.Duration { return grace / 4 }
 
 // isLate reports whether a hit of the moment may no longer be admitted now: on the monotonic clock
 // or on the wall's more than half the grace has passed since, or the stamp is far ahead of the
@@ -269,5 +274,5 @@ func isLate(m engine.Moment, now time.Time, grace time.Duration) bool {
 		stamped = second
 	}
 	wall := now.Round(0).Sub(stamped)
-	return wall < -grace/4 || wall > grace/2
+	return wall < -maxAhead(grace) || wall > grace/2
 }

@@ -15,23 +15,27 @@ const (
 	// lookEvery is the time between two looks at a server, give or take a quarter: within a
 	// second it is known what a server has lost, or drops because it is full.
 	lookEvery = 600 * time.Millisecond
+	// clockEvery is the time between two comparisons of clocks.
+	clockEvery = 5 * time.Second
 	// noStatsFor is how long a server is not asked for statistics that had none.
 	noStatsFor = time.Minute
 )
 
-// examiner looks at a server beside its trips: at its marker, at the secrets of other
-// processes, and at its statistics.
+// examiner looks at a server beside its trips: at its marker, at the secrets and the
+// clocks of other processes, and at its statistics.
 type examiner struct {
 	endpoint *wire.Endpoint
 	breaker  *breaker
 	memory   *replication.Memory
 	secrets  secrets
+	clocks   func(net.Conn) error
 	timeout  time.Duration
 	pace     time.Duration // between two looks; below 0: none is taken
 
 	mu      sync.Mutex
 	stats   wire.Stats // the last
 	noStats time.Time  // until when it is not asked for them
+	noClock time.Time  // until when no clocks are compared
 }
 
 // watch looks at the server every now and then, until the context ends: so an outage is
@@ -99,6 +103,9 @@ func (x *examiner) lookOn(ctx context.Context, conn net.Conn, deadline time.Time
 	}
 	if err == nil {
 		if _, err = x.secrets.compare(conn); err == nil {
+			err = x.compareClocks(conn)
+		}
+		if err == nil {
 			err = x.lookAtStats(conn)
 		}
 		if err == nil {
@@ -139,6 +146,25 @@ func (x *examiner) onMarker(ctx context.Context, deadline time.Time, use func(re
 		return err
 	}
 	return use(wire.NewMarkerItem(conn))
+}
+
+// compareClocks compares the clocks of processes through a server that lets it, every now and then. It
+// returns an error if the connection is of no more use.
+func (x *examiner) compareClocks(conn net.Conn) error {
+	x.mu.Lock()
+	rests := time.Now().Before(x.noClock)
+	x.noClock = time.Now().Add(min(clockEvery, x.pace))
+	x.mu.Unlock()
+	if rests {
+		return nil
+	}
+	err := x.clocks(conn)
+	if err != nil {
+		x.mu.Lock()
+		x.noClock = time.Now().Add(noStatsFor)
+		x.mu.Unlock()
+	}
+	return err
 }
 
 // lookAtStats takes in the statistics of a server that has any. Many proxies have none,

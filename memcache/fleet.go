@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/counterd/counterd/memcache/clocks"
 	"github.com/counterd/counterd/memcache/wire"
 	"github.com/counterd/counterd/replication"
 	"github.com/counterd/counterd/store"
@@ -84,6 +85,12 @@ type Config struct {
 	// examine a server's health, are not reported. nil: it is not called.
 	OnRoundTrip func(context.Context, RoundTrip)
 	Clock       func() time.Time // nil: time.Now
+	// Skew is how far this process's clock may be from those of the other processes on the servers;
+	// 0: DefaultSkew. While it is further away, all of Capabilities.Since is now.
+	Skew time.Duration
+	// OnClockChange is called when the clock is found to be further away, by at least so much ahead or,
+	// if negative, behind, and when that is over, from any goroutine. nil: it is not called.
+	OnClockChange func(ahead time.Duration, wrong bool)
 
 	// For tests.
 	dialing func(context.Context, time.Time) (net.Conn, error)
@@ -113,6 +120,7 @@ type Fleet struct {
 	dialer   wire.Dialer
 	keyer    *keyer
 	set      *replication.Set
+	clocks   *clocks.Clocks
 	closing  chan struct{}
 
 	changing sync.Mutex // of the servers
@@ -135,6 +143,12 @@ func NewFleet(ctx context.Context, config Config) (*Fleet, error) {
 	}
 	config.Timeout = cmp.Or(config.Timeout, DefaultTimeout)
 	config.Conns = cmp.Or(config.Conns, DefaultConns)
+	if config.Clock == nil {
+		config.Clock = time.Now
+	}
+	if config.OnClockChange == nil {
+		config.OnClockChange = func(time.Duration, bool) {}
+	}
 	keyer, err := newKeyer(config.KeySecret)
 	if err != nil {
 		return nil, err
@@ -150,6 +164,7 @@ func NewFleet(ctx context.Context, config Config) (*Fleet, error) {
 		Hash: keyer.hash,
 	})
 	f.common.stalls.start(config.Timeout)
+	f.clocks = clocks.New(config.Clock, cmp.Or(config.Skew, DefaultSkew), config.OnClockChange)
 	if err := f.SetServers(ctx, config.Servers); err != nil {
 		return nil, err
 	}
@@ -174,6 +189,7 @@ func (f *Fleet) SetServers(ctx context.Context, names []string) error {
 	}
 	for _, s := range list {
 		if !slices.Contains(f.servers, s) {
+			s.examiner.clocks = func(conn net.Conn) error { return f.compareClocks(s, conn) }
 			s.examiner.memory = f.set.Join(s.Name(), len(f.servers) > 0, func(loss replication.Loss) { s.changed(changeOf[loss]) })
 		}
 	}
@@ -227,6 +243,7 @@ func (f *Fleet) Servers(counter string) []string {
 // Capabilities returns what the fleet can do besides round trips.
 func (f *Fleet) Capabilities() store.Capabilities {
 	can := f.set.Capabilities()
+	can.Since = f.since
 	// Its hash, which a reader of the servers sees, too.
 	can.Alias = func(counter string) string {
 		hash := f.keyer.hash(counter)

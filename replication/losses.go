@@ -403,6 +403,7 @@ func (m *Memory) reconcile(k *marker) (changed, marked bool) {
 	now := wall.Unix()
 	m.all.mu.Lock()
 	defer m.all.mu.Unlock()
+	changed = k.limit(now)
 	if m.known != nil && m.known.ID != k.ID && len(k.Former) == 0 { // its writer did not know of the loss
 		k.lose(m.name, now)
 		changed = true

@@ -149,6 +149,19 @@ func (k *marker) changed(servers []string, now int64) {
 	k.Former = append(k.Former, formerServers{now, servers})
 }
 
+// limit makes what a wrong clock has written of the future of now.
+func (k *marker) limit(now int64) (changed bool) {
+	for i := range k.Former {
+		if f := &k.Former[i]; f.Until > now+maxClaim {
+			f.Until, changed = now, true
+		}
+	}
+	if k.Evicted > now+maxClaim {
+		k.Evicted, changed = now, true
+	}
+	return changed
+}
+
 // forget drops what is of no interest since the second.
 func (k *marker) forget(before int64) (changed bool) {
 	left := slices.DeleteFunc(k.Former, func(f formerServers) bool { return f.Until < before })

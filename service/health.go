@@ -54,6 +54,8 @@ type Health struct {
 	// Servers returns the states of the store's servers, as far as they are known, without a
 	// round trip; nil: the store has no servers, and is always there.
 	Servers func() []ServerState
+	// Clock returns what is wrong with the process's clock; empty: nothing is known. nil: it never is.
+	Clock func() string
 	// Drain returns whether the process is about to end: a client with a connection should then
 	// open its next one to another process. nil: it never is.
 	Drain func() bool

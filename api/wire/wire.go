@@ -215,6 +215,7 @@ type Result struct {
 type Health struct {
 	Status string            `json:"status"`
 	Store  map[string]string `json:"store,omitempty"` // each server's state, by its name
+	Clock  string            `json:"clock,omitempty"` // how it differs from those of other processes
 }
 
 // Index answers GET /.

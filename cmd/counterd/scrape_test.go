@@ -197,6 +197,8 @@ func TestOneScrapeShowsWhatWasDone(t *testing.T) {
 
 	want := zeros(server.Addr, map[string]string{"main": "five", "shade": "shade", "shut": "shut", "own": "own", "fresh": "fresh"})
 	for line := range strings.Lines(fmt.Sprintf(`counterd_bucket_cache_hits_total %v
+counterd_clock_ahead_seconds 0
+counterd_clock_wrong 0
 counterd_connections_refused_total 0
 counterd_decisions_total{call="check",event="main",verdict="allowed"} 1
 counterd_decisions_total{call="check",event="main",verdict="denied"} 1

@@ -157,6 +157,7 @@ func openFleet(ctx context.Context, s settings.Settings, servers []string, c Con
 		// Clocks may be behind and ahead by the grace: windows reach as much further back.
 		Retention:   func() time.Duration { return c.Retention() + 2*s.Grace },
 		OnRoundTrip: c.OnRoundTrip,
+		Clock:       s.Clock, Skew: s.Grace / 4, OnClockChange: logClock(s.Log),
 	}
 	if err := checkSecrets(s); err != nil {
 		return nil, err

@@ -1,6 +1,7 @@
 package backend
 
 import (
+	"fmt"
 	"log/slog"
 	"time"
 
@@ -37,6 +38,34 @@ func logChanges(log *slog.Logger, replicas int) func(memcache.Change, memcache.S
 			}
 		})
 	}
+}
+
+// logClock returns a hook that logs what becomes of this process's clock.
+func logClock(log *slog.Logger) func(ahead time.Duration, wrong bool) {
+	return func(ahead time.Duration, wrong bool) {
+		if wrong {
+			log.Warn("the clock of this process, or those of others, are wrong: limits are incomplete until they agree; set them (NTP)", "clock", clockInWords(ahead))
+			return
+		}
+		log.Info("the clock of this process agrees with those of the others again, as far as is known")
+	}
+}
+
+func clockInWords(ahead time.Duration) string {
+	side := "ahead of"
+	if ahead < 0 {
+		side = "behind"
+	}
+	return fmt.Sprintf("at least %.1f s %s the other processes", ahead.Abs().Seconds(), side)
+}
+
+// Clock returns in words that the clock is wrong, for readyz; empty: as far as is known it is not.
+func (b *Backend) Clock() string {
+	if b.fleet == nil || !b.fleet.ClockWrong() {
+		return ""
+	}
+	ahead, _ := b.fleet.ClockAhead()
+	return clockInWords(ahead)
 }
 
 // timeOf returns the time of a Unix second; the zero time for 0.

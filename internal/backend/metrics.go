@@ -8,6 +8,10 @@ func (b *Backend) Watch(m *metrics.Metrics, process *metrics.Process) {
 		return
 	}
 	process.Servers = b.fleet.Health
+	m.AddGauge("counterd_clock_ahead_seconds", "By how much, at the least, the clock is ahead of those of the other processes; below 0: behind them.",
+		func() float64 { ahead, _ := b.fleet.ClockAhead(); return ahead.Seconds() })
+	m.AddGauge("counterd_clock_wrong", "Whether that is more than a quarter of the grace: limits are incomplete.",
+		func() float64 { return metrics.Truth(b.fleet.ClockWrong()) })
 	if b.settings.Replicas > 1 {
 		process.Replicas, process.Repair = b.fleet, b.repairer.State
 	}

@@ -74,9 +74,10 @@ func (a *Access) Gate(most int) *service.Gate {
 	return service.NewGate(config)
 }
 
-// Health returns the health of a process with those servers, which are nil for the embedded store.
-func (a *Access) Health(servers func() []service.ServerState) service.Health {
-	return service.Health{Servers: servers, Drain: a.draining.Load}
+// Health returns the health of a process with those servers, which are nil for the embedded store, and
+// that clock.
+func (a *Access) Health(servers func() []service.ServerState, clock func() string) service.Health {
+	return service.Health{Servers: servers, Clock: clock, Drain: a.draining.Load}
 }
 
 // warn logs where secrets lie or go open, and which addresses are open to all callers.

@@ -59,6 +59,7 @@ type Settings struct {
 	TracesURL string           // where spans go, resolved; Validate derives it from OTLPEndpoint
 	Start     context.Context  // bounds the start
 	Follow    bool             // the rules file is followed
+	Clock     func() time.Time // nil: time.Now
 	Asks      <-chan os.Signal // each value has all followed files and server lists read again; nil: none
 
 	Invalid []error // values that an option could not read

@@ -164,8 +164,12 @@ func (p *process) repair(t *testing.T, before func(context.Context, *store.Op)) 
 				return repair.Log
 			case hierarchy.IsReceipt(item):
 				return repair.Bytes
+			case hierarchy.IsEpoch(item):
+				return repair.Count
+			case hierarchy.IsBucket(item):
+				return repair.Bucket
 			}
-			return repair.Count
+			return repair.Foreign
 		},
 		OnCopyStart: func(to, from string) {
 			p.note(func() { p.started = append(p.started, repair.Copy{To: to, From: from}) })

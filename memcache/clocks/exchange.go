@@ -1,0 +1,112 @@
+package clocks
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/counterd/counterd/memcache/wire"
+)
+
+const (
+	tickKey = "counterd:clocks"
+	noteKey = "counterd:clock:" // and the number of a slot
+	// slots is how many notes a server keeps, the latest; they last for so many seconds, less than
+	// they are remembered: each is new once.
+	slots     = 64
+	noteLasts = 30
+	// A server without ticks begins with a random multiple of beginning: ticks that are further apart
+	// are of two counts, which have no order.
+	beginning  = 1 << 32
+	beginnings = 1 << 30
+)
+
+// errRefused is why there are no notes on a server that takes no such commands.
+var errRefused = errors.New("clocks: the server refuses")
+
+// Exchange looks at the server at the other end of the connection: it leaves a note there, and reads
+// those of others. It returns how many items of the clocks the server has. An error is one of the
+// connection, which is then of no more use.
+func (c *Clocks) Exchange(conn io.ReadWriter) (items int, err error) {
+	answers := bufio.NewReaderSize(conn, wire.MaxLine)
+	began := time.Now()
+	before := c.now().Round(0)
+	tick, err := nextTick(conn, answers)
+	after := c.now().Round(0)
+	if errors.Is(err, errRefused) {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, err
+	}
+	var request strings.Builder
+	own, ok := c.took(tick, before, after, began)
+	if ok {
+		fmt.Fprintf(&request, "set %s%d 0 %d %d\r\n%s\r\n", noteKey, tick%slots, noteLasts, len(own.String()), own)
+	}
+	keys := make([]string, slots)
+	request.WriteString("get")
+	for i := range keys {
+		keys[i] = noteKey + strconv.Itoa(i)
+		request.WriteString(" " + keys[i])
+	}
+	request.WriteString("\r\n")
+	if _, err := io.WriteString(conn, request.String()); err != nil {
+		return 0, err
+	}
+	if ok {
+		if _, err := answers.ReadSlice('\n'); err != nil { // a note that is not stored is left with the next look
+			return 0, err
+		}
+	}
+	found, err := wire.ReadItems(answers, keys...)
+	if err != nil {
+		return 0, err
+	}
+	var notes []note
+	for _, text := range found {
+		if n, ok := parse(text); ok {
+			notes = append(notes, n)
+		}
+	}
+	c.read(notes)
+	return len(notes) + 1, nil
+}
+
+// nextTick returns the next tick of the server's count, which begins if there is none.
+func nextTick(conn io.Writer, answers *bufio.Reader) (uint64, error) {
+	for range 3 { // another process may begin it at the same time
+		line, err := ask(conn, answers, "incr "+tickKey+" 1\r\n")
+		if err != nil {
+			return 0, err
+		}
+		if tick, err := strconv.ParseUint(line, 10, 64); err == nil {
+			return tick, nil
+		}
+		if line != "NOT_FOUND" {
+			return 0, errRefused
+		}
+		first := strconv.FormatUint((1+rand.Uint64N(beginnings))*beginning, 10)
+		switch line, err = ask(conn, answers, fmt.Sprintf("add %s 0 0 %d\r\n%s\r\n", tickKey, len(first), first)); {
+		case err != nil:
+			return 0, err
+		case line != "STORED" && line != "NOT_STORED":
+			return 0, errRefused
+		}
+	}
+	return 0, errRefused
+}
+
+// ask returns the answer to a command, a line.
+func ask(conn io.Writer, answers *bufio.Reader, command string) (string, error) {
+	if _, err := io.WriteString(conn, command); err != nil {
+		return "", err
+	}
+	line, err := answers.ReadSlice('\n')
+	return strings.TrimSpace(string(line)), err
+}
