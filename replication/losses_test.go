@@ -80,7 +80,6 @@ type worldProcess struct {
 	// hints are what it has counted while it could not reach a server; kept: it keeps them.
 	hints map[string][]missedHit
 	kept  bool
-	dead  bool
 }
 
 // missedHit is a hit that a server has missed.
