@@ -26,7 +26,9 @@ const (
 	// present is for how long a process counts as one that runs, since its last note was new.
 	present = 15 * time.Second
 	// settling is for how long a process that has begun says nothing: it may not have seen all others.
-	settling = 5 * time.Second
+	settling = 10 * time.Second
+	// lone is how many looks of a process, with none of another one between them, show that it is alone.
+	lone = 3
 	// maxStep is by how much the clock may move against the monotonic one and count as not set.
 	maxStep = 50 * time.Millisecond
 )
@@ -42,6 +44,8 @@ type Clocks struct {
 	began time.Time       // the first look
 	own   []look          // in their order, since the clock was last set
 	notes map[uint64]seen // of others, by their ticks
+	last  uint64          // tick of this process
+	alone int             // its looks since another process's
 	ahead time.Duration
 	known bool
 
@@ -78,9 +82,9 @@ func (c *Clocks) Ahead() (ahead time.Duration, known bool) {
 // Wrong reports whether the clock is more than the skew from those of the other processes.
 func (c *Clocks) Wrong() bool { return c.wrong.Load() }
 
-// took notes a look of this process, and returns the note to leave. It is not ok if the clock was
-// set meanwhile.
-func (c *Clocks) took(tick uint64, before, after, began time.Time) (own note, ok bool) {
+// took notes a look of this process, and returns the note to leave. There is none if the clock was
+// set meanwhile, or no other process would read it. First is set if the look began the count.
+func (c *Clocks) took(tick uint64, first bool, before, after, began time.Time) (own note, leave bool) {
 	l := look{note{process: c.process, since: tick, tick: tick, before: before.UnixNano(), after: after.UnixNano()}, began}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -88,13 +92,22 @@ func (c *Clocks) took(tick uint64, before, after, began time.Time) (own note, ok
 	if c.began.IsZero() {
 		c.began = now
 	}
+	switch {
+	case first:
+		c.alone = lone
+	case tick == c.last+1:
+		c.alone++
+	default:
+		c.alone = 0
+	}
+	c.last = tick
 	c.own = slices.DeleteFunc(c.own, func(l look) bool { return now.Sub(l.began) > remembered || l.isSet(after, now) })
 	if l.isSet(after, now) {
 		return note{}, false
 	}
 	c.own = append(c.own, l)
 	c.own[len(c.own)-1].since = c.own[0].tick
-	return c.own[len(c.own)-1].note, true
+	return c.own[len(c.own)-1].note, c.alone < lone
 }
 
 // isSet reports whether the clock was set between the look and now, when it shows that wall time.

@@ -36,7 +36,7 @@ func (c *Clocks) Exchange(conn io.ReadWriter) (items int, err error) {
 	answers := bufio.NewReaderSize(conn, wire.MaxLine)
 	began := time.Now()
 	before := c.now().Round(0)
-	tick, err := nextTick(conn, answers)
+	tick, first, err := nextTick(conn, answers)
 	after := c.now().Round(0)
 	if errors.Is(err, errRefused) {
 		return 0, nil
@@ -45,8 +45,8 @@ func (c *Clocks) Exchange(conn io.ReadWriter) (items int, err error) {
 		return 0, err
 	}
 	var request strings.Builder
-	own, ok := c.took(tick, before, after, began)
-	if ok {
+	own, leave := c.took(tick, first, before, after, began)
+	if leave {
 		fmt.Fprintf(&request, "set %s%d 0 %d %d\r\n%s\r\n", noteKey, tick%slots, noteLasts, len(own.String()), own)
 	}
 	keys := make([]string, slots)
@@ -59,7 +59,7 @@ func (c *Clocks) Exchange(conn io.ReadWriter) (items int, err error) {
 	if _, err := io.WriteString(conn, request.String()); err != nil {
 		return 0, err
 	}
-	if ok {
+	if leave {
 		if _, err := answers.ReadSlice('\n'); err != nil { // a note that is not stored is left with the next look
 			return 0, err
 		}
@@ -78,28 +78,33 @@ func (c *Clocks) Exchange(conn io.ReadWriter) (items int, err error) {
 	return len(notes) + 1, nil
 }
 
-// nextTick returns the next tick of the server's count, which begins if there is none.
-func nextTick(conn io.Writer, answers *bufio.Reader) (uint64, error) {
+// nextTick returns the next tick of the server's count. It begins the count if there is none: then it
+// is the first.
+func nextTick(conn io.Writer, answers *bufio.Reader) (tick uint64, first bool, err error) {
 	for range 3 { // another process may begin it at the same time
 		line, err := ask(conn, answers, "incr "+tickKey+" 1\r\n")
 		if err != nil {
-			return 0, err
+			return 0, false, err
 		}
 		if tick, err := strconv.ParseUint(line, 10, 64); err == nil {
-			return tick, nil
+			return tick, false, nil
 		}
 		if line != "NOT_FOUND" {
-			return 0, errRefused
+			return 0, false, errRefused
 		}
-		first := strconv.FormatUint((1+rand.Uint64N(beginnings))*beginning, 10)
-		switch line, err = ask(conn, answers, fmt.Sprintf("add %s 0 0 %d\r\n%s\r\n", tickKey, len(first), first)); {
+		anew := (1 + rand.Uint64N(beginnings)) * beginning
+		text := strconv.FormatUint(anew, 10)
+		line, err = ask(conn, answers, fmt.Sprintf("add %s 0 0 %d\r\n%s\r\n", tickKey, len(text), text))
+		switch {
 		case err != nil:
-			return 0, err
-		case line != "STORED" && line != "NOT_STORED":
-			return 0, errRefused
+			return 0, false, err
+		case line == "STORED":
+			return anew, true, nil
+		case line != "NOT_STORED":
+			return 0, false, errRefused
 		}
 	}
-	return 0, errRefused
+	return 0, false, errRefused
 }
 
 // ask returns the answer to a command, a line.
