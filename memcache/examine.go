@@ -15,8 +15,8 @@ const (
 	// lookEvery is the time between two looks at a server, give or take a quarter: within a
 	// second it is known what a server has lost, or drops because it is full.
 	lookEvery = 600 * time.Millisecond
-	// clockEvery is the time between two comparisons of clocks.
-	clockEvery = 5 * time.Second
+	// compareEvery is the time between two comparisons of secrets and clocks.
+	compareEvery = 5 * time.Second
 	// noStatsFor is how long a server is not asked for statistics that had none.
 	noStatsFor = time.Minute
 )
@@ -31,11 +31,13 @@ type examiner struct {
 	clocks   func(net.Conn) error
 	timeout  time.Duration
 	pace     time.Duration // between two looks; below 0: none is taken
+	compares time.Duration // between two comparisons
 
-	mu      sync.Mutex
-	stats   wire.Stats // the last
-	noStats time.Time  // until when it is not asked for them
-	noClock time.Time  // until when no clocks are compared
+	mu       sync.Mutex
+	stats    wire.Stats // the last
+	noStats  time.Time  // until when it is not asked for them
+	compared time.Time  // when secrets and clocks were last
+	noClock  time.Time  // until when no clocks are compared
 }
 
 // watch looks at the server every now and then, until the context ends: so an outage is
@@ -43,7 +45,7 @@ type examiner struct {
 // full server evicts.
 func (x *examiner) watch(ctx context.Context) {
 	var conn net.Conn // of the looks; nil: there is none
-	defer func() { closeAll(conn) }()
+	defer func() { closeIfOpen(conn) }()
 	// Not at once: the first connections are for callers that wait.
 	for pause := x.pace / 5; rest(ctx, pause); pause = x.pace*3/4 + rand.N(x.pace/2) {
 		if x.breaker.up() {
@@ -63,7 +65,7 @@ func rest(ctx context.Context, pause time.Duration) bool {
 	return ctx.Err() == nil
 }
 
-func closeAll(conn net.Conn) {
+func closeIfOpen(conn net.Conn) {
 	if conn != nil {
 		conn.Close()
 	}
@@ -91,36 +93,62 @@ func (x *examiner) inspect(ctx context.Context, conn net.Conn) net.Conn {
 
 // lookOn looks at the server on the connection; nil: on a new one. It returns one for the next look.
 func (x *examiner) lookOn(ctx context.Context, conn net.Conn, deadline time.Time) (next net.Conn, err error) {
-	if conn == nil {
+	opened := conn == nil
+	if opened {
 		if conn, err = x.endpoint.Dial(ctx, deadline); err != nil {
 			return nil, err
 		}
 	}
-	if err = conn.SetDeadline(deadline); err == nil {
-		stop := context.AfterFunc(ctx, func() { conn.SetDeadline(time.Now()) })
-		defer stop()
-		err = x.checkMarker(conn)
-	}
-	if err == nil {
-		if _, err = x.secrets.compare(conn); err == nil {
-			err = x.compareClocks(conn)
+	useful := false
+	err = within(ctx, conn, deadline, func() error {
+		if err := x.checkMarker(conn); err != nil {
+			return err
 		}
-		if err == nil {
-			err = x.lookAtStats(conn)
-		}
-		if err == nil {
-			return conn, nil
-		}
-		err = nil // the connection is of no more use
+		useful = (!x.isDue(opened) || x.compare(conn) == nil) && x.lookAtStats(conn) == nil
+		return nil
+	})
+	if err == nil && useful {
+		return conn, nil
 	}
 	conn.Close()
 	return nil, err
 }
 
-// look reads the marker, the mark of secrets and the statistics on a connection of its own.
+// within uses the connection until the deadline, or the end of the context.
+func within(ctx context.Context, conn net.Conn, deadline time.Time, use func() error) error {
+	if err := conn.SetDeadline(deadline); err != nil {
+		return err
+	}
+	defer context.AfterFunc(ctx, func() { conn.SetDeadline(time.Now()) })()
+	return use()
+}
+
+// isDue reports whether secrets and clocks are to be compared: always on a connection that was opened for
+// the look, else every now and then.
+func (x *examiner) isDue(opened bool) bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	now := time.Now()
+	due := opened || now.Sub(x.compared) >= x.compares
+	if due {
+		x.compared = now
+	}
+	return due
+}
+
+// compare compares secrets and clocks with those of other processes. It returns an error if the
+// connection is of no more use.
+func (x *examiner) compare(conn net.Conn) error {
+	if _, err := x.secrets.compare(conn); err != nil {
+		return err
+	}
+	return x.compareClocks(conn)
+}
+
+// look reads the marker, the mark of secrets, the clocks and the statistics on a connection of its own.
 func (x *examiner) look(ctx context.Context, deadline time.Time) error {
 	conn, err := x.lookOn(ctx, nil, deadline)
-	closeAll(conn)
+	closeIfOpen(conn)
 	return err
 }
 
@@ -140,20 +168,14 @@ func (x *examiner) onMarker(ctx context.Context, deadline time.Time, use func(re
 		return err
 	}
 	defer conn.Close()
-	stop := context.AfterFunc(ctx, func() { conn.SetDeadline(time.Now()) })
-	defer stop()
-	if err := conn.SetDeadline(deadline); err != nil {
-		return err
-	}
-	return use(wire.NewMarkerItem(conn))
+	return within(ctx, conn, deadline, func() error { return use(wire.NewMarkerItem(conn)) })
 }
 
-// compareClocks compares the clocks of processes through a server that lets it, every now and then. It
-// returns an error if the connection is of no more use.
+// compareClocks compares the clocks of processes through a server that lets it. It returns an error if
+// the connection is of no more use.
 func (x *examiner) compareClocks(conn net.Conn) error {
 	x.mu.Lock()
 	rests := time.Now().Before(x.noClock)
-	x.noClock = time.Now().Add(min(clockEvery, x.pace))
 	x.mu.Unlock()
 	if rests {
 		return nil

@@ -44,7 +44,8 @@ func newServer(name string, c *common, d wire.Dialer) *server {
 	}
 	s.breaker.init(s, &c.stalls)
 	x := &s.examiner
-	x.endpoint, x.breaker, x.timeout, x.pace = &s.Endpoint, &s.breaker, c.Timeout, cmp.Or(c.pace, lookEvery)
+	x.endpoint, x.breaker, x.timeout = &s.Endpoint, &s.breaker, c.Timeout
+	x.pace, x.compares = cmp.Or(c.pace, lookEvery), cmp.Or(c.pace/2, compareEvery)
 	x.secrets.own, x.secrets.changed = c.mark, func() { s.changed(OtherSecret) }
 	return s
 }

@@ -27,13 +27,15 @@ type Key struct {
 
 // Copying is a claim of this process to copy to a server what that lacks. It has one owner.
 type Copying struct {
-	set        *Set
-	target     Server
-	id, losses uint64 // of the target's marker
+	set     *Set
+	target  Server
+	version version // of the target's marker
 }
 
 // version is what tells whether a server has lost something meanwhile.
 type version struct{ id, losses uint64 }
+
+func (k *marker) version() version { return version{k.ID, k.Losses} }
 
 // Source is a server from which a Copying copies.
 type Source struct {
@@ -56,8 +58,8 @@ func (s *Set) Claim(ctx context.Context) (*Copying, error) {
 			if len(k.Former) == 0 || k.isClaimed(s.process, now) {
 				return false
 			}
-			k.Claim = &claim{By: s.process, Until: now + int64(claimFor/time.Second)}
-			c = &Copying{s, target, k.ID, k.Losses}
+			k.Claim = s.claim(0)
+			c = &Copying{s, target, k.version()}
 			return true
 		})
 		if c != nil || err != nil {
@@ -67,22 +69,39 @@ func (s *Set) Claim(ctx context.Context) (*Copying, error) {
 	return nil, nil
 }
 
+// claim returns that of this process, from now on.
+func (s *Set) claim(percent int) *claim {
+	return &claim{By: s.process, Until: s.now().Unix() + int64(claimFor/time.Second), Percent: percent}
+}
+
 // isDue reports whether something is to be copied to the server, and can be.
 func (s *Set) isDue(target Server) bool {
 	s.Losses.mu.Lock()
 	defer s.Losses.mu.Unlock()
 	m, now := s.memories[target.Name()], s.now().Unix()
-	if s.replicas < 2 || m == nil || !m.isSteady() || len(m.known.Former) == 0 || m.known.isClaimed(s.process, now) {
+	if s.replicas < 2 || m == nil || !m.isSteady() || m.known.isClaimed(s.process, now) {
 		return false
 	}
 	if quiet := now - m.known.Evicted; quiet >= 0 && quiet < int64(calmAfter/time.Second) {
 		return false // it would drop what it is given
 	}
-	return slices.ContainsFunc(s.list, func(name string) bool {
-		_, done := m.known.Copied[name]
-		other := s.Named(name)
-		return name != m.name && !done && other != nil && other.Lists() && s.memories[name] != nil && s.memories[name].isSteady()
-	})
+	return s.sourceOf(m) != nil
+}
+
+// sourceOf returns a server from which something that the one of the memory lacks can be copied now; nil: there is
+// none. The memories are locked.
+func (s *Set) sourceOf(m *Memory) Server {
+	if len(m.known.Former) == 0 {
+		return nil
+	}
+	for _, server := range s.Servers() {
+		_, done := m.known.Copied[server.Name()]
+		of := s.memories[server.Name()]
+		if !done && of != nil && of != m && server.Lists() && of.isSteady() {
+			return server
+		}
+	}
+	return nil
 }
 
 // isSteady reports whether the server is up, and all that it has lost is known. The memories are locked.
@@ -102,32 +121,24 @@ func (c *Copying) Target() string { return c.target.Name() }
 
 // Next returns the next server to copy from; nil: there is none that could be copied from now.
 func (c *Copying) Next(ctx context.Context) (*Source, error) {
-	s := c.set
-	for _, server := range s.Servers() {
-		s.Losses.mu.Lock()
-		m, to := s.memories[server.Name()], c.target.Memory()
-		_, done := to.known.Copied[server.Name()]
-		if len(to.known.Former) == 0 {
-			s.Losses.mu.Unlock()
-			return nil, nil
-		}
-		due := server != c.target && !done && server.Lists() && m != nil && m.isSteady()
-		s.Losses.mu.Unlock()
-		if !due {
-			continue
-		}
-		if err := s.write(ctx, server, nil); err != nil {
-			return nil, err
-		}
-		s.Losses.mu.Lock()
-		source := &Source{server: server, version: version{m.known.ID, m.known.Losses}, leaves: m.known.leaves(m.name, c.Target(), s.replicas)}
-		if !keptOne(c.Target(), to.known, m.name, m.known, s.replicas) {
-			source.leaves.Left = source.leaves.since()
-		}
-		s.Losses.mu.Unlock()
-		return source, nil
+	s, to := c.set, c.target.Memory()
+	s.Losses.mu.Lock()
+	server := s.sourceOf(to)
+	s.Losses.mu.Unlock()
+	if server == nil {
+		return nil, nil
 	}
-	return nil, nil
+	if err := s.write(ctx, server, nil); err != nil {
+		return nil, err
+	}
+	s.Losses.mu.Lock()
+	defer s.Losses.mu.Unlock()
+	k := server.Memory().known
+	source := &Source{server: server, version: k.version(), leaves: k.leaves(server.Name(), c.Target(), s.replicas)}
+	if !keptOne(c.Target(), to.known, server.Name(), k, s.replicas) {
+		source.leaves.Left = source.leaves.since()
+	}
+	return source, nil
 }
 
 // Parts returns in how many parts its keys are to be listed, of that many each at the most, or twice
@@ -160,7 +171,7 @@ func (s *Source) Name() string { return s.server.Name() }
 // Progress says how much of a source was copied, and keeps the claim.
 func (c *Copying) Progress(ctx context.Context, percent int) error {
 	return c.update(ctx, func(k *marker) {
-		k.Claim = &claim{By: c.set.process, Until: c.set.now().Unix() + int64(claimFor/time.Second), Percent: percent}
+		k.Claim = c.set.claim(percent)
 	})
 }
 
@@ -168,7 +179,7 @@ func (c *Copying) Progress(ctx context.Context, percent int) error {
 // something meanwhile.
 func (c *Copying) Done(ctx context.Context, source *Source) error {
 	var is version
-	if err := c.set.write(ctx, source.server, func(k *marker) bool { is = version{k.ID, k.Losses}; return false }); err != nil {
+	if err := c.set.write(ctx, source.server, func(k *marker) bool { is = k.version(); return false }); err != nil {
 		return err
 	}
 	if is != source.version {
@@ -197,7 +208,7 @@ func (c *Copying) Release(ctx context.Context) error {
 func (c *Copying) update(ctx context.Context, change func(*marker)) error {
 	held := false
 	err := c.set.write(ctx, c.target, func(k *marker) bool {
-		held = k.ID == c.id && k.Losses == c.losses && k.Claim != nil && k.Claim.By == c.set.process
+		held = k.version() == c.version && k.Claim != nil && k.Claim.By == c.set.process
 		if held {
 			change(k)
 		}

@@ -33,7 +33,8 @@ const (
 	Repaired                 // what it had lost or missed was copied to it from other servers
 )
 
-// Losses is what the servers of a Placement have lost, by their markers. It is safe for concurrent use.
+// Losses is what the servers of a Placement have lost, by their markers. It is safe for concurrent
+// use.
 type Losses struct {
 	*Placement
 	now       func() time.Time
@@ -143,13 +144,14 @@ func (l *Losses) relist(servers []Server) {
 	}
 }
 
-// assert has the marker name the list in use.
+// assert has the marker name the list in use. A process with fewer replicas than others only looks on.
 func (m *Memory) assert(k *marker, now int64) (changed bool) {
-	if m.asserted || len(m.all.list) == 0 || !slices.Contains(m.all.list, m.name) {
+	if m.asserted || !slices.Contains(m.all.list, m.name) || k.Replicas > m.all.replicas {
 		return false
 	}
-	if slices.Equal(k.Servers, m.all.list) {
-		return false
+	changed = k.Replicas != m.all.replicas
+	if k.Replicas = m.all.replicas; slices.Equal(k.Servers, m.all.list) {
+		return changed
 	}
 	before := k.Servers
 	k.Servers = m.all.list
@@ -172,8 +174,8 @@ func (m *Memory) wasOut() bool {
 	return false
 }
 
-// Since returns the Unix second before which some counter of the server may be incomplete; 0: as far as is known
-// it has lost nothing.
+// Since returns the Unix second before which counters of the server may be incomplete; 0: as far as
+// is known it has lost nothing.
 func (m *Memory) Since() int64 {
 	s := m.state.Load()
 	switch {
@@ -204,8 +206,12 @@ func (m *Memory) Lost() Lost {
 	return Lost{m.Since(), s.full, s.missed || s.away != nil, s.replicas > 1 && !s.left, s.percent, s.left}
 }
 
-// isWhole reports whether the server has lost nothing of a counter with these servers.
-func (m *Memory) isWhole(h Hash, servers []Server) bool { return m.sinceOf(h, servers) == 0 }
+// isWhole reports whether the server has lost nothing of a counter with these servers. One that is away
+// for another process, or for which there are hints, still has most of it.
+func (m *Memory) isWhole(h Hash, servers []Server) bool {
+	s := m.state.Load()
+	return s == nil || s.lostOf(h, servers) == 0
+}
 
 // sinceOf returns the Unix second since which the server has all of the counter; 0: always, as far
 // as is known.
@@ -217,6 +223,11 @@ func (m *Memory) sinceOf(h Hash, servers []Server) int64 {
 	if s.away != nil {
 		return s.away()
 	}
+	return s.lostOf(h, servers)
+}
+
+// lostOf is the same without what the server has missed and its marker does not tell yet.
+func (s *state) lostOf(h Hash, servers []Server) int64 {
 	since := s.lost
 	for _, f := range s.former {
 		if f.until > since && !f.holds(h, s.name) {
@@ -389,7 +400,7 @@ func (m *Memory) anew() *marker {
 		}
 	}
 	founding = founding && (!alone || len(m.all.list) < 2)
-	k := newMarker(founding, m.all.list)
+	k := newMarker(founding, m.all.list, m.all.replicas)
 	if !founding {
 		k.lose(m.name, now)
 	}
@@ -399,8 +410,7 @@ func (m *Memory) anew() *marker {
 // reconcile has the marker say what this process knows. It reports whether there is anything to write,
 // and whether that the server has missed something is a part of it.
 func (m *Memory) reconcile(k *marker) (changed, marked bool) {
-	wall := m.all.now()
-	now := wall.Unix()
+	now := m.all.now().Unix()
 	m.all.mu.Lock()
 	defer m.all.mu.Unlock()
 	changed = k.limit(now)
@@ -515,7 +525,7 @@ func (m *Memory) learn(k *marker, marked bool) {
 	if before == nil || before.ID != k.ID {
 		m.seen = time.Now()
 	}
-	if before == nil || before.ID != k.ID || before.Losses != k.Losses {
+	if before == nil || before.version() != k.version() {
 		m.all.Gap()
 	}
 	if before != nil && before.ID != k.ID {

@@ -364,7 +364,7 @@ func TestALossIsDetectedAndRepaired(t *testing.T) {
 		w.settle()
 		now := time.Now().Unix()
 		for _, p := range []*worldProcess{p, other, w.start()} {
-			assert.Equal(t, []int64{0, now, 0}, p.states(), "whoever saw it")
+			assert.Equal(t, []int64{0, now, 0}, p.states(), "with each process")
 		}
 		assert.Equal(t, []Loss{Emptied}, p.told)
 		for i := range 50 {
@@ -373,7 +373,7 @@ func TestALossIsDetectedAndRepaired(t *testing.T) {
 		w.check()
 		w.repair()
 		for _, p := range []*worldProcess{p, other, w.start()} {
-			assert.Equal(t, []int64{0, 0, 0}, p.states(), "whoever repaired it")
+			assert.Equal(t, []int64{0, 0, 0}, p.states(), "with each process")
 		}
 		assert.Equal(t, []Loss{Emptied, Repaired}, p.told)
 		w.lose(w.list[2])
@@ -549,6 +549,23 @@ func TestServersComeAndGo(t *testing.T) {
 		w.repair()
 		assert.Positive(t, moved(p), "two are replaced at once")
 		assert.Less(t, moved(p), 60)
+	})
+}
+
+// A process that keeps one replica on one of the servers, to look into it, changes nothing for the others.
+func TestAnOnlooker(t *testing.T) {
+	inWorld(t, 2, 3, func(w *world, p *worldProcess) {
+		w.lose(w.list[0])
+		w.settle()
+		before, all := w.servers[w.list[0]].marker.text, w.list
+		w.list, w.replicas = w.list[:1], 1
+		onlooker := w.start()
+		onlooker.look()
+		assert.Equal(t, before, w.servers[w.list[0]].marker.text)
+		w.list, w.all = all, w.all[:1]
+		onlooker.set.Close()
+		w.repair()
+		assert.Equal(t, []int64{0, 0, 0}, p.states())
 	})
 }
 

@@ -34,7 +34,8 @@ type marker struct {
 	// Founding: it was put there while no server of the fleet had a marker, and that is being
 	// done for the others.
 	Founding bool     `json:"founding,omitempty"`
-	Servers  []string `json:"servers,omitempty"` // the list in use, in order of the names
+	Servers  []string `json:"servers,omitempty"`  // the list in use, in order of the names
+	Replicas int      `json:"replicas,omitempty"` // of each counter
 	// Former are the lists of before, the oldest first. A counter that was not on this server
 	// under one of them may be incomplete here until what is missing was copied. A server that
 	// has lost what it held is as one that was not in the list until then.
@@ -79,8 +80,8 @@ const (
 	maxClaim = 120
 )
 
-func newMarker(founding bool, servers []string) marker {
-	return marker{ID: rand.Uint64(), Founding: founding, Servers: servers}
+func newMarker(founding bool, servers []string, replicas int) marker {
+	return marker{ID: rand.Uint64(), Founding: founding, Servers: servers, Replicas: replicas}
 }
 
 func (k *marker) String() string {

@@ -12,6 +12,7 @@ import (
 	"github.com/counterd/counterd/engine"
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/hierarchy"
+	"github.com/counterd/counterd/internal/backend"
 	"github.com/counterd/counterd/internal/testkit/leaktest"
 	"github.com/counterd/counterd/internal/testkit/memcachedtest"
 	"github.com/counterd/counterd/journal"
@@ -130,12 +131,7 @@ func newRepairedLogs(tb testing.TB, limits string) *repairedLogs {
 	require.NoError(tb, err)
 	repairer, err := repair.New(repair.Config{
 		Store: r.Fleet, Layout: layout, RepairLog: logs.Repair, Grace: layout.Grace,
-		KindOf: func(item uint64) repair.Kind {
-			if item == slidinglog.Item() {
-				return repair.Log
-			}
-			return repair.Foreign
-		},
+		KindOf:    backend.KindOf,
 		OnCopyEnd: func(c repair.Copy) { r.copies <- c },
 	})
 	require.NoError(tb, err)

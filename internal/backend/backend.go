@@ -210,19 +210,7 @@ func newRepairer(s settings.Settings, fleet *memcache.Fleet, layout repair.Layou
 	var failures sparse.Lines
 	return repair.New(repair.Config{
 		Store: fleet, Layout: layout, RepairLog: repairLog, Grace: s.Grace, Retention: retention,
-		KindOf: func(item uint64) repair.Kind {
-			switch {
-			case item == slidinglog.Item() || item == slidinglog.LeasesItem():
-				return repair.Log
-			case hierarchy.IsReceipt(item):
-				return repair.Bytes
-			case hierarchy.IsEpoch(item):
-				return repair.Count
-			case hierarchy.IsBucket(item):
-				return repair.Bucket
-			}
-			return repair.Foreign
-		},
+		KindOf: KindOf,
 		OnError: func(err error) {
 			failures.Do(sparse.CauseOf(err), func(suppressed int64) {
 				s.Log.Warn("replicas are repaired later", "error", err, "suppressed", suppressed)
@@ -243,6 +231,21 @@ func newRepairer(s settings.Settings, fleet *memcache.Fleet, layout repair.Layou
 				"server", c.To, "from", c.From, "items", c.Items, "raised", c.Raised, "took", c.Took.Round(time.Millisecond))
 		},
 	})
+}
+
+// KindOf returns how an item of the engines is copied to another server.
+func KindOf(item uint64) repair.Kind {
+	switch {
+	case item == slidinglog.Item() || item == slidinglog.LeasesItem():
+		return repair.Log
+	case hierarchy.IsReceipt(item):
+		return repair.Bytes
+	case hierarchy.IsEpoch(item):
+		return repair.Count
+	case hierarchy.IsBucket(item):
+		return repair.Bucket
+	}
+	return repair.Foreign
 }
 
 // NewEmbedded returns a store in this process. It logs at most once a second that counters were

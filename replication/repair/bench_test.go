@@ -23,7 +23,7 @@ import (
 // BenchmarkRepair has one of three servers come back empty under 2,000 hits a second, and tells how
 // long it takes until it is whole again, and how long hits take meanwhile and without.
 func BenchmarkRepair(b *testing.B) {
-	for _, counters := range []int{5_000, 50_000, 1_000_000} {
+	for _, counters := range []int{50_000, 1_000_000} {
 		b.Run(fmt.Sprint(counters), func(b *testing.B) { benchRepair(b, counters) })
 	}
 }
@@ -44,7 +44,7 @@ func benchRepair(b *testing.B, counters int) {
 	require.NoError(b, err)
 	b.Cleanup(func() { require.NoError(b, fleet.Close()) })
 	layout := hierarchy.Layout{Grace: hierarchy.DefaultGrace}
-	repairer, err := repair.New(repair.Config{Store: fleet, Layout: layout, Grace: layout.Grace, OnError: func(err error) { fmt.Println(time.Now(), err) }, OnCopyStart: func(to, from string) { fmt.Println(time.Now(), to, from) }, OnCopyEnd: func(c repair.Copy) { fmt.Println(time.Now(), c) }})
+	repairer, err := repair.New(repair.Config{Store: fleet, Layout: layout, Grace: layout.Grace, OnError: func(err error) { b.Log(err) }})
 	require.NoError(b, err)
 	b.Cleanup(repairer.Close)
 	l, err := limiter.New(limiter.Config{Timeout: memcache.DefaultTimeout}, hierarchy.NewCounters(hierarchy.Config{Store: fleet, Grace: layout.Grace, OnUse: layout.OnUse(repairer.Note)}))
@@ -68,7 +68,6 @@ func benchRepair(b *testing.B, counters int) {
 		})
 	}
 	require.NoError(b, filling.Wait())
-	fmt.Println(time.Now(), "filled")
 	for range b.N {
 		before := hitFor(b, counters, hit, func() bool { return false }, benchSlice)
 		servers[0].Stop()
@@ -76,7 +75,6 @@ func benchRepair(b *testing.B, counters int) {
 		began := time.Now()
 		seen := false
 		during := hitFor(b, counters, hit, func() bool {
-			fmt.Println(time.Now(), fleet.Health()[0].Lost)
 			isWhole := fleet.Health()[0].Lost == memcache.Lost{}
 			seen = seen || !isWhole
 			return seen && isWhole

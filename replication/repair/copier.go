@@ -54,7 +54,7 @@ func (r *Repairer) copyWhatIsDue(ctx context.Context) {
 
 // copyTo copies to a server what it lacks, from one server after the other.
 func (r *Repairer) copyTo(ctx context.Context, copying *replication.Copying) error {
-	if err := keepClaim(ctx, copying, nil, func(ctx context.Context) error { return rest(ctx, r.config.pause()) }); err != nil {
+	if err := keepClaim(ctx, copying, func() int { return 0 }, func(ctx context.Context) error { return rest(ctx, r.config.pause()) }); err != nil {
 		return err
 	}
 	for {
@@ -80,7 +80,7 @@ func (r *Repairer) copyTo(ctx context.Context, copying *replication.Copying) err
 }
 
 // keepClaim keeps the claim while something is done, and ends that if the claim is lost. percent
-// returns how far that is; nil: it has not begun.
+// returns how far that is.
 func keepClaim(ctx context.Context, copying *replication.Copying, percent func() int, do func(context.Context) error) error {
 	tasks, ctx := errgroup.WithContext(ctx)
 	done := make(chan struct{})
@@ -94,11 +94,7 @@ func keepClaim(ctx context.Context, copying *replication.Copying, percent func()
 		for {
 			select {
 			case <-ticker.C:
-				done := 0
-				if percent != nil {
-					done = percent()
-				}
-				if err := copying.Progress(ctx, done); errors.Is(err, replication.ErrOvertaken) {
+				if err := copying.Progress(ctx, percent()); errors.Is(err, replication.ErrOvertaken) {
 					return err
 				}
 			case <-done:
@@ -174,7 +170,7 @@ func (c *copier) runPart(ctx context.Context, part int) error {
 		left, err = c.pass(ctx, left)
 	}
 	for _, key := range left {
-		if c.config.KindOf(key.Item) == Bucket { // another one is changed on both servers
+		if c.config.KindOf(key.Item) == Bucket { // any other count is changed on both servers
 			c.leave(key)
 		}
 	}

@@ -20,6 +20,7 @@ import (
 	"github.com/counterd/counterd/engine"
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/hierarchy"
+	"github.com/counterd/counterd/internal/backend"
 	"github.com/counterd/counterd/internal/testkit"
 	"github.com/counterd/counterd/internal/testkit/leaktest"
 	"github.com/counterd/counterd/internal/testkit/memcachedtest"
@@ -158,19 +159,7 @@ func (p *process) repair(t *testing.T, before func(context.Context, *store.Op)) 
 			more, fault := leases.Repair(ctx, id, retention)
 			return changed + more, errors.Join(err, fault)
 		},
-		KindOf: func(item uint64) repair.Kind {
-			switch {
-			case item == slidinglog.Item() || item == slidinglog.LeasesItem():
-				return repair.Log
-			case hierarchy.IsReceipt(item):
-				return repair.Bytes
-			case hierarchy.IsEpoch(item):
-				return repair.Count
-			case hierarchy.IsBucket(item):
-				return repair.Bucket
-			}
-			return repair.Foreign
-		},
+		KindOf: backend.KindOf,
 		OnCopyStart: func(to, from string) {
 			p.note(func() { p.started = append(p.started, repair.Copy{To: to, From: from}) })
 		},
