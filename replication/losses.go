@@ -538,22 +538,13 @@ func (m *Memory) learn(k *marker, marked bool) {
 		m.behind, m.lacks = false, false
 	}
 	m.known = k.clone()
-	was := m.Lost()
 	m.publish(k, now)
 	for _, other := range m.all.memories { // of which it may say that they are away
 		if other != m && other.known != nil && (len(k.Away) > 0 || before != nil && len(before.Away) > 0) {
 			other.publish(other.known, now)
 		}
 	}
-	is, loss := m.Lost(), Loss(0)
-	switch {
-	case is.Since > was.Since && is.Evicted:
-		loss = Evicting
-	case is.Since > was.Since && !is.Missed:
-		loss = Emptied
-	case is == (Lost{}) && was.Since >= now-m.all.lasts() && was.Since != 0:
-		loss = Repaired
-	}
+	loss := k.lossSince(before, m.name, now-m.all.lasts())
 	m.all.mu.Unlock()
 	if loss != 0 {
 		m.onLoss(loss)

@@ -187,6 +187,26 @@ func (k *marker) lost(name string) (lost, moved int64) {
 	return lost, moved
 }
 
+// lossSince returns what has become of what the server held since the marker was as it was before; nil: it was
+// not known. It returns 0 if that is nothing, or was before the second.
+func (k *marker) lossSince(before *marker, name string, second int64) Loss {
+	if before == nil {
+		before = &marker{ID: k.ID}
+	}
+	was, _ := before.lost(name)
+	is, _ := k.lost(name)
+	lost := is > was || is != 0 && k.ID != before.ID
+	switch {
+	case lost && k.Evicted >= is:
+		return Evicting
+	case lost && !k.Missed:
+		return Emptied
+	case was != 0 && was >= second && len(k.Former) == 0:
+		return Repaired
+	}
+	return 0
+}
+
 // leaves returns what is missing on the target after all was copied to it from the server of this
 // marker, which has that name.
 func (k *marker) leaves(name, target string, replicas int) copied {

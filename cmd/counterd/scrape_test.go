@@ -250,6 +250,7 @@ counterd_limit_near_total{event="shade",limit="shade"} 1
 counterd_memcached_breaker_openings_total{server="SERVER"} 1
 counterd_memcached_evictions_total{server="SERVER"} 0
 counterd_memcached_lost_since_timestamp_seconds{server="SERVER"} 0
+counterd_memcached_repaired_ratio{server="SERVER"} 1
 counterd_memcached_key_secret_mismatch{server="SERVER"} 0
 counterd_memcached_up{server="SERVER"} 0
 counterd_on_error_decisions_total{event="main",on_error="allow"} 4
