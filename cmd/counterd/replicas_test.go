@@ -49,7 +49,7 @@ func TestAReplicaIsMissing(t *testing.T) {
 
 	servers[0].Restart()
 	p.log.Await(t, "came back empty, or is new: its counters are copied to it from their other replicas")
-	p.log.Await(t, "the replicas of all counters were compared")
+	p.log.Await(t, "what a memcached server lacked was copied to it")
 	require.Eventually(t, func() bool { return p.metric(t, "counterd_repair_counters_left") == 0 }, soon, time.Millisecond)
 	assert.Positive(t, p.metric(t, "counterd_repair_raised_buckets_total"))
 	servers[1].Stop()
