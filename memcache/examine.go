@@ -12,11 +12,12 @@ import (
 )
 
 const (
-	// lookEvery is the time between two looks at a server, give or take a quarter: within a
-	// second it is known what a server has lost, or drops because it is full.
+	// lookEvery is the time between two looks at a server's statistics, give or take a quarter:
+	// within a second it is known that a flush_all came, or that it drops what it holds because it is full.
 	lookEvery = 600 * time.Millisecond
-	// compareEvery is the time between two comparisons of secrets and clocks.
-	compareEvery = 5 * time.Second
+	// compareEvery is the time between two looks that also read its marker, and compare secrets and
+	// clocks, unless there is reason for one at once.
+	compareEvery = 2500 * time.Millisecond
 	// noStatsFor is how long a server is not asked for statistics that had none.
 	noStatsFor = time.Minute
 )
@@ -31,7 +32,7 @@ type examiner struct {
 	clocks   func(net.Conn) error
 	timeout  time.Duration
 	pace     time.Duration // between two looks; below 0: none is taken
-	compares time.Duration // between two comparisons
+	compares time.Duration // between two looks at all of it
 
 	mu       sync.Mutex
 	stats    wire.Stats // the last
@@ -101,10 +102,13 @@ func (x *examiner) lookOn(ctx context.Context, conn net.Conn, deadline time.Time
 	}
 	useful := false
 	err = within(ctx, conn, deadline, func() error {
-		if err := x.checkMarker(conn); err != nil {
-			return err
+		due := x.isDue(opened)
+		if due {
+			if err := x.checkMarker(conn); err != nil {
+				return err
+			}
 		}
-		useful = (!x.isDue(opened) || x.compare(conn) == nil) && x.lookAtStats(conn) == nil
+		useful = (!due || x.compare(conn) == nil) && x.lookAtStats(conn) == nil
 		return nil
 	})
 	if err == nil && useful {
@@ -123,8 +127,15 @@ func within(ctx context.Context, conn net.Conn, deadline time.Time, use func() e
 	return use()
 }
 
-// isDue reports whether secrets and clocks are to be compared: always on a connection that was opened for
-// the look, else every now and then.
+// hurry has the next look be at all of the server.
+func (x *examiner) hurry() {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.compared = time.Time{}
+}
+
+// isDue reports whether a look is to be at all of the server: always on a connection that was opened for
+// it, else every now and then.
 func (x *examiner) isDue(opened bool) bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -201,12 +212,16 @@ func (x *examiner) lookAtStats(conn net.Conn) error {
 	}
 	stats, err := wire.FetchStats(conn)
 	x.mu.Lock()
+	flushed := err == nil && stats.Flushes != x.stats.Flushes
 	if err != nil {
 		x.noStats = time.Now().Add(noStatsFor)
 	} else {
 		x.stats = stats
 	}
 	x.mu.Unlock()
+	if err == nil && flushed {
+		err = x.checkMarker(conn)
+	}
 	if err != nil || x.pace < 0 {
 		return err
 	}

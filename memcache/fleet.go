@@ -163,6 +163,11 @@ func NewFleet(ctx context.Context, config Config) (*Fleet, error) {
 		Replicas: f.replicas, Timeout: config.Timeout, Clock: config.Clock, Retention: config.Retention,
 		Hash: keyer.hash,
 	})
+	f.common.hurry = func() {
+		for _, s := range f.set.Servers() {
+			s.(*server).examiner.hurry()
+		}
+	}
 	f.common.stalls.start(config.Timeout)
 	f.clocks = clocks.New(config.Clock, cmp.Or(config.Skew, DefaultSkew), config.OnClockChange)
 	if err := f.SetServers(ctx, config.Servers); err != nil {

@@ -32,6 +32,7 @@ type common struct {
 	closed atomic.Bool
 	stalls stallDetector
 	mark   string // of the KeySecret
+	hurry  func() // has all servers be looked at soon: their markers are to say that one is away
 }
 
 func newServer(name string, c *common, d wire.Dialer) *server {
@@ -141,6 +142,7 @@ func (s *server) probe(ctx context.Context) (err error) {
 func (s *server) down(cause *downError, run func(context.Context)) {
 	s.pipeline.Drop(cause)
 	s.examiner.memory.Away()
+	s.common.hurry()
 	s.changed(Down)
 	s.pipeline.Background(run)
 }

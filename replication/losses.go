@@ -18,7 +18,7 @@ const (
 	// said so for staleAway has ended, and another one says what the server has missed.
 	refreshAway = 5 * time.Second
 	staleAway   = 15 * time.Second
-	// foundingFor is how long a process that founds a fleet has to look at all servers.
+	// foundingFor is how long a process that founds a fleet waits for the markers of all servers.
 	foundingFor = time.Second
 	// calmAfter is how long after its last eviction a server is worth copying to.
 	calmAfter = 10 * time.Minute
@@ -318,6 +318,7 @@ func (m *Memory) Check(item MarkerItem) error {
 // update changes the marker, with what this process has to say as well. change reports whether
 // there is anything to write; nil: it changes nothing.
 func (m *Memory) update(item MarkerItem, change func(*marker) bool) error {
+	founds := false
 	for range 8 { // other processes may be changing it at the same time
 		text, version, found, err := item.Read()
 		if err != nil {
@@ -338,7 +339,7 @@ func (m *Memory) update(item MarkerItem, change func(*marker) bool) error {
 			if err != nil {
 				return err
 			}
-			if added {
+			if founds = added; added {
 				m.all.Gap()
 			}
 			continue
@@ -356,7 +357,9 @@ func (m *Memory) update(item MarkerItem, change func(*marker) bool) error {
 				continue
 			}
 		}
-		m.learn(k, marked)
+		if m.learn(k, marked); founds {
+			m.all.readOthers()
+		}
 		return nil
 	}
 	return nil // the next look tries again
@@ -369,8 +372,8 @@ func (l *Losses) read(m *Memory) {
 	m.asked = true
 }
 
-// readOthers reads the markers that were not read yet: a server without one has lost it if
-// another one has an old one.
+// readOthers reads the markers that were not read yet: a server without one has lost it if another one
+// has an old one. It ends the founding of a fleet where all have one.
 func (l *Losses) readOthers() {
 	ctx, cancel := context.WithTimeout(context.Background(), l.timeout)
 	defer cancel()
@@ -378,7 +381,7 @@ func (l *Losses) readOthers() {
 	for _, s := range l.Servers() {
 		l.mu.Lock()
 		m := l.memories[s.Name()]
-		due := m != nil && !m.asked
+		due := m != nil && (!m.asked || m.known != nil && m.known.Founding)
 		l.mu.Unlock()
 		if due && s.Up() {
 			looks.Go(func() { _ = s.Look(ctx) }) // one that does not answer has nothing to say
@@ -418,7 +421,7 @@ func (m *Memory) reconcile(k *marker) (changed, marked bool) {
 		k.lose(m.name, now)
 		changed = true
 	}
-	if k.Founding && m.known != nil && m.known.ID == k.ID && time.Since(m.seen) >= foundingFor {
+	if k.Founding && (m.all.allKnown(m) || m.known != nil && m.known.ID == k.ID && time.Since(m.seen) >= foundingFor) {
 		k.Founding = false
 		changed = true
 	}
@@ -444,6 +447,16 @@ func (m *Memory) reconcile(k *marker) (changed, marked bool) {
 		changed = m.announce(k, now) || changed
 	}
 	return k.forget(now-m.all.lasts()) || changed, marked
+}
+
+// allKnown reports whether the others' markers were read.
+func (l *Losses) allKnown(but *Memory) bool {
+	for _, other := range l.memories {
+		if other != but && other.known == nil {
+			return false
+		}
+	}
+	return true
 }
 
 // announce has the marker say which other servers this process cannot reach, or has hints for. What a

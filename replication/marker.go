@@ -76,6 +76,9 @@ const (
 	// maxFormer bounds the lists of before. The oldest become one, under which no counter was
 	// anywhere.
 	maxFormer = 4
+	// The item is as long as a multiple of markerBytes: a server gives each size of its items a
+	// page of memory, and keeps it.
+	markerBytes = 1 << 10
 	// maxClaim is more seconds than a claim lasts: one that ends later is by a wrong clock.
 	maxClaim = 120
 )
@@ -89,7 +92,7 @@ func (k *marker) String() string {
 	if err != nil {
 		panic(err) // it has nothing that could fail
 	}
-	return string(text)
+	return string(text) + strings.Repeat(" ", markerBytes-1-(len(text)-1)%markerBytes)
 }
 
 // parseMarker returns nil for what is none. It knows the markers of before there were lists in

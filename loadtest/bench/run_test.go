@@ -139,7 +139,8 @@ func TestAllRows(t *testing.T) {
 		assert.GreaterOrEqual(t, of(id)["trips"], 4.0, id)
 	}
 	for _, id := range []string{"A1", "C1", "C2", "C3", "C7", "C8", "C9"} {
-		assert.InDelta(t, 142, of(id)["reads"], 0.5, id)
+		assert.GreaterOrEqual(t, of(id)["reads"], 142.0, id)
+		assert.Less(t, of(id)["reads"], 144.0, "%s: looks at a server read, too", id)
 	}
 	for _, id := range []string{"B2", "B4", "B7", "B11"} {
 		assert.GreaterOrEqual(t, of(id)["adds"], 0.04, id)

@@ -81,6 +81,7 @@ func TestBytesAreMemcacheds(t *testing.T) {
 		h := ours(t, c.limit, c.precision)
 		fleet, err := memcache.NewFleet(t.Context(), memcache.Config{Servers: []string{server.Addr}, Timeout: time.Minute, Clock: h.clock.now})
 		require.NoError(t, err)
+		require.NoError(t, fleet.Ping(t.Context())[server.Addr])
 		require.NoError(t, h.on(fleet))
 		most := int64(0)
 		for i := range c.users * c.hits {
@@ -89,7 +90,7 @@ func TestBytesAreMemcacheds(t *testing.T) {
 				most = max(most, chunkBytes(t, server))
 			}
 		}
-		want := int64(memcached.SmallestChunk) // the instance marker
+		want := memcached.ChunkOf(1<<10) + memcached.SmallestChunk // the instance marker, and the count of looks
 		for i := range c.users {
 			want += h.bytes(fmt.Sprint("user-", i))
 		}

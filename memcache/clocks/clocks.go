@@ -83,8 +83,8 @@ func (c *Clocks) Ahead() (ahead time.Duration, known bool) {
 func (c *Clocks) Wrong() bool { return c.wrong.Load() }
 
 // took notes a look of this process, and returns the note to leave. There is none if the clock was
-// set meanwhile, or no other process would read it. First is set if the look began the count.
-func (c *Clocks) took(tick uint64, first bool, before, after, began time.Time) (own note, leave bool) {
+// set meanwhile. First is set if the look began the count; alone, if no other process looks.
+func (c *Clocks) took(tick uint64, first bool, before, after, began time.Time) (own note, leave, alone bool) {
 	l := look{note{process: c.process, since: tick, tick: tick, before: before.UnixNano(), after: after.UnixNano()}, began}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -103,11 +103,11 @@ func (c *Clocks) took(tick uint64, first bool, before, after, began time.Time) (
 	c.last = tick
 	c.own = slices.DeleteFunc(c.own, func(l look) bool { return now.Sub(l.began) > remembered || l.isSet(after, now) })
 	if l.isSet(after, now) {
-		return note{}, false
+		return note{}, false, c.alone >= lone
 	}
 	c.own = append(c.own, l)
 	c.own[len(c.own)-1].since = c.own[0].tick
-	return c.own[len(c.own)-1].note, c.alone < lone
+	return c.own[len(c.own)-1].note, true, c.alone >= lone
 }
 
 // isSet reports whether the clock was set between the look and now, when it shows that wall time.

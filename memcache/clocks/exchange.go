@@ -45,7 +45,11 @@ func (c *Clocks) Exchange(conn io.ReadWriter) (items int, err error) {
 		return 0, err
 	}
 	var request strings.Builder
-	own, leave := c.took(tick, first, before, after, began)
+	own, leave, alone := c.took(tick, first, before, after, began)
+	if alone { // there are no notes of others, and none would read its own
+		c.read(nil)
+		return 1, nil
+	}
 	if leave {
 		fmt.Fprintf(&request, "set %s%d 0 %d %d\r\n%s\r\n", noteKey, tick%slots, noteLasts, len(own.String()), own)
 	}

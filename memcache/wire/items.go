@@ -174,6 +174,7 @@ type Stats struct {
 	Bytes     int64
 	MaxBytes  int64
 	Evictions int64 // items dropped, since its start, that had not expired
+	Flushes   int64 // flush_all, since its start
 }
 
 // FetchStats asks for the statistics of a server.
@@ -216,6 +217,8 @@ func (stats *Stats) take(name, value string) (needed bool) {
 		stats.Bytes = n
 	case "limit_maxbytes":
 		stats.MaxBytes = n
+	case "cmd_flush":
+		stats.Flushes = n
 	case "evictions":
 		stats.Evictions = n
 		return true
