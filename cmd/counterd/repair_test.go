@@ -1,9 +1,14 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"maps"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strconv"
@@ -393,4 +398,50 @@ func TestARemovedServer(t *testing.T) {
 			}
 		})
 	}
+}
+
+// The commands of docs/failure.md restart one server after the other, with the deletion of a pod as
+// a restart: no count is lost.
+func TestTheCommandsOfARollingRestart(t *testing.T) {
+	leaktest.Parallel(t)
+	f := newFleet(t, startServers(t, 3), 2, 3)
+	f.restart()
+	text, err := os.ReadFile("../../docs/failure.md")
+	require.NoError(t, err)
+	_, text, _ = bytes.Cut(text, []byte("\n## Restarting Memcached"))
+	_, text, _ = bytes.Cut(text, []byte("```sh\n"))
+	script, _, found := strings.Cut(string(text), "```")
+	require.True(t, found)
+	const address = "http://127.0.0.1:9090"
+	require.Contains(t, script, address)
+	script = strings.ReplaceAll(script, address, f.processes[2].url)
+
+	var deleted []string
+	pods := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		args := r.URL.Query().Get("args")
+		deleted = append(deleted, args)
+		server, err := strconv.Atoi(args[len(args)-1:])
+		if assert.NoError(t, err) && assert.Less(t, server, len(f.servers)) {
+			f.servers[server].Stop()
+			go f.servers[server].Restart() // kubectl waits for the end of the pod, not for the next one
+		}
+	}))
+	defer pods.Close()
+	bin := t.TempDir()
+	kubectl := fmt.Sprintf("#!/bin/sh\nexec curl -fsG %s --data-urlencode \"args=$*\"\n", pods.URL)
+	require.NoError(t, os.WriteFile(filepath.Join(bin, "kubectl"), []byte(kubectl), 0o755))
+	ctx, cancel := context.WithTimeout(t.Context(), 3*soon)
+	defer cancel()
+	run := exec.CommandContext(ctx, "sh", "-euc", script)
+	run.Env = append(os.Environ(), "PATH="+bin+":"+os.Getenv("PATH"))
+	output, err := run.CombinedOutput()
+	require.NoError(t, err, "%s", output)
+	pods.Close()
+	var want []string
+	for i := range f.servers {
+		want = append(want, fmt.Sprint("-n counterd delete pod memcached-", i))
+	}
+	assert.Equal(t, want, deleted)
+	f.await(reachable, f.servers...)
+	f.holds(true)
 }
