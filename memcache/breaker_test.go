@@ -5,8 +5,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -329,4 +331,37 @@ func TestTimeoutsOfThisProcesssOwnMaking(t *testing.T) {
 			require.Error(t, trip())
 		}
 	})
+}
+
+// A look at a server may take longer than the timeout, if none of its exchanges does.
+func TestASlowServerIsNotDown(t *testing.T) {
+	const timeout = 500 * time.Millisecond
+	var answers atomic.Int64
+	addr := fakeConns(t, func(_ int, conn net.Conn) {
+		for lines := bufio.NewReader(conn); ; answers.Add(1) {
+			line, err := lines.ReadString('\n')
+			if err != nil {
+				return
+			}
+			answer := "END\r\n"
+			if line == "version\r\n" {
+				answer = "VERSION 1.6.38\r\n"
+			} else {
+				time.Sleep(timeout * 3 / 5)
+			}
+			if strings.HasPrefix(line, "add") { // another process did, and its item is gone again
+				if _, err = lines.ReadString('\n'); err != nil {
+					return
+				}
+				answer = "NOT_STORED\r\n"
+			}
+			if _, err := io.WriteString(conn, answer); err != nil {
+				return
+			}
+		}
+	})
+	fleet, told := openTold(t, memcache.Config{Servers: []string{addr}, Protocol: memcache.Classic, Timeout: timeout})
+	require.NoError(t, fleet.Ping(t.Context())[addr])
+	require.Eventually(t, func() bool { return answers.Load() >= 12 || len(told) > 0 }, maxWait, 10*time.Millisecond)
+	assert.Empty(t, told)
 }

@@ -46,7 +46,11 @@ type examiner struct {
 // full server evicts.
 func (x *examiner) watch(ctx context.Context) {
 	var conn net.Conn // of the looks; nil: there is none
-	defer func() { closeIfOpen(conn) }()
+	defer func() {
+		if conn != nil {
+			conn.Close()
+		}
+	}()
 	// Not at once: the first connections are for callers that wait.
 	for pause := x.pace / 5; rest(ctx, pause); pause = x.pace*3/4 + rand.N(x.pace/2) {
 		if x.breaker.up() {
@@ -66,19 +70,21 @@ func rest(ctx context.Context, pause time.Duration) bool {
 	return ctx.Err() == nil
 }
 
-func closeIfOpen(conn net.Conn) {
-	if conn != nil {
-		conn.Close()
-	}
-}
-
 // inspect looks at the server, and again where it does not answer, until it counts as
-// down. It returns the connection for the next look.
+// down. It returns the connection for the next look. Each exchange may take as long as a round trip.
 func (x *examiner) inspect(ctx context.Context, conn net.Conn) net.Conn {
 	for tries := 0; tries < maxFailures; {
 		began, kept := time.Now(), conn != nil
-		next, err := x.lookOn(ctx, conn, began.Add(x.timeout))
-		if conn = next; ctx.Err() != nil || !x.breaker.up() {
+		var err error
+		if !kept {
+			if conn, err = x.endpoint.Dial(ctx, began.Add(x.timeout)); err == nil {
+				conn = wire.NewTimed(ctx, conn, x.timeout)
+			}
+		}
+		if err == nil {
+			conn, err = x.lookOn(conn, !kept)
+		}
+		if ctx.Err() != nil || !x.breaker.up() {
 			return conn
 		}
 		if kept && err != nil {
@@ -92,26 +98,14 @@ func (x *examiner) inspect(ctx context.Context, conn net.Conn) net.Conn {
 	return conn
 }
 
-// lookOn looks at the server on the connection; nil: on a new one. It returns one for the next look.
-func (x *examiner) lookOn(ctx context.Context, conn net.Conn, deadline time.Time) (next net.Conn, err error) {
-	opened := conn == nil
-	if opened {
-		if conn, err = x.endpoint.Dial(ctx, deadline); err != nil {
-			return nil, err
-		}
+// lookOn looks at the server on the connection, which was opened for it or for an earlier look. It
+// returns the one for the next look, or closes it.
+func (x *examiner) lookOn(conn net.Conn, opened bool) (next net.Conn, err error) {
+	due := x.isDue(opened)
+	if due {
+		err = x.checkMarker(conn)
 	}
-	useful := false
-	err = within(ctx, conn, deadline, func() error {
-		due := x.isDue(opened)
-		if due {
-			if err := x.checkMarker(conn); err != nil {
-				return err
-			}
-		}
-		useful = (!due || x.compare(conn) == nil) && x.lookAtStats(conn) == nil
-		return nil
-	})
-	if err == nil && useful {
+	if err == nil && (!due || x.compare(conn) == nil) && x.lookAtStats(conn) == nil {
 		return conn, nil
 	}
 	conn.Close()
@@ -158,9 +152,15 @@ func (x *examiner) compare(conn net.Conn) error {
 
 // look reads the marker, the mark of secrets, the clocks and the statistics on a connection of its own.
 func (x *examiner) look(ctx context.Context, deadline time.Time) error {
-	conn, err := x.lookOn(ctx, nil, deadline)
-	closeIfOpen(conn)
-	return err
+	conn, err := x.endpoint.Dial(ctx, deadline)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	return within(ctx, conn, deadline, func() error {
+		_, err := x.lookOn(conn, true)
+		return err
+	})
 }
 
 // checkMarker finds out whether the server has lost what it held. What makes it an error is a

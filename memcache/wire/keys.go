@@ -33,9 +33,9 @@ type Listed struct {
 // not wait: while a client does not read, versions before 1.6.19 hold the lock of some items, and
 // later ones, before 1.6.44, buffer without bound. The caller closes the connection.
 func ListKeys(ctx context.Context, conn net.Conn, idle time.Duration, yield func(Listed) error) error {
-	defer context.AfterFunc(ctx, func() { conn.SetDeadline(time.Now()) })()
-	l := &keyList{ctx: ctx, conn: conn, idle: idle, yield: yield}
-	l.answers = bufio.NewReaderSize(l, 64<<10)
+	timed := NewTimed(ctx, conn, idle)
+	defer timed.stop()
+	l := &keyList{conn: timed, answers: bufio.NewReaderSize(timed, 64<<10), yield: yield}
 	err := l.walk("hash")
 	if _, refused := errors.AsType[refusal](err); !refused || !errors.Is(err, ErrNoKeys) {
 		return err
@@ -43,32 +43,16 @@ func ListKeys(ctx context.Context, conn net.Conn, idle time.Duration, yield func
 	return cmp.Or(l.walk("all"), ErrKeysMissed)
 }
 
-// keyList is a list of keys that is asked for. As an io.ReadWriter it is the connection, each read
-// and write of which must end in time.
+// keyList is a list of keys that is asked for.
 type keyList struct {
-	ctx     context.Context
-	conn    net.Conn
-	idle    time.Duration
+	conn    io.Writer
 	answers *bufio.Reader
 	yield   func(Listed) error
 }
 
-func (l *keyList) Read(b []byte) (int, error)  { return l.try(l.conn.Read, b) }
-func (l *keyList) Write(b []byte) (int, error) { return l.try(l.conn.Write, b) }
-
-func (l *keyList) try(transfer func([]byte) (int, error), b []byte) (n int, err error) {
-	if err = l.conn.SetDeadline(time.Now().Add(l.idle)); err == nil && l.ctx.Err() == nil {
-		n, err = transfer(b)
-	}
-	if ended := l.ctx.Err(); ended != nil { // maybe before the deadline was set
-		err = ended
-	}
-	return n, err
-}
-
 // walk lists the keys in the order of that walk of the server.
 func (l *keyList) walk(order string) error {
-	_, err := io.WriteString(l, "lru_crawler metadump "+order+"\r\n")
+	_, err := io.WriteString(l.conn, "lru_crawler metadump "+order+"\r\n")
 	for begun, ended := false, false; ; {
 		var line []byte
 		if err == nil {
@@ -93,7 +77,7 @@ func (l *keyList) walk(order string) error {
 			// Versions 1.6.19 to 1.6.43 write an END over keys that a slow client has not read yet:
 			// the rest of these then comes before the answer to another command.
 			begun, ended = true, true
-			_, err = io.WriteString(l, "version\r\n")
+			_, err = io.WriteString(l.conn, "version\r\n")
 		case strings.HasPrefix(text, "VERSION ") && ended:
 			return nil
 		case text == "OK" && !begun: // since version 1.6.43

@@ -402,12 +402,11 @@ func TestARealServerWalksItsLists(t *testing.T) {
 	conn, err := net.Dial("tcp", server.Addr)
 	require.NoError(t, err)
 	defer conn.Close()
-	l := &keyList{ctx: t.Context(), conn: conn, idle: time.Minute, yield: func(l Listed) error {
+	l := &keyList{conn: conn, answers: bufio.NewReader(conn), yield: func(l Listed) error {
 		l.Expires = min(l.Expires, 1)
 		there[l]++
 		return nil
 	}}
-	l.answers = bufio.NewReader(l)
 	for err = l.walk("all"); errors.Is(err, ErrKeysBusy); err = l.walk("all") {
 		time.Sleep(10 * time.Millisecond)
 	}
