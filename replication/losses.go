@@ -402,8 +402,9 @@ func (m *Memory) anew() *marker {
 			founding, alone = founding && (other.known == nil || other.known.Founding), false
 		}
 	}
-	founding = founding && (!alone || len(m.all.list) < 2)
-	k := newMarker(founding, m.all.list, m.all.replicas)
+	single := len(m.all.list) < 2
+	founding = founding && (!alone || single)
+	k := newMarker(founding && !single, m.all.list, m.all.replicas)
 	if !founding {
 		k.lose(m.name, now)
 	}

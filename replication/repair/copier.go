@@ -1,6 +1,8 @@
 package repair
 
 import (
+	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -19,11 +21,11 @@ const (
 	claimEvery = time.Second
 	// progressEvery is how often it says how far it is, which keeps its claim.
 	progressEvery = 3 * time.Second
-	// copyShare is what a look at an item of a batch counts as: each item is a round trip to two
-	// servers, which hits wait for.
-	copyShare = 5
+	// tripLooks is how many looks a round trip to two servers counts as, beside those at its items:
+	// hits wait for it.
+	tripLooks = 4
 	// A batch is so many items, and so many batches wait at the most for their items to be quiet.
-	batchItems = maxLook / copyShare
+	batchItems = maxLook / (1 + tripLooks)
 	maxBatches = 500
 	// maxListed bounds the items that are listed at a time.
 	maxListed = 1 << 20
@@ -222,7 +224,7 @@ func (c *copier) pass(ctx context.Context, keys []replication.Key) (left []repli
 	return left, err
 }
 
-// list returns the items of counters of the part that both servers should have.
+// list returns the items of counters of the part that both servers should have, in order of the counters.
 func (c *copier) list(ctx context.Context, part int) (all []replication.Key, err error) {
 	err = c.copying.Keys(ctx, c.source, part, c.parts, func(key replication.Key) error {
 		switch c.config.KindOf(key.Item) {
@@ -235,6 +237,9 @@ func (c *copier) list(ctx context.Context, part int) (all []replication.Key, err
 			all = append(all, key)
 		}
 		return nil
+	})
+	slices.SortFunc(all, func(a, b replication.Key) int {
+		return cmp.Or(bytes.Compare(a.Hash[:], b.Hash[:]), cmp.Compare(a.Item, b.Item))
 	})
 	return all, err
 }
@@ -327,7 +332,7 @@ func (c *copier) note(g *repair) {
 // copyBytes creates an item on the target that is written once.
 func (c *copier) copyBytes(ctx context.Context, key replication.Key) error {
 	read := &store.Op{Counter: key.Alias(), Server: c.source.Name(), Data: true, Reads: []store.Read{{Item: key.Item}}}
-	if err := c.do(ctx, []*store.Op{read}, 1); err != nil || read.Reads[0].Version == 0 {
+	if err := c.do(ctx, []*store.Op{read}, 1+tripLooks); err != nil || read.Reads[0].Version == 0 {
 		return err
 	}
 	return c.do(ctx, []*store.Op{{
@@ -362,23 +367,42 @@ func (c *copier) finest(ctx context.Context, counter Counter) (uint8, error) {
 	return in.level, nil
 }
 
-// lookAt looks at items on both servers, and calls look for each.
-func (c *copier) lookAt(ctx context.Context, items []copied, look func(i int, from, to look)) error {
+// lookAt looks at items on both servers, those of one counter in one round trip, and calls tell for each.
+func (c *copier) lookAt(ctx context.Context, items []copied, tell func(i int, from, to look)) error {
 	var ops []*store.Op
-	for i := range items {
+	var firsts []int // items of the counters
+	for i, k := range items {
+		if i > 0 && k.Hash == items[i-1].Hash {
+			for _, op := range ops[len(ops)-2:] {
+				op.Reads = append(op.Reads, store.Read{Item: k.Item})
+			}
+			continue
+		}
+		firsts = append(firsts, i)
 		for _, server := range []string{c.source.Name(), c.copying.Target()} {
-			ops = append(ops, &store.Op{Counter: items[i].counter, Server: server, Versions: true, Reads: []store.Read{{Item: items[i].Item}}})
+			ops = append(ops, &store.Op{Counter: k.counter, Server: server, Versions: true, Reads: []store.Read{{Item: k.Item}}})
 		}
 	}
-	if err := c.do(ctx, ops, len(items)); err != nil {
+	if err := c.do(ctx, ops, len(items)+tripLooks*len(firsts)); err != nil {
 		return err
 	}
-	for i := range items {
-		from, to := ops[2*i], ops[2*i+1]
-		if errors.Join(from.Err, to.Err) != nil { // another client has written there
-			from.Reads[0].Version = 0
+	for n, first := range firsts {
+		from, to := ops[2*n], ops[2*n+1]
+		odd := errors.Join(from.Err, to.Err) != nil     // another client has written there
+		if reads := len(from.Reads); odd && reads > 1 { // into one of them
+			for i := first; i < first+reads; i++ {
+				if err := c.lookAt(ctx, items[i:i+1], func(_ int, from, to look) { tell(i, from, to) }); err != nil {
+					return err
+				}
+			}
+			continue
 		}
-		look(i, lookOf(from.Reads[0]), lookOf(to.Reads[0]))
+		for i := range from.Reads {
+			if odd {
+				from.Reads[i].Version = 0
+			}
+			tell(first+i, lookOf(from.Reads[i]), lookOf(to.Reads[i]))
+		}
 	}
 	return nil
 }
@@ -437,7 +461,7 @@ func (c *copier) do(ctx context.Context, ops []*store.Op, looks int) error {
 		if len(ops) == 0 {
 			return nil
 		}
-		if err := c.store.rate.WaitN(ctx, copyShare*looks); err != nil {
+		if err := c.store.rate.WaitN(ctx, looks); err != nil {
 			return err
 		}
 		if err := c.store.looking.Acquire(ctx, atOnce/2); err != nil {

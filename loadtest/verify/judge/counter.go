@@ -265,9 +265,20 @@ func (c *counter) knows(i int32) int64 {
 // deniesBeside reports whether the batch of an entry of the user has a denial of that cost, which is of after
 // the batch.
 func (c *counter) deniesBeside(u *User, o Entry, cost int32) bool {
+	return c.beside(u, o, func(b Entry) bool { return b.Outcome == Denied && b.Cost == cost })
+}
+
+// isOvertaken reports whether an entry of the user met contention, so that others of its batch may have been
+// decided before it.
+func (c *counter) isOvertaken(u *User, o Entry) bool {
+	return c.beside(u, o, func(b Entry) bool { return 0 < b.Stamp && b.Stamp < o.Stamp })
+}
+
+// beside reports whether there is such an entry in the batch of an entry of the user.
+func (c *counter) beside(u *User, o Entry, such func(Entry) bool) bool {
 	return o.Kind == Batch && slices.ContainsFunc(u.entries, func(k int32) bool {
 		b := c.entry(k)
-		return b.Kind == Batch && b.Client == o.Client && b.Answered == o.Answered && b.Outcome == Denied && b.Cost == cost
+		return b.Kind == Batch && b.Client == o.Client && b.Answered == o.Answered && such(b)
 	})
 }
 

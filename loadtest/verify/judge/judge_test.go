@@ -779,6 +779,29 @@ func TestDenialsThatRepeat(t *testing.T) {
 	}
 }
 
+// A hit of a batch does not count those behind it, unless it met contention and was decided later.
+func TestTheOrderOfABatch(t *testing.T) {
+	for name, c := range map[string]struct {
+		stamp int64 // of the first, which counts both
+		wrong int
+	}{"in its order": {0, 2}, "one met contention": {1, 0}} {
+		t.Run(name, func(t *testing.T) {
+			j := caseOf(t, wire.Limit{Name: "user-10-per-1m", Limit: 10, Window: "1m"})
+			user := j.Log.NewUser(Quiet)
+			for i, count := range []int64{2, 1} {
+				j.at(0, Admitted, count, func(e *Entry) {
+					e.User, e.Kind, e.Sent, e.Answered = user, Batch, int64(i), 12e8
+					if i == 0 {
+						e.Stamp += c.stamp
+					}
+				})
+			}
+			j.Judge()
+			require.Len(t, j.Findings.All(), c.wrong)
+		})
+	}
+}
+
 // A kill says how far it came.
 func TestKillsInWords(t *testing.T) {
 	killed := time.Date(2026, 3, 14, 12, 30, 33, 0, time.UTC)

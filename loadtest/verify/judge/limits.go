@@ -185,7 +185,7 @@ func (l *limitEval) decided(i int32, e Entry) {
 	}
 	if l.lone || denies {
 		q.most = span{e.Answered, most}
-		if e.Outcome == Admitted {
+		if e.Outcome == Admitted && !l.isOvertaken(l.user(e), e) {
 			q.most.time = e.Sent + 1 // by what comes behind it in its batch it is not changed
 		}
 	}
