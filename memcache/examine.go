@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/counterd/counterd/memcache/wire"
@@ -18,8 +19,8 @@ const (
 	// compareEvery is the time between two looks that also read its marker, and compare secrets and
 	// clocks, unless there is reason for one at once.
 	compareEvery = 2500 * time.Millisecond
-	// noStatsFor is how long a server is not asked for statistics that had none.
-	noStatsFor = time.Minute
+	// restFor is how long a server is not asked for what it does not answer.
+	restFor = time.Minute
 )
 
 // examiner looks at a server beside its trips: at its marker, at the secrets and the
@@ -34,11 +35,27 @@ type examiner struct {
 	pace     time.Duration // between two looks; below 0: none is taken
 	compares time.Duration // between two looks at all of it
 
-	mu       sync.Mutex
-	stats    wire.Stats // the last
-	noStats  time.Time  // until when it is not asked for them
-	compared time.Time  // when secrets and clocks were last
-	noClock  time.Time  // until when no clocks are compared
+	mu          sync.Mutex
+	stats       wire.Stats // the last
+	examined    time.Time  // when all of it was last
+	asks, ticks optional   // for statistics, and for clocks
+}
+
+// optional is what not every server answers, nor every proxy. It is safe for concurrent use.
+type optional struct {
+	failed atomic.Bool
+	rest   atomic.Int64 // the Unix nanosecond until which it is not asked for
+}
+
+func (o *optional) rests() bool { return time.Now().UnixNano() < o.rest.Load() }
+
+// note notes what came of asking for it: it rests after a refusal, or two failures.
+func (o *optional) note(err error) {
+	if err == nil {
+		o.failed.Store(false)
+	} else if !wire.IsOutage(err) || o.failed.Swap(true) {
+		o.rest.Store(time.Now().Add(restFor).UnixNano())
+	}
 }
 
 // watch looks at the server every now and then, until the context ends: so an outage is
@@ -105,8 +122,13 @@ func (x *examiner) lookOn(conn net.Conn, opened bool) (next net.Conn, err error)
 	if due {
 		err = x.checkMarker(conn)
 	}
-	if err == nil && (!due || x.compare(conn) == nil) && x.lookAtStats(conn) == nil {
-		return conn, nil
+	if err == nil && (!due || x.compare(conn) == nil) {
+		if err = x.lookAtStats(conn); err == nil {
+			return conn, nil
+		}
+		if opened { // many proxies have none, and some hang up: that says nothing of the server
+			err = nil
+		}
 	}
 	conn.Close()
 	return nil, err
@@ -125,18 +147,18 @@ func within(ctx context.Context, conn net.Conn, deadline time.Time, use func() e
 func (x *examiner) hurry() {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	x.compared = time.Time{}
+	x.examined = time.Time{}
 }
 
 // isDue reports whether a look is to be at all of the server: always on a connection that was opened for
-// it, else every now and then.
+// it and where there are no statistics, else every now and then.
 func (x *examiner) isDue(opened bool) bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	now := time.Now()
-	due := opened || now.Sub(x.compared) >= x.compares
+	due := opened || now.Sub(x.examined) >= x.compares || x.asks.rests()
 	if due {
-		x.compared = now
+		x.examined = now
 	}
 	return due
 }
@@ -185,41 +207,29 @@ func (x *examiner) onMarker(ctx context.Context, deadline time.Time, use func(re
 // compareClocks compares the clocks of processes through a server that lets it. It returns an error if
 // the connection is of no more use.
 func (x *examiner) compareClocks(conn net.Conn) error {
-	x.mu.Lock()
-	rests := time.Now().Before(x.noClock)
-	x.mu.Unlock()
-	if rests {
+	if x.ticks.rests() {
 		return nil
 	}
 	err := x.clocks(conn)
-	if err != nil {
-		x.mu.Lock()
-		x.noClock = time.Now().Add(noStatsFor)
-		x.mu.Unlock()
-	}
+	x.ticks.note(err)
 	return err
 }
 
-// lookAtStats takes in the statistics of a server that has any. Many proxies have none,
-// and some hang up: that says nothing of the server. It returns an error if the connection is of
+// lookAtStats takes in the statistics of a server that has any. It returns an error if the connection is of
 // no more use.
 func (x *examiner) lookAtStats(conn net.Conn) error {
-	x.mu.Lock()
-	rests := time.Now().Before(x.noStats)
-	x.mu.Unlock()
-	if rests {
+	if x.asks.rests() {
 		return nil
 	}
 	stats, err := wire.FetchStats(conn)
-	x.mu.Lock()
-	flushed := err == nil && stats.Flushes != x.stats.Flushes
-	if err != nil {
-		x.noStats = time.Now().Add(noStatsFor)
-	} else {
-		x.stats = stats
+	if x.asks.note(err); err != nil {
+		return err
 	}
+	x.mu.Lock()
+	flushed := stats.Flushes != x.stats.Flushes
+	x.stats = stats
 	x.mu.Unlock()
-	if err == nil && flushed {
+	if flushed {
 		err = x.checkMarker(conn)
 	}
 	if err != nil || x.pace < 0 {

@@ -193,8 +193,7 @@ func (e *exchange) enter(ctx context.Context, allTime bool) error {
 	if classic && c.Protocol == Meta {
 		return s.Wrap(wire.ErrClassic)
 	}
-	// Looks and raises are rare, so they take the classic path whatever the server knows.
-	e.meta = !classic && e.kind != Look && e.kind != Raise
+	e.meta = !classic
 	return nil
 }
 

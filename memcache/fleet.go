@@ -222,7 +222,11 @@ func (f *Fleet) SetServers(ctx context.Context, names []string) error {
 func (f *Fleet) Close() error {
 	f.changing.Lock()
 	defer f.changing.Unlock()
-	if !f.common.closed.Swap(true) {
+	if !f.common.closed.Load() {
+		ctx, cancel := context.WithTimeout(context.Background(), f.common.Timeout)
+		f.set.GiveUp(ctx)
+		cancel()
+		f.common.closed.Store(true)
 		close(f.closing)
 	}
 	f.set.Close()

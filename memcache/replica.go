@@ -3,6 +3,7 @@ package memcache
 import (
 	"context"
 	"errors"
+	"net"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -42,7 +43,13 @@ func (s *server) Keys(ctx context.Context, yield func(replication.Key) error) er
 		return err
 	}
 	defer conn.Close()
-	err = wire.ListKeys(ctx, conn, keysPause, func(k wire.Listed) error { return yield(replication.Key(k)) })
+	ahead := s.clockAhead(conn)
+	err = wire.ListKeys(ctx, conn, keysPause, func(k wire.Listed) error {
+		if k.Expires != 0 {
+			k.Expires -= ahead
+		}
+		return yield(replication.Key(k))
+	})
 	if errors.Is(err, wire.ErrNoKeys) || errors.Is(err, wire.ErrKeysMissed) {
 		if s.keyless.Swap(true) { // twice: one that is killed hangs up, too
 			s.unlisted.Store(time.Now().Add(unlistedFor).UnixNano())
@@ -51,6 +58,20 @@ func (s *server) Keys(ctx context.Context, yield func(replication.Key) error) er
 		s.keyless.Store(false)
 	}
 	return err
+}
+
+// clockAhead returns by how many seconds the server's clock, as it was when the server started, is ahead of the
+// one here. Less than two are none, nor are those of a server that does not tell.
+func (s *server) clockAhead(conn net.Conn) int64 {
+	if conn.SetDeadline(time.Now().Add(s.common.Timeout)) != nil {
+		return 0
+	}
+	stats, err := wire.FetchStats(conn)
+	ahead := stats.Time - s.common.Clock().Unix()
+	if err != nil || stats.Time == 0 || -2 < ahead && ahead < 2 {
+		return 0
+	}
+	return ahead
 }
 
 const (

@@ -47,7 +47,8 @@ type Source struct {
 // Claim claims the copying to a server that lacks something, if there is one, and others that it can
 // be copied from, and no other process copies to it. It returns nil if there is nothing to copy.
 func (s *Set) Claim(ctx context.Context) (*Copying, error) {
-	for _, target := range s.Servers() {
+	// What fails with one server again and again is not to keep others waiting.
+	for _, target := range s.turned(int(s.turn.Add(1))) {
 		if !s.isDue(target) {
 			continue
 		}
@@ -69,6 +70,16 @@ func (s *Set) Claim(ctx context.Context) (*Copying, error) {
 	return nil, nil
 }
 
+// turned returns the servers, another one first each turn.
+func (s *Set) turned(turn int) []Server {
+	servers := s.Servers()
+	if len(servers) == 0 {
+		return nil
+	}
+	at := turn % len(servers)
+	return slices.Concat(servers[at:], servers[:at])
+}
+
 // claim returns that of this process, from now on.
 func (s *Set) claim(percent int) *claim {
 	return &claim{By: s.process, Until: s.now().Unix() + int64(claimFor/time.Second), Percent: percent}
@@ -88,20 +99,36 @@ func (s *Set) isDue(target Server) bool {
 	return s.sourceOf(m) != nil
 }
 
-// sourceOf returns a server from which something that the one of the memory lacks can be copied now; nil: there is
-// none. The memories are locked.
-func (s *Set) sourceOf(m *Memory) Server {
+// sourceOf returns a server from which something that the one of the memory lacks can be copied now, one that has
+// lost nothing itself before others; nil: there is none. The memories are locked.
+func (s *Set) sourceOf(m *Memory) (source Server) {
 	if len(m.known.Former) == 0 {
 		return nil
 	}
-	for _, server := range s.Servers() {
-		_, done := m.known.Copied[server.Name()]
+	for _, server := range s.turned(int(s.turn.Load())) {
 		of := s.memories[server.Name()]
-		if !done && of != nil && of != m && server.Lists() && of.isSteady() {
-			return server
+		if of == nil || of == m || !server.Lists() || !of.isSteady() {
+			continue
+		}
+		leaves := s.leaves(m, of)
+		c, done := m.known.Copied[server.Name()]
+		if done && c.since() <= leaves.since() { // else it was repaired itself meanwhile
+			continue
+		}
+		if source == nil || leaves.since() == 0 {
+			source = server
 		}
 	}
-	return nil
+	return source
+}
+
+// leaves returns what is missing on one server after all was copied to it from another. The memories are locked.
+func (s *Set) leaves(to, from *Memory) copied {
+	left := from.known.leaves(from.name, to.name, s.replicas)
+	if !keptOne(to.name, to.known, from.name, from.known, s.replicas) {
+		left.Left = left.since()
+	}
+	return left
 }
 
 // isSteady reports whether the server is up, and all that it has lost is known. The memories are locked.
@@ -134,11 +161,7 @@ func (c *Copying) Next(ctx context.Context) (*Source, error) {
 	s.Losses.mu.Lock()
 	defer s.Losses.mu.Unlock()
 	k := server.Memory().known
-	source := &Source{server: server, version: k.version(), leaves: k.leaves(server.Name(), c.Target(), s.replicas)}
-	if !keptOne(c.Target(), to.known, server.Name(), k, s.replicas) {
-		source.leaves.Left = source.leaves.since()
-	}
-	return source, nil
+	return &Source{server: server, version: k.version(), leaves: s.leaves(to, server.Memory())}, nil
 }
 
 // Parts returns in how many parts its keys are to be listed, of that many each at the most, or twice
@@ -175,9 +198,19 @@ func (c *Copying) Progress(ctx context.Context, percent int) error {
 	})
 }
 
+// Look looks at the source: what it has dropped by now changes its marker.
+func (c *Copying) Look(ctx context.Context, source *Source) error {
+	ctx, cancel := context.WithTimeout(ctx, c.set.timeout)
+	defer cancel()
+	return source.server.Look(ctx)
+}
+
 // Done says that all was copied from the source. It is an error if one of the servers has lost
 // something meanwhile.
 func (c *Copying) Done(ctx context.Context, source *Source) error {
+	if err := c.Look(ctx, source); err != nil {
+		return err
+	}
 	var is version
 	if err := c.set.write(ctx, source.server, func(k *marker) bool { is = k.version(); return false }); err != nil {
 		return err

@@ -47,6 +47,7 @@ type Losses struct {
 	mu       sync.Mutex // of what follows, and of the servers' memories
 	memories map[string]*Memory
 	list     []string // the names of the servers in use, in order
+	gone     departed // from the list of this process
 }
 
 // Memory is what is known of the losses of one server. The zero Memory detects none. It is
@@ -62,6 +63,7 @@ type Memory struct {
 	asked    bool      // it was read, or there was none
 	seen     time.Time // when this one was read first
 	asserted bool      // the list in use was written into it, or was found there
+	fewer    bool      // the last statistics had fewer evictions
 	// behind: it was away, and there may be hints of what it missed. lacks: it has missed
 	// something without a hint, and its marker is to say so.
 	behind, lacks bool
@@ -133,6 +135,11 @@ func (l *Losses) relist(servers []Server) {
 	if slices.Equal(former, l.list) {
 		return
 	}
+	for _, name := range former {
+		if !slices.Contains(l.list, name) {
+			l.gone.note(name, now)
+		}
+	}
 	for _, m := range l.memories {
 		m.asserted = false
 		if m.known == nil || len(former) == 0 {
@@ -155,23 +162,30 @@ func (m *Memory) assert(k *marker, now int64) (changed bool) {
 	}
 	before := k.Servers
 	k.Servers = m.all.list
+	for _, name := range before {
+		if !slices.Contains(k.Servers, name) {
+			k.Gone.note(name, now)
+		}
+	}
 	if lacking(before, k.Servers) > 0 || !slices.Contains(before, m.name) && len(before) > 0 { // else nothing has moved here
 		k.changed(before, now)
-	}
-	if m.wasOut() { // it was taken out of the list, and is back
-		k.lose(m.name, now)
 	}
 	return true
 }
 
-// wasOut reports whether a list of another server's marker is without this one.
-func (m *Memory) wasOut() bool {
+// missedSince returns when the server left the list, if it is back with what it held then, and its marker does not
+// say so yet; 0: it did not.
+func (m *Memory) missedSince(k *marker) int64 {
+	gone := m.all.gone[m.name]
 	for _, other := range m.all.memories {
-		if k := other.known; other != m && k != nil && len(k.Servers) > 0 && !slices.Contains(k.Servers, m.name) {
-			return true
+		if other != m && other.known != nil {
+			gone = max(gone, other.known.Gone[m.name])
 		}
 	}
-	return false
+	if gone < k.Returned {
+		return 0
+	}
+	return gone
 }
 
 // Since returns the Unix second before which counters of the server may be incomplete; 0: as far as
@@ -248,9 +262,12 @@ func (m *Memory) publish(k *marker, now int64) {
 	if m.isAway() {
 		s.away = func() int64 { return m.all.now().Unix() }
 	}
+	if m.missedSince(k) > 0 {
+		s.lost = now
+	}
 	before := now - m.all.lasts()
 	for _, f := range k.Former {
-		switch {
+		switch f.Until = min(f.Until, now); {
 		case f.Until < before:
 		case slices.Contains(f.Servers, m.name):
 			s.former = append(s.former, formerTopology{f.Until, formerly(m.all.replicas, f.Servers)})
@@ -312,7 +329,18 @@ func (m *Memory) Check(item MarkerItem) error {
 	if m.all == nil {
 		return nil
 	}
-	return m.update(item, nil)
+	return quietly(m.update(item, nil))
+}
+
+// errContended is why a marker was not written: other processes wrote it all the time.
+var errContended = errors.New("replication: other processes change the marker all the time")
+
+// quietly makes errContended none: the next look tries again.
+func quietly(err error) error {
+	if errors.Is(err, errContended) {
+		return nil
+	}
+	return err
 }
 
 // update changes the marker, with what this process has to say as well. change reports whether
@@ -327,10 +355,10 @@ func (m *Memory) update(item MarkerItem, change func(*marker) bool) error {
 		k := parseMarker(text)
 		switch {
 		case found && k == nil:
-			m.all.read(m)
+			m.all.noteAsked(m)
 			return nil // it refuses, or something else is in its place
 		case !found:
-			m.all.read(m)
+			m.all.noteAsked(m)
 			m.all.readOthers()
 			added, err := item.Add(m.anew().String())
 			if errors.Is(err, ErrRefused) {
@@ -362,11 +390,11 @@ func (m *Memory) update(item MarkerItem, change func(*marker) bool) error {
 		}
 		return nil
 	}
-	return nil // the next look tries again
+	return errContended
 }
 
-// read notes that the marker was asked for.
-func (l *Losses) read(m *Memory) {
+// noteAsked notes that the marker was asked for.
+func (l *Losses) noteAsked(m *Memory) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	m.asked = true
@@ -405,6 +433,13 @@ func (m *Memory) anew() *marker {
 	single := len(m.all.list) < 2
 	founding = founding && (!alone || single)
 	k := newMarker(founding && !single, m.all.list, m.all.replicas)
+	for _, other := range m.all.memories {
+		if other.known != nil {
+			for name, at := range other.known.Gone {
+				k.Gone.note(name, at)
+			}
+		}
+	}
 	if !founding {
 		k.lose(m.name, now)
 	}
@@ -418,6 +453,9 @@ func (m *Memory) reconcile(k *marker) (changed, marked bool) {
 	m.all.mu.Lock()
 	defer m.all.mu.Unlock()
 	changed = k.limit(now)
+	if m.known != nil && m.known.version() != k.version() { // by a clock that may be behind
+		changed = k.extend(now) || changed
+	}
 	if m.known != nil && m.known.ID != k.ID && len(k.Former) == 0 { // its writer did not know of the loss
 		k.lose(m.name, now)
 		changed = true
@@ -427,6 +465,14 @@ func (m *Memory) reconcile(k *marker) (changed, marked bool) {
 		changed = true
 	}
 	changed = m.assert(k, now) || changed
+	for name, at := range m.all.gone {
+		changed = k.Gone.note(name, at) || changed
+	}
+	if gone := m.missedSince(k); gone > 0 {
+		k.lose(m.name, now)
+		k.Returned = max(now, gone) + 1
+		changed = true
+	}
 	for _, other := range m.all.memories {
 		if other != m && !other.isUp() {
 			other.heed()
@@ -553,8 +599,8 @@ func (m *Memory) learn(k *marker, marked bool) {
 	}
 	m.known = k.clone()
 	m.publish(k, now)
-	for _, other := range m.all.memories { // of which it may say that they are away
-		if other != m && other.known != nil && (len(k.Away) > 0 || before != nil && len(before.Away) > 0) {
+	for _, other := range m.all.memories { // of which it may say that they are away, or were
+		if other != m && other.known != nil && (len(k.Away)+len(k.Gone) > 0 || before != nil && len(before.Away) > 0) {
 			other.publish(other.known, now)
 		}
 	}
@@ -575,21 +621,25 @@ func (m *Memory) Count(item MarkerItem, items, evictions int64) error {
 	m.items.Store(items)
 	m.all.mu.Lock()
 	due := m.known != nil && evictions != m.known.Evictions
+	if due && evictions < m.known.Evictions { // another process has counted since, or the statistics were reset
+		due = m.fewer
+		m.fewer = !m.fewer
+	}
 	m.all.mu.Unlock()
 	if !due {
 		return nil
 	}
-	return m.update(item, func(k *marker) bool {
+	return quietly(m.update(item, func(k *marker) bool {
 		if evictions == k.Evictions {
 			return false
 		}
-		if evictions > k.Evictions {
+		if evictions > k.Evictions && k.Evictions != unknown {
 			k.Evicted = m.all.now().Unix()
 			k.lose(m.name, k.Evicted)
 		}
 		k.Evictions = evictions
 		return true
-	})
+	}))
 }
 
 // longest returns for how long any counter is remembered.

@@ -545,6 +545,14 @@ func TestServersComeAndGo(t *testing.T) {
 		change(w.list[0], w.list[1], w.addServer(8))
 		w.repair()
 		assert.Equal(t, []int64{0, 0, 0}, w.start().states(), "one is replaced")
+		gone := w.list[1]
+		change(w.list[0], w.list[2])
+		w.repair()
+		w.hitAll()
+		change(w.list[0], gone, w.list[1])
+		assert.NotZero(t, w.start().states()[1], "it is back with what it held then")
+		w.repair()
+		assert.Equal(t, []int64{0, 0, 0}, w.start().states())
 		change(w.list[0], w.addServer(9), w.addServer(10))
 		w.repair()
 		assert.Positive(t, moved(p), "two are replaced at once")
@@ -639,6 +647,7 @@ func TestNothingIsLostUnsaid(t *testing.T) {
 			time.Sleep(2 * foundingFor)
 			w.settle()
 			next := 100
+			var gone []string // servers that left the list
 			for range 60 {
 				p, name := w.all[rng.IntN(len(w.all))], w.list[rng.IntN(len(w.list))]
 				if away := w.away(); away != "" && rng.IntN(2) == 0 {
@@ -681,9 +690,14 @@ func TestNothingIsLostUnsaid(t *testing.T) {
 						break
 					}
 					list := slices.Clone(w.list)
-					if rng.IntN(2) == 0 && len(list) > 2 {
+					switch back := rng.IntN(3) == 0; {
+					case rng.IntN(2) == 0 && len(list) > 2:
+						gone = append(gone, list[0])
 						list = slices.Delete(list, 0, 1)
-					} else {
+					case back && len(gone) > 0: // with what it held then
+						list = append(list, gone[0])
+						gone = gone[1:]
+					default:
 						list = append(list, w.addServer(next))
 						next++
 					}

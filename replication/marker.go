@@ -42,12 +42,16 @@ type marker struct {
 	Former []formerServers   `json:"former,omitempty"`
 	Losses uint64            `json:"losses,omitempty"` // grows with each change of Former but its end
 	Copied map[string]copied `json:"copied,omitempty"` // by the name of the server it was copied from
+	// Gone are servers that left the list, by the Unix second. One of them that is back with what it
+	// held then has missed what came since, until it says that it has Returned later.
+	Gone     departed `json:"gone,omitempty"`
+	Returned int64    `json:"returned,omitempty"`
 	// Away are servers that processes cannot reach, or have hints for: they lack what these count.
 	// Each process has said so last in that Unix second.
 	Away      map[string]map[uint64]int64 `json:"away,omitempty"`
 	Missed    bool                        `json:"missed,omitempty"` // the latest loss: it was away, and has missed something
 	Evicted   int64                       `json:"evicted,omitempty"`
-	Evictions int64                       `json:"evictions,omitempty"` // by the server's statistics, at Evicted
+	Evictions int64                       `json:"evictions"` // by the server's statistics, at Evicted; -1: not known
 	Claim     *claim                      `json:"claim,omitempty"`
 }
 
@@ -81,10 +85,18 @@ const (
 	markerBytes = 1 << 10
 	// maxClaim is more seconds than a claim lasts: one that ends later is by a wrong clock.
 	maxClaim = 120
+	// maxAhead is how many seconds of the future a loss may be: until then the server lacks
+	// everything. What is later is by a clock that is very wrong.
+	maxAhead = 24 * 60 * 60
+	// maxGone bounds the servers that are Gone. The first are forgotten.
+	maxGone = 64
 )
 
+// unknown are the Evictions of a marker that none were counted for: the server may have run before.
+const unknown = -1
+
 func newMarker(founding bool, servers []string, replicas int) marker {
-	return marker{ID: rand.Uint64(), Founding: founding, Servers: servers, Replicas: replicas}
+	return marker{ID: rand.Uint64(), Founding: founding, Servers: servers, Replicas: replicas, Evictions: unknown}
 }
 
 func (k *marker) String() string {
@@ -98,7 +110,7 @@ func (k *marker) String() string {
 // parseMarker returns nil for what is none. It knows the markers of before there were lists in
 // them, too: a second and a number, with a sign in front where that followed a loss.
 func parseMarker(text string) *marker {
-	k := &marker{}
+	k := &marker{Evictions: unknown}
 	if json.Unmarshal([]byte(text), k) == nil && k.ID != 0 {
 		return k
 	}
@@ -108,7 +120,7 @@ func parseMarker(text string) *marker {
 	if err != nil || fault != nil || at <= 0 {
 		return nil
 	}
-	k = &marker{ID: id + 1}
+	k = &marker{ID: id + 1, Evictions: unknown}
 	if strings.HasPrefix(second, "+") {
 		k.Former = []formerServers{{Until: at}}
 	}
@@ -153,14 +165,47 @@ func (k *marker) changed(servers []string, now int64) {
 	k.Former = append(k.Former, formerServers{now, servers})
 }
 
-// limit makes what a wrong clock has written of the future of now.
+// departed are servers that have left a list, by the Unix second.
+type departed map[string]int64
+
+// note notes that a server left by that second. It reports whether that is new.
+func (d *departed) note(name string, at int64) bool {
+	if (*d)[name] >= at {
+		return false
+	}
+	if *d == nil {
+		*d = departed{}
+	}
+	if (*d)[name] = at; len(*d) <= maxGone {
+		return true
+	}
+	first := name
+	for other, at := range *d {
+		if at < (*d)[first] {
+			first = other
+		}
+	}
+	delete(*d, first)
+	return first != name
+}
+
+// extend has a loss that was just noted be until now, which is when it was noticed by this process.
+func (k *marker) extend(now int64) (changed bool) {
+	if n := len(k.Former); n > 0 && k.Former[n-1].Until < now && now-k.Former[n-1].Until < maxClaim {
+		k.Former[n-1].Until, changed = now, true
+	}
+	return changed
+}
+
+// limit makes of now what a very wrong clock has written. If a clock is a little ahead, or that of this process
+// behind, it stays: rather too long a loss than too short a one.
 func (k *marker) limit(now int64) (changed bool) {
 	for i := range k.Former {
-		if f := &k.Former[i]; f.Until > now+maxClaim {
+		if f := &k.Former[i]; f.Until > now+maxAhead {
 			f.Until, changed = now, true
 		}
 	}
-	if k.Evicted > now+maxClaim {
+	if k.Evicted > now+maxAhead {
 		k.Evicted, changed = now, true
 	}
 	return changed
@@ -168,6 +213,9 @@ func (k *marker) limit(now int64) (changed bool) {
 
 // forget drops what is of no interest since the second.
 func (k *marker) forget(before int64) (changed bool) {
+	gone := len(k.Gone)
+	maps.DeleteFunc(k.Gone, func(_ string, at int64) bool { return at < before })
+	defer func() { changed = changed || len(k.Gone) != gone }()
 	left := slices.DeleteFunc(k.Former, func(f formerServers) bool { return f.Until < before })
 	changed = len(left) != len(k.Former)
 	if k.Former = left; len(left) == 0 {
@@ -322,7 +370,7 @@ func (k *marker) sayNoMore(name string, process uint64) {
 // clone returns a copy that shares nothing.
 func (k *marker) clone() *marker {
 	c := *k
-	c.Former, c.Copied, c.Away = slices.Clone(k.Former), maps.Clone(k.Copied), maps.Clone(k.Away)
+	c.Former, c.Copied, c.Away, c.Gone = slices.Clone(k.Former), maps.Clone(k.Copied), maps.Clone(k.Away), maps.Clone(k.Gone)
 	for name, by := range c.Away {
 		c.Away[name] = maps.Clone(by)
 	}

@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/counterd/counterd/store"
@@ -54,6 +55,7 @@ type Set struct {
 	hints     *hintQueue
 	differing names
 	missed    names
+	turn      atomic.Uint32 // of claims
 }
 
 // New returns a Set without servers: Use gives it some. Close ends what it does in the
@@ -79,6 +81,17 @@ func (s *Set) Use(servers []Server) {
 	s.relist(servers)
 	for _, gone := range s.use(servers) {
 		s.hints.dropServer(gone)
+	}
+}
+
+// GiveUp has the markers of servers that are up say that they lack what there are hints for. Of servers that are
+// down the others' markers say that they were away for this process.
+func (s *Set) GiveUp(ctx context.Context) {
+	for _, server := range s.Servers() {
+		if s.hints.hasAny(server.Name()) && server.Up() {
+			server.Memory().Missed()
+			_ = server.Look(ctx) // what cannot be reached is soon known to be down
+		}
 	}
 }
 
@@ -113,8 +126,8 @@ func (s *Set) PendingHints() (adds, servers int) {
 func (s *Set) Differing() []string { return s.differing.take() }
 
 // Missed returns the names of counters of which a server that is up did not acknowledge bytes, each
-// once; the next call those since. If there are more than Config.MaxHints, Gaps says so. A server
-// that is down has missed something of any counter, and Gaps says so when it is back.
+// once; the next call those since. If there are more than Config.MaxHints, the server's marker says that it has
+// missed something, as it does of a server that is down.
 func (s *Set) Missed() []string { return s.missed.take() }
 
 // miss notes that the server did not acknowledge bytes of a counter.

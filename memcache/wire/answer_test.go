@@ -81,7 +81,7 @@ func (r recorded) owner(place int) (first, last int) {
 // writeTrip writes the commands of adds and reads into a call.
 func writeTrip(c *Call, h replication.Hash, tag uint32, by int64, adds []uint64, expires []int64, reads []uint64, now time.Time) {
 	op := storetest.Op("", by, adds, expires, reads)
-	c.write(h, tag, op.Writes, op.Reads, now)
+	c.write(h, tag, op.Writes, op.Reads, false, now)
 }
 
 func newRecorded() (r recorded) {
@@ -96,13 +96,13 @@ func newRecorded() (r recorded) {
 		writeTrip(batch[0], h, 40, 7, []uint64{1, 2}, []int64{until, until}, []uint64{2, 3, 1, 1}, now)
 		writeTrip(batch[1], other, 42, 1, nil, nil, []uint64{1}, now)
 		writeTrip(batch[2], h, 43, 12345, []uint64{1, 4}, []int64{until, until}, nil, now)
-		batch[3].write(h, 45, []store.Write{{Kind: store.Subtract, Item: 1, By: 12340}, {Kind: store.Subtract, Item: 9, By: 12340}}, nil, now)
+		batch[3].write(h, 45, []store.Write{{Kind: store.Subtract, Item: 1, By: 12340}, {Kind: store.Subtract, Item: 9, By: 12340}}, nil, false, now)
 		writeTrip(batch[4], h, 47, 1, nil, nil, []uint64{1, 4, 8}, now)
 		create := store.Write{Kind: store.Create, Item: 20, Data: []byte("a\r\nb"), Expires: until}
 		add := store.Write{Kind: store.Append, Item: 20, Data: []byte("END\r\n")}
-		batch[5].writeData(h, 48, []store.Write{add, create, add}, []store.Read{{Item: 21}, {Item: 20}}, now)
-		batch[6].writeData(h, 50, []store.Write{{Kind: store.Swap, Item: 20, Version: 1, Expires: until}}, nil, now)
-		batch[7].writeData(h, 50, nil, []store.Read{{Item: 20}}, now)
+		batch[5].writeData(h, 48, true, []store.Write{add, create, add}, []store.Read{{Item: 21}, {Item: 20}}, now)
+		batch[6].writeData(h, 50, true, []store.Write{{Kind: store.Swap, Item: 20, Version: 1, Expires: until}}, nil, now)
+		batch[7].writeData(h, 50, true, nil, []store.Read{{Item: 20}}, now)
 		return batch
 	}
 	r.values = [][]int64{{7, 7, 7, 0, 7, 7}, {0, 0}, {12352, 12345}, {0, 0}, {0, 12, 12345, 0}, {0, 1, 1, 0, 9}, {0}, {9}}

@@ -70,7 +70,7 @@ func (c *Call) free() {
 //
 // It never asks for silence (the flag q): Memcached answers a quiet ma that
 // creates its item all the same.
-func (c *Call) write(h replication.Hash, tag uint32, writes []store.Write, reads []store.Read, now time.Time) {
+func (c *Call) write(h replication.Hash, tag uint32, writes []store.Write, reads []store.Read, versions bool, now time.Time) {
 	prefix := prefixOf(h)
 	if len(writes) > 0 {
 		c.reset(writes[0].Kind, tag, len(writes), len(reads))
@@ -88,20 +88,25 @@ func (c *Call) write(h replication.Hash, tag uint32, writes []store.Write, reads
 	}
 	c.request = b
 	if len(reads) > 0 {
-		c.appendGet("get", &prefix, reads)
+		c.appendGet(c.verb(versions), &prefix, reads)
 	}
+}
+
+// verb returns that of a get, and makes room for versions if they are asked for.
+func (c *Call) verb(versions bool) string {
+	if versions {
+		c.wantVersions()
+		return "gets"
+	}
+	return "get"
 }
 
 // get writes one get of all reads and nothing else: for a connection that it
 // has to itself. It may ask for the items' versions, too.
 func (c *Call) get(h replication.Hash, reads []store.Read, versions bool) {
 	c.reset(store.Delete, 0, 0, len(reads))
-	prefix, verb := prefixOf(h), "get"
-	if versions {
-		c.wantVersions()
-		verb = "gets"
-	}
-	c.appendGet(verb, &prefix, reads)
+	prefix := prefixOf(h)
+	c.appendGet(c.verb(versions), &prefix, reads)
 }
 
 // answerCame ends a call all of whose answers have come.
@@ -168,7 +173,7 @@ func (c *Call) Result(writes []store.Write, reads []store.Read) (r Result) {
 	for i := range writes[:min(r.Landed, len(writes))] {
 		writes[i].Result = c.values[i]
 	}
-	if r.Err == nil {
+	if r.Err == nil || r.Err == errNoCount && len(c.versions) > 0 { // such an item leaves the others good, see readAll
 		c.takeResults(reads)
 		c.free()
 		return r
@@ -344,7 +349,7 @@ func (c *commands) answerBytes() int {
 	if c.data {
 		return 40*c.tagged + dataAnswer*c.reads
 	}
-	return 40*c.tagged + 70*c.reads
+	return 40*c.tagged + 90*c.reads // with versions
 }
 
 // large reports whether the call is more than a batch may be. It goes alone.

@@ -21,15 +21,16 @@ const (
 	dataAnswer = 1 << 10
 )
 
-// writeData writes the commands of an op with data and makes room for their answers.
-func (c *Call) writeData(h replication.Hash, tag uint32, writes []store.Write, reads []store.Read, now time.Time) {
+// writeData writes the commands of an op with data, or of one that creates or swaps a count, and makes room
+// for their answers.
+func (c *Call) writeData(h replication.Hash, tag uint32, data bool, writes []store.Write, reads []store.Read, now time.Time) {
 	prefix := prefixOf(h)
 	c.reset(store.Append, tag, len(writes), len(reads))
 	c.data = true
 	c.wantVersions()
 	b := c.request
 	for i := range writes {
-		b = appendStore(b, &prefix, &writes[i], now)
+		b = appendStore(b, &prefix, &writes[i], data, now)
 		c.ends = append(c.ends, len(b))
 	}
 	for i := range reads {
@@ -44,10 +45,15 @@ func (c *Call) writeData(h replication.Hash, tag uint32, writes []store.Write, r
 	}
 }
 
-func appendStore(b []byte, prefix *keyPrefix, w *store.Write, now time.Time) []byte {
+func appendStore(b []byte, prefix *keyPrefix, w *store.Write, isData bool, now time.Time) []byte {
 	verb, flags, expires := "append ", int64(0), int64(0) // the item keeps its own
 	if w.Kind != store.Append {
 		verb, flags, expires = "add ", dataFlags, int64(expiration(w.Expires, now))
+	}
+	data := w.Data
+	if !isData {
+		var count [maxDigits]byte
+		data, flags = strconv.AppendInt(count[:0], w.By, 10), 0
 	}
 	switch w.Kind {
 	case store.Swap:
@@ -56,14 +62,14 @@ func appendStore(b []byte, prefix *keyPrefix, w *store.Write, now time.Time) []b
 		verb = "set "
 	}
 	b = appendKey(append(b, verb...), prefix, w.Item)
-	for _, number := range []int64{flags, expires, int64(len(w.Data))} {
+	for _, number := range []int64{flags, expires, int64(len(data))} {
 		b = strconv.AppendInt(append(b, ' '), number, 10)
 	}
 	if w.Kind == store.Swap {
 		b = strconv.AppendUint(append(b, ' '), changeOf(w.Version), 10)
 	}
 	b = append(b, "\r\n"...)
-	b = append(b, w.Data...)
+	b = append(b, data...)
 	return append(b, "\r\n"...)
 }
 

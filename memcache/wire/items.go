@@ -170,6 +170,7 @@ func isError(line []byte) bool {
 // Stats is what a server says of itself, as far as it does.
 type Stats struct {
 	Uptime    time.Duration
+	Time      int64 // Unix second, by its clock as it started
 	Items     int64
 	Bytes     int64
 	MaxBytes  int64
@@ -211,6 +212,8 @@ func (stats *Stats) take(name, value string) (needed bool) {
 	switch name {
 	case "uptime":
 		stats.Uptime = time.Duration(n) * time.Second
+	case "time":
+		stats.Time = n
 	case "curr_items":
 		stats.Items = n
 	case "bytes":

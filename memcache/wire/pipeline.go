@@ -45,16 +45,17 @@ func NewPipeline(dial func(context.Context, time.Time) (net.Conn, error), conns 
 }
 
 // Call returns a call with the commands of an op, of which the server gets these writes. A Swap
-// of data goes on the connection that its version names.
+// goes on the connection that its version names.
 func (ps *Pipeline) Call(hash replication.Hash, op *store.Op, writes []store.Write, now time.Time) *Call {
 	c := newCall()
-	if !op.Data {
-		c.write(hash, ps.tag(max(len(writes), 1)), writes, op.Reads, now)
-		return c
-	}
-	c.writeData(hash, ps.tag(len(op.Reads)), writes, op.Reads, now)
-	if len(writes) > 0 && writes[0].Kind == store.Swap {
-		c.swaps, c.on = true, connOf(writes[0].Version)
+	switch kind := op.Kind(); {
+	case op.Data, kind == store.Create, kind == store.Swap:
+		c.writeData(hash, ps.tag(len(op.Reads)), op.Data, writes, op.Reads, now)
+		if kind == store.Swap {
+			c.swaps, c.on = true, connOf(writes[0].Version)
+		}
+	default:
+		c.write(hash, ps.tag(max(len(writes), 1)), writes, op.Reads, op.Versions, now)
 	}
 	return c
 }

@@ -6,7 +6,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -65,7 +67,7 @@ func (r *Repairer) copyTo(ctx context.Context, copying *replication.Copying) err
 		if source == nil || err != nil {
 			return err
 		}
-		c := &copier{Repairer: r, gaps: r.store.Gaps(), copying: copying, source: source, parts: source.Parts(maxListed), busy: map[replication.Hash]Counter{}, logs: map[string]bool{}}
+		c := &copier{Repairer: r, gaps: r.store.Gaps(), copying: copying, source: source, parts: source.Parts(maxListed), busy: map[replication.Hash]Counter{}, logs: map[string]bool{}, written: map[replication.Key]bool{}}
 		if r.config.OnCopyStart != nil {
 			r.config.OnCopyStart(copying.Target(), source.Name())
 		}
@@ -130,7 +132,7 @@ type copier struct {
 	listed, done  atomic.Int64                 // items of the part
 	busy          map[replication.Hash]Counter // counters with an item that was never quiet
 	logs          map[string]bool
-	bytes         []replication.Key
+	written       map[replication.Key]bool // items of bytes
 }
 
 // copied is an item on its way.
@@ -152,8 +154,11 @@ func (c *copier) run(ctx context.Context) error {
 		if err := c.runPart(ctx, part); err != nil {
 			return err
 		}
+		if err := c.repairBusy(ctx); err != nil {
+			return err
+		}
 	}
-	return c.repairBusy(ctx)
+	return nil
 }
 
 // percent returns how much of the source was copied.
@@ -163,7 +168,11 @@ func (c *copier) percent() int {
 
 // runPart copies the items of one part.
 func (c *copier) runPart(ctx context.Context, part int) error {
-	left, err := c.list(ctx, part)
+	var left []replication.Key
+	err := persist(ctx, func() (err error) { // the server may list for another client
+		left, err = c.list(ctx, part)
+		return err
+	})
 	c.listed.Store(int64(len(left)))
 	c.done.Store(0)
 	c.toCopy.Add(int64(len(left)))
@@ -216,7 +225,9 @@ func (c *copier) pass(ctx context.Context, keys []replication.Key) (left []repli
 				return err
 			}
 			left = append(left, busy...)
-			c.done.Add(int64(len(batch.items) - len(busy)))
+			done := int64(len(batch.items) - len(busy))
+			c.done.Add(done)
+			c.toCopy.Add(-done)
 		}
 		return nil
 	})
@@ -231,7 +242,7 @@ func (c *copier) list(ctx context.Context, part int) (all []replication.Key, err
 		case Log:
 			c.logs[key.Alias()] = true
 		case Bytes:
-			c.bytes = append(c.bytes, key)
+			c.written[key] = true
 		case Foreign:
 		default:
 			all = append(all, key)
@@ -281,47 +292,83 @@ func (c *copier) leave(key replication.Key) {
 	c.busy[key.Hash] = b
 }
 
-// repairBusy repairs the logs, and the counters that were never quiet, each as a whole.
+// repairBusy repairs the logs, and the counters that were never quiet, each as a whole, and those again
+// that fail.
 func (c *copier) repairBusy(ctx context.Context) error {
-	tasks, ctx := errgroup.WithContext(ctx)
-	tasks.SetLimit(busyAtOnce)
-	for id := range c.logs {
-		tasks.Go(func() error {
-			return persist(ctx, func() error {
-				g := c.begin(Counter{ID: id, Retention: c.config.Retention()})
-				if len(g.servers) < 2 {
-					return errFewReplicas
+	return persist(ctx, func() error {
+		tasks, ctx := errgroup.WithContext(ctx)
+		tasks.SetLimit(busyAtOnce)
+		var mu sync.Mutex
+		var fault error
+		each := func(repair func() error, repaired func()) {
+			tasks.Go(func() error {
+				err := repair()
+				mu.Lock()
+				defer mu.Unlock()
+				if err == nil {
+					repaired()
+				} else {
+					fault = err
 				}
-				err := repairLog(ctx, g)
-				c.note(g)
-				return err
+				return ctx.Err()
 			})
-		})
+		}
+		for _, id := range slices.Collect(maps.Keys(c.logs)) {
+			each(func() error { return c.repairLog(ctx, id) }, func() { delete(c.logs, id) })
+		}
+		for _, key := range slices.Collect(maps.Keys(c.written)) {
+			each(func() error { return c.copyBytes(ctx, key) }, func() { delete(c.written, key) })
+		}
+		for _, hash := range slices.Collect(maps.Keys(c.busy)) {
+			counter := c.busy[hash]
+			each(func() error { return c.repairCounter(ctx, counter) }, func() { delete(c.busy, hash) })
+		}
+		return cmp.Or(tasks.Wait(), fault)
+	})
+}
+
+// repairLog repairs the log of a counter.
+func (c *copier) repairLog(ctx context.Context, id string) error {
+	g, err := c.whole(Counter{ID: id, Retention: c.config.Retention()})
+	if err == nil {
+		err = repairLog(ctx, g)
+		c.note(g)
 	}
-	for _, key := range c.bytes {
-		tasks.Go(func() error { return c.copyBytes(ctx, key) })
+	return err
+}
+
+// repairCounter repairs the buckets of a counter.
+func (c *copier) repairCounter(ctx context.Context, counter Counter) (err error) {
+	if counter.Finest, err = c.finest(ctx, counter); err != nil {
+		return passOver(err)
 	}
-	for _, counter := range c.busy {
-		tasks.Go(func() error {
-			var err error
-			if counter.Finest, err = c.finest(ctx, counter); err != nil {
-				return err
-			}
-			for {
-				err := persist(ctx, func() error {
-					g := c.begin(counter)
-					defer g.release()
-					err := g.run(ctx)
-					c.note(g)
-					return err
-				})
-				if !errors.Is(err, errUnsettled) {
-					return err
-				}
-			}
-		})
+	g, err := c.whole(counter)
+	if err != nil {
+		return err
 	}
-	return tasks.Wait()
+	defer g.release()
+	err = g.run(ctx)
+	c.note(g)
+	return passOver(err)
+}
+
+// passOver makes none of the error of a counter with an item into which another client has written: it fails
+// on both servers.
+func passOver(err error) error {
+	if errors.Is(err, store.ErrNoCount) {
+		return nil
+	}
+	return err
+}
+
+// whole begins the repair of a counter as a whole, on both servers at least.
+func (c *copier) whole(counter Counter) (*repair, error) {
+	g := c.begin(counter)
+	if !slices.Contains(g.servers, c.source.Name()) || !slices.Contains(g.servers, c.copying.Target()) {
+		g.release()
+		return nil, errFewReplicas
+	}
+	return g, nil
 }
 
 func (c *copier) note(g *repair) {
@@ -449,7 +496,11 @@ func (c *copier) undoResets(ctx context.Context, created []copied) error {
 			deletes = append(deletes, &store.Op{Counter: created[i].counter, Writes: []store.Write{{Kind: store.Delete, Item: created[i].Item}}})
 		}
 	})
-	if err != nil || c.store.Gaps() != c.gaps {
+	if err != nil || len(deletes) == 0 {
+		return err
+	}
+	// What a server has dropped is none either.
+	if err := c.copying.Look(ctx, c.source); err != nil || c.store.Gaps() != c.gaps {
 		return err
 	}
 	return c.do(ctx, deletes, 0)
