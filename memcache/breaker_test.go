@@ -365,3 +365,40 @@ func TestASlowServerIsNotDown(t *testing.T) {
 	require.Eventually(t, func() bool { return answers.Load() >= 12 || len(told) > 0 }, maxWait, 10*time.Millisecond)
 	assert.Empty(t, told)
 }
+
+// One late answer to a look does not end the looks at statistics, on which it depends that evictions are
+// noticed.
+func TestALateAnswerToALook(t *testing.T) {
+	const timeout = 300 * time.Millisecond
+	var asked atomic.Int64
+	addr := fakeConns(t, func(_ int, conn net.Conn) {
+		for lines := bufio.NewReader(conn); ; {
+			line, err := lines.ReadString('\n')
+			if err != nil {
+				return
+			}
+			answer := "END\r\n"
+			switch {
+			case line == "version\r\n":
+				answer = "VERSION 1.6.38\r\n"
+			case line == "gets counterd:memory\r\n":
+				answer = noMarker
+			case strings.HasPrefix(line, "incr "):
+				answer = "ERROR\r\n"
+			case line == "stats\r\n":
+				n := asked.Add(1)
+				if n == 3 {
+					time.Sleep(2 * timeout)
+				}
+				answer = fmt.Sprintf("STAT curr_items %d\r\nSTAT evictions 0\r\nEND\r\n", n)
+			}
+			if _, err := io.WriteString(conn, answer); err != nil {
+				return
+			}
+		}
+	})
+	fleet, told := openTold(t, memcache.Config{Servers: []string{addr}, Protocol: memcache.Classic, Timeout: timeout})
+	require.NoError(t, fleet.Ping(t.Context())[addr])
+	require.Eventually(t, func() bool { return fleet.Health()[0].Stats.Items > 3 }, maxWait/2, 10*time.Millisecond)
+	assert.Empty(t, told)
+}

@@ -9,6 +9,8 @@ import (
 
 	"github.com/counterd/counterd/internal/testkit/memcachedtest"
 	"github.com/counterd/counterd/memcache"
+	"github.com/counterd/counterd/replication"
+	"github.com/counterd/counterd/store/storetest"
 )
 
 // One of three processes has a wrong clock: it says so, through the server that is left, and to it no
@@ -48,4 +50,22 @@ func TestAWrongClock(t *testing.T) {
 	first.Stop()
 	require.Eventually(t, func() bool { return len(second.Ask("get counterd:clocks")) > 0 }, maxWait, time.Millisecond)
 	assert.True(t, fleets[1].ClockWrong())
+}
+
+// The keys of a server whose clock was an hour behind as it started tell when items expire by the clock of
+// the process.
+func TestExpiriesAreByTheClockOfTheProcess(t *testing.T) {
+	server := memcachedtest.Start(t)
+	clock := func() time.Time { return time.Now().Add(time.Hour) }
+	fleet := openConfig(t, memcache.Config{Servers: []string{server.Addr}, Clock: clock})
+	expires := clock().Add(10 * time.Minute).Unix()
+	_, err := storetest.Trip(t.Context(), fleet, "a", 1, []uint64{1}, []int64{expires}, nil, make([]int64, 1))
+	require.NoError(t, err)
+	var keys []replication.Key
+	require.NoError(t, fleet.Keys(t.Context(), func(k replication.Key) error {
+		keys = append(keys, k)
+		return nil
+	}))
+	require.Len(t, keys, 1)
+	assert.InDelta(t, expires, keys[0].Expires, 30)
 }

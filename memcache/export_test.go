@@ -79,3 +79,8 @@ func (f *Fleet) Server(counter string) string {
 	server, _ := f.set.First(f.keyer.hash(counter))
 	return server.Name()
 }
+
+// Keys lists the items of the fleet's first server.
+func (f *Fleet) Keys(ctx context.Context, yield func(replication.Key) error) error {
+	return f.servers[0].Keys(ctx, yield)
+}

@@ -63,8 +63,11 @@ func (s *Set) Claim(ctx context.Context) (*Copying, error) {
 			c = &Copying{s, target, k.version()}
 			return true
 		})
-		if c != nil || err != nil {
-			return c, err
+		if err != nil {
+			return nil, err
+		}
+		if c != nil {
+			return c, nil
 		}
 	}
 	return nil, nil

@@ -23,6 +23,7 @@ type fakeMarker struct {
 	text    string // empty: there is none
 	version uint64
 	refuses bool
+	busy    bool // others change it all the time
 }
 
 func (f *fakeMarker) Read() (text string, version uint64, found bool, err error) {
@@ -42,7 +43,7 @@ func (f *fakeMarker) Add(text string) (added bool, err error) {
 }
 
 func (f *fakeMarker) Swap(text string, version uint64) (swapped bool, err error) {
-	if f.text == "" || version != f.version {
+	if f.text == "" || version != f.version || f.busy {
 		return false, nil
 	}
 	f.text = text
@@ -478,11 +479,15 @@ func TestHintsMakeUpForAnAbsence(t *testing.T) {
 func TestEvictionsAreALoss(t *testing.T) {
 	inWorld(t, 2, 3, func(w *world, p *worldProcess) {
 		s := p.of[w.list[2]]
-		require.NoError(t, s.memory.Count(s.marker, 10, 0))
-		assert.Empty(t, p.told)
+		require.NoError(t, s.memory.Count(s.marker, 10, 2))
+		assert.Empty(t, p.told, "they were before the marker")
 		require.NoError(t, s.memory.Count(s.marker, 10, 3))
 		now := time.Now().Unix()
 		assert.Equal(t, []Loss{Evicting}, p.told)
+		time.Sleep(time.Second)
+		require.NoError(t, s.memory.Count(s.marker, 10, 2))
+		require.NoError(t, s.memory.Count(s.marker, 10, 3))
+		assert.Equal(t, now, s.memory.Since(), "statistics that are older than another process's")
 		assert.True(t, s.memory.Lost().Evicted)
 		w.repair()
 		young := w.start()
@@ -494,6 +499,59 @@ func TestEvictionsAreALoss(t *testing.T) {
 		w.repair()
 		assert.Equal(t, []int64{0, 0, 0}, young.states())
 	})
+}
+
+// Hints that a process still has as it ends are told, also of servers that are up.
+func TestHintsAreGivenUp(t *testing.T) {
+	inWorld(t, 2, 3, func(w *world, p *worldProcess) {
+		other := w.start()
+		p.hints[w.list[0]] = []missedHit{{}}
+		p.set.GiveUp(context.Background())
+		w.all = []*worldProcess{other}
+		w.settle()
+		assert.True(t, other.of[w.list[0]].memory.Lost().Missed)
+		assert.Zero(t, other.states()[1])
+	})
+}
+
+// A claim that was not written is none. One that fails keeps others waiting for a turn only.
+func TestClaims(t *testing.T) {
+	inWorld(t, 2, 3, func(w *world, p *worldProcess) {
+		w.lose(w.list[0])
+		w.lose(w.list[1])
+		w.settle()
+		for _, busy := range []bool{true, false} {
+			seen := map[string]bool{}
+			for _, s := range w.servers {
+				s.marker.busy = busy
+			}
+			for range 6 {
+				c, err := p.set.Claim(context.Background())
+				if busy {
+					require.ErrorIs(t, err, errContended)
+					require.Nil(t, c)
+					continue
+				}
+				require.NoError(t, err)
+				seen[c.Target()] = true
+				require.NoError(t, c.Release(context.Background()))
+			}
+			assert.Equal(t, !busy, len(seen) == 2)
+			w.settle()
+		}
+	})
+}
+
+// A clock that is behind shortens no loss. One that is very far ahead makes none that lasts as long.
+func TestLossesByWrongClocks(t *testing.T) {
+	const until = 1_000_000
+	k := &marker{Former: []formerServers{{Until: until}}}
+	assert.False(t, k.limit(until-600))
+	assert.True(t, k.extend(until+5), "by a clock that is right")
+	assert.EqualValues(t, until+5, k.Former[0].Until)
+	assert.False(t, k.extend(until+5+maxClaim), "by a process that was away")
+	assert.True(t, k.limit(until-maxAhead))
+	assert.EqualValues(t, until-maxAhead, k.Former[0].Until)
 }
 
 // A server of one replica can be copied to from no other.

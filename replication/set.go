@@ -88,7 +88,7 @@ func (s *Set) Use(servers []Server) {
 // down the others' markers say that they were away for this process.
 func (s *Set) GiveUp(ctx context.Context) {
 	for _, server := range s.Servers() {
-		if s.hints.hasAny(server.Name()) && server.Up() {
+		if s.pending(server.Name()) && server.Up() {
 			server.Memory().Missed()
 			_ = server.Look(ctx) // what cannot be reached is soon known to be down
 		}
