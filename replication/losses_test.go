@@ -501,7 +501,7 @@ func TestEvictionsAreALoss(t *testing.T) {
 	})
 }
 
-// Hints that a process still has as it ends are told, also of servers that are up.
+// Hints that a process still has as it ends are not lost, also of servers that are up.
 func TestHintsAreGivenUp(t *testing.T) {
 	inWorld(t, 2, 3, func(w *world, p *worldProcess) {
 		other := w.start()
