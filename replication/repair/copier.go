@@ -313,14 +313,13 @@ func (c *copier) repairBusy(ctx context.Context) error {
 				return ctx.Err()
 			})
 		}
-		for _, id := range slices.Collect(maps.Keys(c.logs)) {
+		for id := range maps.Clone(c.logs) {
 			each(func() error { return c.repairLog(ctx, id) }, func() { delete(c.logs, id) })
 		}
-		for _, key := range slices.Collect(maps.Keys(c.written)) {
+		for key := range maps.Clone(c.written) {
 			each(func() error { return c.copyBytes(ctx, key) }, func() { delete(c.written, key) })
 		}
-		for _, hash := range slices.Collect(maps.Keys(c.busy)) {
-			counter := c.busy[hash]
+		for hash, counter := range maps.Clone(c.busy) {
 			each(func() error { return c.repairCounter(ctx, counter) }, func() { delete(c.busy, hash) })
 		}
 		return cmp.Or(tasks.Wait(), fault)
