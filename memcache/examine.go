@@ -5,7 +5,6 @@ import (
 	"math/rand/v2"
 	"net"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/counterd/counterd/memcache/wire"
@@ -19,8 +18,6 @@ const (
 	// compareEvery is the time between two looks that also read its marker, and compare secrets and
 	// clocks, unless there is reason for one at once.
 	compareEvery = 2500 * time.Millisecond
-	// restFor is how long a server is not asked for what it does not answer.
-	restFor = time.Minute
 )
 
 // examiner looks at a server beside its trips: at its marker, at the secrets and the
@@ -39,23 +36,6 @@ type examiner struct {
 	stats       wire.Stats // the last
 	examined    time.Time  // when all of it was last
 	asks, ticks optional   // for statistics, and for clocks
-}
-
-// optional is what not every server answers, nor every proxy. It is safe for concurrent use.
-type optional struct {
-	failed atomic.Bool
-	rest   atomic.Int64 // the Unix nanosecond until which it is not asked for
-}
-
-func (o *optional) rests() bool { return time.Now().UnixNano() < o.rest.Load() }
-
-// note notes what came of asking for it: it rests after a refusal, or two failures.
-func (o *optional) note(err error) {
-	if err == nil {
-		o.failed.Store(false)
-	} else if !wire.IsOutage(err) || o.failed.Swap(true) {
-		o.rest.Store(time.Now().Add(restFor).UnixNano())
-	}
 }
 
 // watch looks at the server every now and then, until the context ends: so an outage is

@@ -51,11 +51,9 @@ func (s *server) Keys(ctx context.Context, yield func(replication.Key) error) er
 		return yield(replication.Key(k))
 	})
 	if errors.Is(err, wire.ErrNoKeys) || errors.Is(err, wire.ErrKeysMissed) {
-		if s.keyless.Swap(true) { // twice: one that is killed hangs up, too
-			s.unlisted.Store(time.Now().Add(unlistedFor).UnixNano())
-		}
+		s.lists.note(err)
 	} else {
-		s.keyless.Store(false)
+		s.lists.note(nil)
 	}
 	return err
 }
@@ -74,15 +72,11 @@ func (s *server) clockAhead(conn net.Conn) int64 {
 	return ahead
 }
 
-const (
-	// keysPause is the longest that a list of keys may pause.
-	keysPause = 30 * time.Second
-	// unlistedFor is how long a server is not asked for its keys that lists none.
-	unlistedFor = time.Minute
-)
+// keysPause is the longest that a list of keys may pause.
+const keysPause = 30 * time.Second
 
 // Lists reports whether it lists its keys, as far as is known.
-func (s *server) Lists() bool { return time.Now().UnixNano() >= s.unlisted.Load() }
+func (s *server) Lists() bool { return !s.lists.rests() }
 
 // Do makes a round trip.
 func (s *server) Do(ctx context.Context, counter replication.Counter, op *store.Op) {

@@ -22,8 +22,7 @@ type server struct {
 	dialect  dialect
 	breaker  breaker
 	examiner examiner
-	keyless  atomic.Bool  // it listed no keys when it was asked last
-	unlisted atomic.Int64 // until then it counts as one that lists no keys, in Unix nanoseconds
+	lists    optional // its keys
 }
 
 // common is what all servers of a fleet have.

@@ -62,7 +62,7 @@ func (l *keyList) walk(order string) error {
 		case errors.Is(err, bufio.ErrBufferFull):
 			return nonsense(line)
 		case err != nil && !begun && len(line) == 0 && hungUp(err):
-			return fmt.Errorf("%w: it hangs up (%v)", ErrNoKeys, err)
+			return fmt.Errorf("%w: it hangs up (%w)", ErrNoKeys, err)
 		case err != nil:
 			return fmt.Errorf("the list of keys has no end: %w", err)
 		case bytes.HasPrefix(line, []byte("key=")) && !ended:
