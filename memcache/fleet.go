@@ -296,6 +296,7 @@ func (f *Fleet) Health() []ServerHealth {
 // replayed, to how many servers.
 func (f *Fleet) Differing() []string               { return f.set.Differing() }
 func (f *Fleet) Missed() []string                  { return f.set.Missed() }
+func (f *Fleet) Settle(counter string)             { f.set.Settle(counter) }
 func (f *Fleet) Gaps() uint64                      { return f.set.Gaps() }
 func (f *Fleet) PendingHints() (adds, servers int) { return f.set.PendingHints() }
 

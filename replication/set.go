@@ -54,7 +54,7 @@ type Set struct {
 	trips     *sync.Pool
 	hints     *hintQueue
 	differing names
-	missed    names
+	owed      owed
 	turn      atomic.Uint32 // of claims
 }
 
@@ -70,8 +70,8 @@ func New(config Config) *Set {
 	}
 	s := &Set{Losses: l, trips: &sync.Pool{New: func() any { return newTrip() }}}
 	s.hints = newHintQueue(s, cmp.Or(config.MaxHints, DefaultMaxHints))
-	l.pending = s.hints.hasAny
-	s.differing.most, s.missed.most = maxDiffering, s.hints.most
+	l.pending = func(server string) bool { return s.hints.hasAny(server) || s.owed.isAny(server) }
+	s.differing.most = maxDiffering
 	return s
 }
 
@@ -81,6 +81,7 @@ func (s *Set) Use(servers []Server) {
 	s.relist(servers)
 	for _, gone := range s.use(servers) {
 		s.hints.dropServer(gone)
+		s.owed.drop(gone)
 	}
 }
 
@@ -125,14 +126,18 @@ func (s *Set) PendingHints() (adds, servers int) {
 // the next call those seen since. They are bounded.
 func (s *Set) Differing() []string { return s.differing.take() }
 
-// Missed returns the names of counters of which a server that is up did not acknowledge bytes, each
-// once; the next call those since. If there are more than Config.MaxHints, the server's marker says that it has
-// missed something, as it does of a server that is down.
-func (s *Set) Missed() []string { return s.missed.take() }
+// Missed returns the names of counters of which a server that is up now did not acknowledge bytes, each
+// once; the next call those since. Settle says of one that its replicas are equal again: until it does for
+// all, the server has not got what it missed. There are at most maxOwed for all servers; beyond
+// them the server's marker says that it has missed something.
+func (s *Set) Missed() []string { return s.owed.take() }
+
+// Settle notes that the replicas of a counter that Missed has returned are equal.
+func (s *Set) Settle(counter string) { s.owed.settle(counter) }
 
 // miss notes that the server did not acknowledge bytes of a counter.
 func miss(s *Set, c Counter, server Server, err error) {
-	if err != nil && (!server.Up() || !s.missed.note(c.Name)) {
+	if err != nil && !s.owed.note(server, c.Name) {
 		server.Memory().Missed()
 	}
 }

@@ -305,6 +305,22 @@ func TestTwoLosses(t *testing.T) {
 	})
 }
 
+// Another server does not answer for a moment, again and again, while one is repaired. What it misses is known
+// by name, and all are whole again.
+func TestAMomentsAbsenceDuringARepair(t *testing.T) {
+	leaktest.Parallel(t)
+	f := newFleet(t, startServers(t, 3), 2, 3)
+	f.lose(1, nothing)
+	for range 3 {
+		f.servers[0].Pause()
+		f.await(unreachable, f.servers[0])
+		f.servers[0].Resume()
+		f.await(back, f.servers[0])
+	}
+	f.await(reachable, f.servers...)
+	f.holds(true)
+}
+
 // No process has seen the loss of a server: all have started since. They call it whole only once
 // it is, whatever the age of the fleet, and whichever process wrote the marker.
 func TestALossBeforeTheProcess(t *testing.T) {

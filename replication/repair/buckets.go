@@ -90,8 +90,11 @@ const logLooks = 4
 // repairLog repairs the log of the counter. It takes one look, and no quiet: entries have identities,
 // and may be written again.
 func repairLog(ctx context.Context, g *repair) error {
-	if g.config.RepairLog == nil || len(g.servers) < 2 {
-		return nil // run says so
+	if g.config.RepairLog == nil {
+		return nil
+	}
+	if len(g.servers) < 2 {
+		return errFewReplicas
 	}
 	if err := g.rate.WaitN(ctx, logLooks*len(g.servers)); err != nil {
 		return err

@@ -318,7 +318,13 @@ func (r *Repairer) repair(ctx context.Context, counter Counter) {
 	g := r.begin(counter)
 	g.lists = true
 	defer g.release()
-	err := errors.Join(repairLog(ctx, g), g.run(ctx))
+	err := repairLog(ctx, g)
+	if err == nil && ctx.Err() == nil {
+		r.store.Settle(counter.ID)
+	}
+	if counter.Finest <= counter.Coarsest && !errors.Is(err, errFewReplicas) {
+		err = errors.Join(err, g.run(ctx))
+	}
 	r.raised.Add(int64(g.raised))
 	if ctx.Err() != nil {
 		return
@@ -341,9 +347,10 @@ func (r *Repairer) begin(counter Counter) *repair {
 func (r *Repairer) left(yield func(Counter) bool) {
 	for id := range r.backlog.takeLeft() {
 		counter, found := r.counted.find(id)
-		if !found {
-			r.backlog.ended(id, 0, nil) // it has expired
-		} else if !yield(counter) {
+		if !found { // it has expired, or there was no room to note it: then it has a log
+			counter = Counter{ID: id, Finest: 1, Retention: r.config.Retention()}
+		}
+		if !yield(counter) {
 			return
 		}
 	}

@@ -35,6 +35,7 @@ type memoryReplicas struct {
 	gaps      uint64
 	differing []string
 	missed    []string
+	settled   []string
 	fails     error
 	alone     bool // one copy is down
 	looked    map[string]int
@@ -172,6 +173,12 @@ func (s *memoryReplicas) Missed() []string {
 	return missed
 }
 
+func (s *memoryReplicas) Settle(counter string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.settled = append(s.settled, counter)
+}
+
 func repairedCounter(user string) events.Counter {
 	event := &events.Event{Name: "e"}
 	counter, err := event.Counter(events.Features{"user": user})
@@ -269,6 +276,7 @@ func TestLogsAreRepaired(t *testing.T) {
 		require.Equal(t, 1, m.State().Failed, "it is known at once")
 		time.Sleep(time.Minute)
 		require.Equal(t, map[string]int{missed: 1}, seen())
+		replicas.change(func() { require.Equal(t, []string{missed}, replicas.settled) })
 		require.Equal(t, State{Known: 20, Raised: 1}, m.State())
 		replicas.change(func() { replicas.gaps++ })
 		time.Sleep(time.Second)

@@ -19,8 +19,9 @@ type Replicas interface {
 	// Differing returns counters whose replicas were seen to differ since the last call.
 	Differing() []string
 	// Missed returns counters with a log of which a replica that is up did not acknowledge a
-	// write since the last call.
+	// write, each once; Settle says that one of them is repaired.
 	Missed() []string
+	Settle(counter string)
 	// Gaps returns a number that grows whenever a server may have missed something.
 	Gaps() uint64
 	// Claim claims the copying to a server of what it lacks; nil: there is nothing to copy now.

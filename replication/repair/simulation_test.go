@@ -211,6 +211,7 @@ func (c *replicasStore) Gaps() uint64 {
 
 func (c *replicasStore) Differing() []string { return nil }
 func (c *replicasStore) Missed() []string    { return nil }
+func (c *replicasStore) Settle(string)       {}
 func (c *replicasStore) Unlisted() bool      { return true }
 
 func (c *replicasStore) Claim(context.Context) (*replication.Copying, error) { return nil, nil }

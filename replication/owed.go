@@ -1,0 +1,97 @@
+package replication
+
+import (
+	"maps"
+	"slices"
+	"sync"
+)
+
+// maxOwed bounds the counters of which servers have missed bytes.
+const maxOwed = 1 << 16
+
+// owed are counters of which servers have missed bytes: what hints are for adds. It is safe for concurrent
+// use.
+type owed struct {
+	mu sync.Mutex
+	of map[Server]map[string]bool // the names of the counters; true: they were taken
+	n  int
+}
+
+// note adds a counter of a server. If there is no room it drops those of the server: all of its counters
+// have to be copied.
+func (o *owed) note(server Server, counter string) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	counters := o.of[server]
+	_, found := counters[counter]
+	switch {
+	case !found && o.n >= maxOwed:
+		o.n -= len(counters)
+		delete(o.of, server)
+		return false
+	case counters == nil:
+		if o.of == nil {
+			o.of = map[Server]map[string]bool{}
+		}
+		counters = map[string]bool{}
+		o.of[server] = counters
+	}
+	if !found {
+		o.n++
+	}
+	counters[counter] = false
+	return true
+}
+
+// take takes the counters of the servers that are up, which were not taken.
+func (o *owed) take() []string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	names := map[string]bool{}
+	for server, counters := range o.of {
+		if !server.Up() {
+			continue
+		}
+		for counter, taken := range counters {
+			if !taken {
+				names[counter], counters[counter] = true, true
+			}
+		}
+	}
+	return slices.Sorted(maps.Keys(names))
+}
+
+// settle ends what is owed of a counter, unless there is more of it since it was taken.
+func (o *owed) settle(counter string) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for server, counters := range o.of {
+		if counters[counter] {
+			delete(counters, counter)
+			o.n--
+		}
+		if len(counters) == 0 {
+			delete(o.of, server)
+		}
+	}
+}
+
+// isAny reports whether a server is owed something.
+func (o *owed) isAny(server string) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for s, counters := range o.of {
+		if s.Name() == server && len(counters) > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// drop forgets what a server is owed that is not used any more.
+func (o *owed) drop(server Server) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.n -= len(o.of[server])
+	delete(o.of, server)
+}
