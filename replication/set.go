@@ -54,7 +54,7 @@ type Set struct {
 	trips     *sync.Pool
 	hints     *hintQueue
 	differing names
-	owed      owed
+	missing   missing
 	turn      atomic.Uint32 // of claims
 }
 
@@ -70,7 +70,7 @@ func New(config Config) *Set {
 	}
 	s := &Set{Losses: l, trips: &sync.Pool{New: func() any { return newTrip() }}}
 	s.hints = newHintQueue(s, cmp.Or(config.MaxHints, DefaultMaxHints))
-	l.pending = func(server string) bool { return s.hints.hasAny(server) || s.owed.isAny(server) }
+	l.pending = func(server string) bool { return s.hints.hasAny(server) || s.missing.isAny(server) }
 	s.differing.most = maxDiffering
 	return s
 }
@@ -81,7 +81,7 @@ func (s *Set) Use(servers []Server) {
 	s.relist(servers)
 	for _, gone := range s.use(servers) {
 		s.hints.dropServer(gone)
-		s.owed.drop(gone)
+		s.missing.drop(gone)
 	}
 }
 
@@ -128,16 +128,16 @@ func (s *Set) Differing() []string { return s.differing.take() }
 
 // Missed returns the names of counters of which a server that is up now did not acknowledge bytes, each
 // once; the next call those since. Settle says of one that its replicas are equal again: until it does for
-// all, the server has not got what it missed. There are at most maxOwed for all servers; beyond
+// all, the server has not got what it missed. There are at most maxMissing for all servers; beyond
 // them the server's marker says that it has missed something.
-func (s *Set) Missed() []string { return s.owed.take() }
+func (s *Set) Missed() []string { return s.missing.take() }
 
 // Settle notes that the replicas of a counter that Missed has returned are equal.
-func (s *Set) Settle(counter string) { s.owed.settle(counter) }
+func (s *Set) Settle(counter string) { s.missing.settle(counter) }
 
 // miss notes that the server did not acknowledge bytes of a counter.
 func miss(s *Set, c Counter, server Server, err error) {
-	if err != nil && !s.owed.note(server, c.Name) {
+	if err != nil && !s.missing.note(server, c.Name) {
 		server.Memory().Missed()
 	}
 }

@@ -6,12 +6,12 @@ import (
 	"sync"
 )
 
-// maxOwed bounds the counters of which servers have missed bytes.
-const maxOwed = 1 << 16
+// maxMissing bounds the counters of which servers have missed bytes.
+const maxMissing = 1 << 16
 
-// owed are counters of which servers have missed bytes: what hints are for adds. It is safe for concurrent
+// missing are counters of which servers have missed bytes: what hints are for adds. It is safe for concurrent
 // use.
-type owed struct {
+type missing struct {
 	mu sync.Mutex
 	of map[Server]map[string]bool // the names of the counters; true: they were taken
 	n  int
@@ -19,13 +19,13 @@ type owed struct {
 
 // note adds a counter of a server. If there is no room it drops those of the server: all of its counters
 // have to be copied.
-func (o *owed) note(server Server, counter string) bool {
+func (o *missing) note(server Server, counter string) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	counters := o.of[server]
 	_, found := counters[counter]
 	switch {
-	case !found && o.n >= maxOwed:
+	case !found && o.n >= maxMissing:
 		o.n -= len(counters)
 		delete(o.of, server)
 		return false
@@ -44,7 +44,7 @@ func (o *owed) note(server Server, counter string) bool {
 }
 
 // take takes the counters of the servers that are up, which were not taken.
-func (o *owed) take() []string {
+func (o *missing) take() []string {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	names := map[string]bool{}
@@ -61,8 +61,8 @@ func (o *owed) take() []string {
 	return slices.Sorted(maps.Keys(names))
 }
 
-// settle ends what is owed of a counter, unless there is more of it since it was taken.
-func (o *owed) settle(counter string) {
+// settle notes that a server misses nothing of a counter, unless there is more of it since it was taken.
+func (o *missing) settle(counter string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for server, counters := range o.of {
@@ -76,8 +76,8 @@ func (o *owed) settle(counter string) {
 	}
 }
 
-// isAny reports whether a server is owed something.
-func (o *owed) isAny(server string) bool {
+// isAny reports whether a server misses something.
+func (o *missing) isAny(server string) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for s, counters := range o.of {
@@ -88,8 +88,8 @@ func (o *owed) isAny(server string) bool {
 	return false
 }
 
-// drop forgets what a server is owed that is not used any more.
-func (o *owed) drop(server Server) {
+// drop forgets what a server misses that is not used any more.
+func (o *missing) drop(server Server) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.n -= len(o.of[server])

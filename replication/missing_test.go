@@ -7,12 +7,12 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-// A server is owed a counter until that is repaired after it was taken, and no more was missed since. Of one
+// A server misses a counter until that is repaired after it was taken, and no more was missed since. Of one
 // that is down none is taken.
-func TestWhatServersAreOwed(t *testing.T) {
+func TestWhatServersMiss(t *testing.T) {
 	process := &worldProcess{}
 	up, down := &reached{worldServer: &worldServer{name: "up"}, by: process}, &reached{worldServer: &worldServer{name: "down", down: true}, by: process}
-	var o owed
+	var o missing
 	assert.Empty(t, o.take())
 	for range 2 {
 		assert.True(t, o.note(up, "a"))
@@ -30,7 +30,7 @@ func TestWhatServersAreOwed(t *testing.T) {
 	down.down = false
 	assert.Equal(t, []string{"b"}, o.take())
 	assert.True(t, o.isAny("down"))
-	for i := range maxOwed - 1 {
+	for i := range maxMissing - 1 {
 		assert.True(t, o.note(up, strconv.Itoa(i)))
 	}
 	assert.True(t, o.note(down, "b"))
