@@ -12,19 +12,22 @@ const maxMissing = 1 << 16
 // missing are counters of which servers have missed bytes: what hints are for adds. It is safe for concurrent
 // use.
 type missing struct {
-	mu sync.Mutex
-	of map[Server]map[string]bool // the names of the counters; true: they were taken
-	n  int
+	mu      sync.Mutex
+	of      map[Server]map[string]bool // the names of the counters; true: they were taken
+	n       int
+	isTaken bool // by a Repairer, which will take what comes, too
 }
 
 // note adds a counter of a server. If there is no room it drops those of the server: all of its counters
-// have to be copied.
+// have to be copied, as they have where nothing in this process repairs what a server misses while it is down.
 func (o *missing) note(server Server, counter string) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	counters := o.of[server]
 	_, found := counters[counter]
 	switch {
+	case !o.isTaken && !server.Up():
+		return false
 	case !found && o.n >= maxMissing:
 		o.n -= len(counters)
 		delete(o.of, server)
@@ -47,6 +50,7 @@ func (o *missing) note(server Server, counter string) bool {
 func (o *missing) take() []string {
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	o.isTaken = true
 	names := map[string]bool{}
 	for server, counters := range o.of {
 		if !server.Up() {

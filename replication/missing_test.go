@@ -13,6 +13,7 @@ func TestWhatServersMiss(t *testing.T) {
 	process := &worldProcess{}
 	up, down := &reached{worldServer: &worldServer{name: "up"}, by: process}, &reached{worldServer: &worldServer{name: "down", down: true}, by: process}
 	var o missing
+	assert.False(t, o.note(down, "b"), "nothing repairs it")
 	assert.Empty(t, o.take())
 	for range 2 {
 		assert.True(t, o.note(up, "a"))
