@@ -7,6 +7,7 @@ import (
 	"maps"
 	"math/rand/v2"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -20,6 +21,7 @@ import (
 
 // fakeMarker is the item of a marker.
 type fakeMarker struct {
+	mu      sync.Mutex
 	text    string // empty: there is none
 	version uint64
 	refuses bool
@@ -27,10 +29,14 @@ type fakeMarker struct {
 }
 
 func (f *fakeMarker) Read() (text string, version uint64, found bool, err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
 	return f.text, f.version, f.text != "", nil
 }
 
 func (f *fakeMarker) Add(text string) (added bool, err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
 	if f.refuses {
 		return false, ErrRefused
 	}
@@ -43,6 +49,8 @@ func (f *fakeMarker) Add(text string) (added bool, err error) {
 }
 
 func (f *fakeMarker) Swap(text string, version uint64) (swapped bool, err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
 	if f.text == "" || version != f.version || f.busy {
 		return false, nil
 	}
