@@ -170,7 +170,7 @@ func (s *site) awaitRepaired(server int) {
 		for _, p := range s.processes {
 			require.Eventually(s.t, func() bool {
 				return (p.readiness(s.t)[addr] != "reachable") == lost
-			}, 3*time.Minute, 5*time.Millisecond, "a process says %v, of a server that has lost something: %t; %s", p.readiness(s.t), lost, p.log)
+			}, 10*time.Minute, 5*time.Millisecond, "a process says %v, of a server that has lost something: %t; %s", p.readiness(s.t), lost, p.log)
 		}
 	}
 }
