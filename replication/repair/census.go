@@ -13,8 +13,15 @@ import (
 // Counter is a counter that this process has used, as its engine keeps it.
 type Counter struct {
 	ID               string
-	Finest, Coarsest uint8         // levels of its buckets
+	Finest, Coarsest uint8         // levels of its buckets; the finer one above the coarser one: it has none
 	Retention        time.Duration // for how long it is remembered
+}
+
+func (k Counter) hasBuckets() bool { return k.Finest <= k.Coarsest }
+
+// logOf returns a counter of which no more than its log is known.
+func (c *Config) logOf(id string) Counter {
+	return Counter{ID: id, Finest: 1, Retention: c.Retention()}
 }
 
 // census is the list of counters that this process knows. It is bounded in bytes, and

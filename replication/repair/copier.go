@@ -328,7 +328,7 @@ func (c *copier) repairBusy(ctx context.Context) error {
 
 // repairLog repairs the log of a counter.
 func (c *copier) repairLog(ctx context.Context, id string) error {
-	g, err := c.whole(Counter{ID: id, Retention: c.config.Retention()})
+	g, err := c.whole(c.config.logOf(id))
 	if err == nil {
 		err = repairLog(ctx, g)
 		c.note(g)

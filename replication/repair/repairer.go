@@ -322,7 +322,7 @@ func (r *Repairer) repair(ctx context.Context, counter Counter) {
 	if err == nil && ctx.Err() == nil {
 		r.store.Settle(counter.ID)
 	}
-	if counter.Finest <= counter.Coarsest && !errors.Is(err, errFewReplicas) {
+	if counter.hasBuckets() && !errors.Is(err, errFewReplicas) {
 		err = errors.Join(err, g.run(ctx))
 	}
 	r.raised.Add(int64(g.raised))
@@ -348,7 +348,7 @@ func (r *Repairer) left(yield func(Counter) bool) {
 	for id := range r.backlog.takeLeft() {
 		counter, found := r.counted.find(id)
 		if !found { // it has expired, or there was no room to note it: then it has a log
-			counter = Counter{ID: id, Finest: 1, Retention: r.config.Retention()}
+			counter = r.config.logOf(id)
 		}
 		if !yield(counter) {
 			return
