@@ -98,15 +98,10 @@ func (l *hintQueue) add(server Server, h Hash, adds []store.Write) {
 }
 
 // hasAny reports whether there are hints for the server.
-func (l *hintQueue) hasAny(server string) bool {
+func (l *hintQueue) hasAny(server Server) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for s, hints := range l.pending {
-		if s.Name() == server && len(hints) > 0 {
-			return true
-		}
-	}
-	return len(l.batch) > 0 && l.replayed.Name() == server
+	return len(l.pending[server]) > 0 || len(l.batch) > 0 && l.replayed == server
 }
 
 // queue queues a hint, and reports whether there was room.

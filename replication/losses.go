@@ -39,10 +39,10 @@ type Losses struct {
 	*Placement
 	now       func() time.Time
 	timeout   time.Duration
-	retention func() time.Duration     // or nil
-	process   uint64                   // random
-	lossy     atomic.Bool              // a server has lost something
-	pending   func(server string) bool // whether there are hints for it
+	retention func() time.Duration // or nil
+	process   uint64               // random
+	lossy     atomic.Bool          // a server has lost something
+	pending   func(Server) bool    // whether there are hints for it
 
 	mu       sync.Mutex // of what follows, and of the servers' memories
 	memories map[string]*Memory
@@ -435,9 +435,7 @@ func (m *Memory) anew() *marker {
 	k := newMarker(founding && !single, m.all.list, m.all.replicas)
 	for _, other := range m.all.memories {
 		if other.known != nil {
-			for name, at := range other.known.Gone {
-				k.Gone.note(name, at)
-			}
+			k.Gone.join(other.known.Gone)
 		}
 	}
 	if !founding {
@@ -465,9 +463,8 @@ func (m *Memory) reconcile(k *marker) (changed, marked bool) {
 		changed = true
 	}
 	changed = m.assert(k, now) || changed
-	for name, at := range m.all.gone {
-		changed = k.Gone.note(name, at) || changed
-	}
+	m.all.gone.forget(now - m.all.lasts())
+	changed = k.Gone.join(m.all.gone) || changed
 	if gone := m.missedSince(k); gone > 0 {
 		k.lose(m.name, now)
 		k.Returned = max(now, gone) + 1
@@ -480,7 +477,7 @@ func (m *Memory) reconcile(k *marker) (changed, marked bool) {
 	}
 	switch {
 	case !m.behind || !m.isUp():
-	case !m.lacks && !m.all.pending(m.name):
+	case !m.lacks && !m.all.pending(m.all.Named(m.name)):
 		m.behind = false // its hints were replayed
 	case m.lacks:
 		marked = true

@@ -155,7 +155,7 @@ func (w *world) start() *worldProcess {
 	p.set = New(Config{
 		Replicas: w.replicas, Timeout: time.Second, Hash: hashOfName, Retention: func() time.Duration { return worldRetention },
 	})
-	p.set.pending = func(server string) bool { return len(p.hints[server]) > 0 }
+	p.set.pending = func(server Server) bool { return len(p.hints[server.Name()]) > 0 }
 	w.t.Cleanup(p.set.Close)
 	w.all = append(w.all, p)
 	p.use()
@@ -623,6 +623,24 @@ func TestServersComeAndGo(t *testing.T) {
 		w.repair()
 		assert.Positive(t, moved(p), "two are replaced at once")
 		assert.Less(t, moved(p), 60)
+	})
+}
+
+// Which servers have left is forgotten once no window reaches back that far, and no marker is written for it.
+func TestServersThatLeftAreForgotten(t *testing.T) {
+	inWorld(t, 2, 3, func(w *world, p *worldProcess) {
+		w.list = w.list[1:]
+		p.use()
+		w.repair()
+		marker := w.servers[w.list[0]].marker
+		assert.Contains(t, marker.text, `"gone"`)
+		time.Sleep(worldRetention + 25*time.Hour)
+		clear(w.hits)
+		w.settle()
+		assert.NotContains(t, marker.text, `"gone"`)
+		version := marker.version
+		w.settle()
+		assert.Equal(t, version, marker.version)
 	})
 }
 

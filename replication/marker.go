@@ -189,6 +189,21 @@ func (d *departed) note(name string, at int64) bool {
 	return first != name
 }
 
+// join notes the others, too. It reports whether that is new.
+func (d *departed) join(others departed) (changed bool) {
+	for name, at := range others {
+		changed = d.note(name, at) || changed
+	}
+	return changed
+}
+
+// forget drops the servers that left before the second. It reports whether there were any.
+func (d departed) forget(before int64) bool {
+	n := len(d)
+	maps.DeleteFunc(d, func(_ string, at int64) bool { return at < before })
+	return len(d) != n
+}
+
 // extend has a loss that was just noted be until now, which is when it was noticed by this process.
 func (k *marker) extend(now int64) (changed bool) {
 	if n := len(k.Former); n > 0 && k.Former[n-1].Until < now && now-k.Former[n-1].Until < maxClaim {
@@ -213,11 +228,9 @@ func (k *marker) limit(now int64) (changed bool) {
 
 // forget drops what is of no interest since the second.
 func (k *marker) forget(before int64) (changed bool) {
-	gone := len(k.Gone)
-	maps.DeleteFunc(k.Gone, func(_ string, at int64) bool { return at < before })
-	defer func() { changed = changed || len(k.Gone) != gone }()
+	changed = k.Gone.forget(before)
 	left := slices.DeleteFunc(k.Former, func(f formerServers) bool { return f.Until < before })
-	changed = len(left) != len(k.Former)
+	changed = changed || len(left) != len(k.Former)
 	if k.Former = left; len(left) == 0 {
 		changed = changed || len(k.Copied) > 0
 		k.Former, k.Copied, k.Claim = nil, nil, nil

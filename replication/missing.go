@@ -6,7 +6,7 @@ import (
 	"sync"
 )
 
-// maxMissing bounds the counters of which servers have missed bytes.
+// maxMissing bounds the counters of which servers have missed bytes: no more than a Repairer has room for.
 const maxMissing = 1 << 16
 
 // missing are counters of which servers have missed bytes: what hints are for adds. It is safe for concurrent
@@ -81,15 +81,10 @@ func (o *missing) settle(counter string) {
 }
 
 // isAny reports whether a server misses something.
-func (o *missing) isAny(server string) bool {
+func (o *missing) isAny(server Server) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	for s, counters := range o.of {
-		if s.Name() == server && len(counters) > 0 {
-			return true
-		}
-	}
-	return false
+	return len(o.of[server]) > 0
 }
 
 // drop forgets what a server misses that is not used any more.

@@ -70,7 +70,7 @@ func New(config Config) *Set {
 	}
 	s := &Set{Losses: l, trips: &sync.Pool{New: func() any { return newTrip() }}}
 	s.hints = newHintQueue(s, cmp.Or(config.MaxHints, DefaultMaxHints))
-	l.pending = func(server string) bool { return s.hints.hasAny(server) || s.missing.isAny(server) }
+	l.pending = func(server Server) bool { return s.hints.hasAny(server) || s.missing.isAny(server) }
 	s.differing.most = maxDiffering
 	return s
 }
@@ -89,7 +89,7 @@ func (s *Set) Use(servers []Server) {
 // down the others' markers say that they were away for this process.
 func (s *Set) GiveUp(ctx context.Context) {
 	for _, server := range s.Servers() {
-		if s.pending(server.Name()) && server.Up() {
+		if s.pending(server) && server.Up() {
 			server.Memory().Missed()
 			_ = server.Look(ctx) // what cannot be reached is soon known to be down
 		}
