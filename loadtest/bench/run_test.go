@@ -115,9 +115,12 @@ func TestAllRows(t *testing.T) {
 		}
 	}
 	// What a row costs adds up to what it does.
-	of := func(id string) costs {
-		return report.Rows[slices.IndexFunc(report.Rows, func(r Row) bool { return r.ID == id })].Costs
+	rowOf := func(id string) Row {
+		return report.Rows[slices.IndexFunc(report.Rows, func(r Row) bool { return r.ID == id })]
 	}
+	of := func(id string) costs { return rowOf(id).Costs }
+	// beside is what a few things that come once in a while make of each operation.
+	beside := func(id string, few float64) float64 { return few / float64(rowOf(id).Operations) }
 	assert.Equal(t, 1.0, of("A4")["trips"], "a caller shares no trips")
 	for _, id := range []string{"A3", "A4", "A5", "A6"} {
 		assert.LessOrEqual(t, of(id)["trips"], 1.0, id)
@@ -127,7 +130,7 @@ func TestAllRows(t *testing.T) {
 		assert.Contains(t, of(id), "allocs", id)
 	}
 	for _, id := range []string{"A15", "A16", "A17", "A18", "A20"} { // one rewrite of a log in many hits takes another
-		assert.Less(t, of(id)["trips"], 2.0, id)
+		assert.LessOrEqual(t, of(id)["trips"], 1.3+beside(id, 8), id)
 		assert.LessOrEqual(t, of(id)["adds"], 2*of(id)["trips"], id)
 	}
 	assert.Greater(t, of("A19")["reads"], 142.0, "the whole window, and when it has room")
@@ -140,7 +143,8 @@ func TestAllRows(t *testing.T) {
 	}
 	for _, id := range []string{"A1", "C1", "C2", "C3", "C7", "C8", "C9"} {
 		assert.GreaterOrEqual(t, of(id)["reads"], 142.0, id)
-		assert.Less(t, of(id)["reads"], 2*142.0, "%s: looks at a server read, too", id)
+		// A look reads up to some 70 items: the notes of clocks. There are up to four fleets, and two slices.
+		assert.LessOrEqual(t, of(id)["reads"], 142+beside(id, 2*4*70), id)
 	}
 	for _, id := range []string{"B2", "B4", "B7", "B11"} {
 		assert.GreaterOrEqual(t, of(id)["adds"], 0.04, id)
