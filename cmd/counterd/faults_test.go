@@ -68,15 +68,16 @@ func killAndRestart(s *site) {
 	restart(s)
 }
 
-// emptyThenFrozen leaves a copy that knows nothing alone.
+// emptyThenFrozen leaves a copy that knows nothing alone: the other hangs before anything is
+// copied from it.
 func emptyThenFrozen(s *site) {
 	killAndRestart(s)
+	s.servers[1].Pause()
 	for _, p := range s.processes {
 		require.Eventually(s.t, func() bool {
 			return strings.Contains(p.readiness(s.t)[s.servers[0].Addr], "reachable, empty since")
 		}, soon, 10*time.Millisecond, "a process does not use the server that is back: %s", p.log)
 	}
-	s.servers[1].Pause()
 }
 
 func thawOther(s *site) { s.servers[1].Resume() }
