@@ -95,9 +95,11 @@ modules:
 
 # With the race detector, which takes a hundredth of the seeds.
 race:
-	COUNTERD_TEST=all go test -race -vet=off -shuffle=on -timeout 90m -skip '^($(SEQUENTIAL))$$' ./...
+	COUNTERD_TEST=all go test -race -vet=off -shuffle=on -timeout 90m -skip '^($(SEQUENTIAL)|$(LONG))$$' ./...
 # These have one goroutine, in which the race detector finds nothing, for minutes. make test runs them.
 SEQUENTIAL = TestCompare|TestSimulationFindsSabotage|TestSimulationFindsSabotageOfSettlements|TestResetForgetsOneCounterOnly|TestGrowth|TestNothingIsLostUnsaid|TestAnIncrementOfAFullLog
+# These run for minutes what TestFaults, TestServersDieOneAfterTheOther and the simulations of package hierarchy run, too.
+LONG = TestRollingRestartOfAllServers|TestTheCommandsOfARollingRestart|TestTwoLosses|TestALossBeforeTheProcess|TestAMomentsAbsenceDuringARepair|TestARemovedServer|TestFullServers|TestBurstsWithReplicas|TestCountsEqualAnOracle
 
 # What the race detector makes too slow: the tests that ask internal/testkit how much to do.
 # Simulations go through a sixth of their seeds; make seeds SEEDS=seeds goes through all, in an hour.

