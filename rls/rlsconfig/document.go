@@ -26,11 +26,13 @@ const (
 // parse reads the one document of a YAML file and replaces its aliases. The fault, if any, has no path.
 func parse(text []byte) (*yaml.Node, *events.Fault) {
 	if len(text) > rulesfile.MaxSize {
-		return nil, &events.Fault{Reason: fmt.Sprintf("the file exceeds %d bytes: split it into files of other domains, or allow files to be merged", rulesfile.MaxSize)}
+		return nil, &events.Fault{Reason: fmt.Sprintf("the file exceeds %d bytes: split it, and allow files to be merged",
+			rulesfile.MaxSize)}
 	}
 	// A short tag can stand for a long text, any number of times.
 	if at := tagDirective.FindIndex(text); at != nil {
-		return nil, &events.Fault{Line: 1 + bytes.Count(text[:at[1]], []byte("\n")), Column: 1, Reason: "%TAG is not supported: remove the line"}
+		line := 1 + bytes.Count(text[:at[1]], []byte("\n"))
+		return nil, &events.Fault{Line: line, Column: 1, Reason: "%TAG is not supported: remove the line"}
 	}
 	first, second, err := decode(text)
 	switch {
@@ -39,7 +41,8 @@ func parse(text []byte) (*yaml.Node, *events.Fault) {
 	case first == nil || len(first.Content) != 1 || first.Content[0].ShortTag() == "!!null":
 		return nil, &events.Fault{Line: 1, Reason: "the file is empty: it begins with domain:"}
 	case second != nil:
-		return nil, &events.Fault{Line: second.Line, Column: second.Column, Reason: "a second document begins here: make it a file of its own"}
+		return nil, &events.Fault{Line: second.Line, Column: second.Column,
+			Reason: "a second document begins here: make it a file of its own"}
 	}
 	e := expander{left: maxExpanded}
 	if fault := e.expand(first, 0, false); fault != nil {
@@ -108,7 +111,7 @@ func (e *expander) expand(node *yaml.Node, depth int, aliased bool) *events.Faul
 	switch {
 	case depth > maxDepth:
 		return &events.Fault{Line: node.Line, Column: node.Column,
-			Reason: fmt.Sprintf("more than %d lists and mappings in each other: nest fewer, and no alias in its own anchor", maxDepth)}
+			Reason: fmt.Sprintf("more than %d lists and mappings in each other: nest fewer, and no alias in its anchor", maxDepth)}
 	case e.left < 0:
 		return &events.Fault{Line: node.Line, Column: node.Column,
 			Reason: fmt.Sprintf("the aliases of the file stand for more than %d values: use fewer", maxExpanded)}

@@ -54,7 +54,7 @@ func TestFaults(t *testing.T) {
 		"a tag directive":       {"%TAG ! tag:long\n---\ndomain: d", []string{"1:1: %TAG is not supported: remove the line"}},
 		"too large":             {strings.Repeat("#", rulesfile.MaxSize+1), []string{"the file exceeds 1048576 bytes: split it"}},
 		"too deep":              {"domain: d\ndescriptors: [{key: a, metadata: {a: " + deep + "}}]", []string{"2:134: more than 100 lists and mappings in each other"}},
-		"an alias of itself":    {"domain: d\ndescriptors: &a [{key: a, descriptors: *a}]", []string{"2:18: more than 100 lists and mappings in each other: nest fewer, and no alias in its own anchor"}},
+		"an alias of itself":    {"domain: d\ndescriptors: &a [{key: a, descriptors: *a}]", []string{"2:18: more than 100 lists and mappings in each other: nest fewer, and no alias in its anchor"}},
 		"no domain":             {"descriptors: []", []string{"1:1: domain is missing or empty"}},
 		"a null domain":         {"domain:\ndescriptors: []", []string{"1:1: domain is missing or empty"}},
 		"an empty domain":       {"domain: ''", []string{"1:1: domain is missing or empty"}},
@@ -93,7 +93,7 @@ func TestFaults(t *testing.T) {
 		"replaces nothing":      {rate + "{unlimited: true, replaces: [{name: }, {}, {name: ''}]}", []string{"4:45: descriptors[0].rate_limit.replaces[0]: name is missing or empty", "4:55: descriptors[0].rate_limit.replaces[1]: name is missing", "4:59: descriptors[0].rate_limit.replaces[2]: name is missing"}},
 		"replaces itself":       {rate + "{unlimited: true, replaces: [{name: me}], name: me}", []string{"4:52: descriptors[0].rate_limit.replaces[0].name: this is the limit's own name: a limit cannot replace itself"}},
 		"replaces as words":     {rate + "{unlimited: true, replaces: [me]}", []string{"4:45: descriptors[0].rate_limit.replaces[0]: an item of the list is a mapping"}},
-		"share without *":       {" - {key: a, value: b, share_threshold: true, descriptors: [{key: b, share_threshold: true}]}", []string{"3:40: descriptors[0].share_threshold: share_threshold is for a value with a wildcard", "3:86: descriptors[0].descriptors[0].share_threshold: share_threshold is for a value with a wildcard"}},
+		"share without *":       {" - {key: a, value: b, share_threshold: true, descriptors: [{key: b, share_threshold: true}]}", []string{"3:40: descriptors[0].share_threshold: share_threshold is for a wildcard", "3:86: descriptors[0].descriptors[0].share_threshold: share_threshold is for a wildcard"}},
 		"metadata of no keys":   {" - {key: a, metadata: [b]}", []string{"3:23: descriptors[0].metadata: a mapping of keys to values is wanted here"}},
 		"a merge of a word":     {" - {key: a, <<: b}", []string{"3:17: descriptors[0]: a mapping of keys to values is wanted here"}},
 		"all at once": {" - value: x\n   rate_limit: {unit: foo, requests_per_unit: -1}\n - key: a\n   unknown_to_all: 1", []string{

@@ -50,7 +50,8 @@ func (r *reader) warn(at place, format string, args ...any) {
 }
 
 func (r *reader) faultAt(at place, format string, args ...any) events.Fault {
-	return events.Fault{Line: at.node.Line, Column: at.node.Column, Path: r.pathOf(at.path), Reason: fmt.Sprintf(format, args...)}
+	reason := fmt.Sprintf(format, args...)
+	return events.Fault{Line: at.node.Line, Column: at.node.Column, Path: r.pathOf(at.path), Reason: reason}
 }
 
 // pathOf returns the path of a fault: that of the value behind the name of the file.

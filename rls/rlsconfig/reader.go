@@ -105,7 +105,7 @@ func (r *reader) descriptor(at place, parent *descriptor, above *Limit) {
 	if limit.ShareThreshold {
 		child.shared = value
 		if valueRead && !strings.Contains(value, "*") {
-			r.fault(fields["share_threshold"], "share_threshold is for a value with a wildcard, as in value: files/*: remove it, or add the wildcard")
+			r.fault(fields["share_threshold"], "share_threshold is for a wildcard, as in value: files/*: remove it, or add the *")
 		}
 	}
 	if rate := fields["rate_limit"]; rate.given() {
@@ -117,23 +117,28 @@ func (r *reader) descriptor(at place, parent *descriptor, above *Limit) {
 	r.descriptors(fields["descriptors"], child, limit)
 }
 
+const (
+	metricReason = "metrics are by limit, as those by value grow without bound"
+	ownReason    = "it is for the rate_limit of the same descriptor, which has none"
+)
+
 // doubts warns of what is valid in a descriptor, and has another effect than it seems.
 func (r *reader) doubts(at place, fields map[string]place, limit *Limit, limited bool) {
 	if strings.Contains(limit.Path[len(limit.Path)-1].Key, "*") {
 		r.warn(fields["key"], "a * in a key is no wildcard: only a value has wildcards")
 	}
 	if limit.DetailedMetric {
-		r.warn(fields["detailed_metric"], "detailed_metric has no effect: metrics are by limit, as those by value grow without bound")
+		r.warn(fields["detailed_metric"], "detailed_metric has no effect: %s", metricReason)
 	}
 	if limit.ValueToMetric {
-		r.warn(fields["value_to_metric"], "value_to_metric has no effect: metrics are by limit, as those by value grow without bound")
+		r.warn(fields["value_to_metric"], "value_to_metric has no effect: %s", metricReason)
 	}
 	switch below := fields["descriptors"]; {
 	case limited:
 	case limit.Shadow:
-		r.warn(fields["shadow_mode"], "shadow_mode has no effect: it is for the rate_limit of its own descriptor, which has none")
+		r.warn(fields["shadow_mode"], "shadow_mode has no effect: %s", ownReason)
 	case limit.Quota:
-		r.warn(fields["quota_mode"], "quota_mode has no effect: it is for the rate_limit of its own descriptor, which has none")
+		r.warn(fields["quota_mode"], "quota_mode has no effect: %s", ownReason)
 	case !below.given() || len(below.node.Content) == 0:
 		r.warn(at, "the descriptor has no rate_limit and no descriptors: what it matches is not limited")
 	}
@@ -156,7 +161,7 @@ func (r *reader) limit(at place, l *Limit) {
 	l.Unlimited = r.boolean(fields["unlimited"])
 	if !l.Unlimited {
 		if !requests.given() {
-			r.warn(at, "requests_per_unit is missing: the limit is 0 and denies each request; write requests_per_unit: 0 if it shall")
+			r.warn(at, "requests_per_unit is missing: the limit is 0 and denies each request; write 0 if it shall")
 		}
 		r.window(at, fields, l)
 		return
@@ -179,15 +184,16 @@ func (r *reader) window(at place, fields map[string]place, l *Limit) {
 		return
 	}
 	l.Unit = parseUnit(name)
-	switch longest := int64(events.MaxWindow); {
+	most := int64(events.MaxWindow) / max(1, int64(l.Unit.Length()))
+	switch {
 	case !unit.given():
 		r.fault(at, "unit is missing: it is %s", strings.Join(unitNames, ", "))
 	case l.Unit == 0:
 		r.fault(unit, "unknown unit%s", events.Suggest(strings.ToLower(name), unitNames))
-	case int64(l.Unit.Length()) > longest:
+	case most == 0:
 		r.fault(unit, "a %s is longer than 30d, the longest window: take month or a shorter unit", l.Unit)
-	case int64(l.Multiplier) > longest/int64(l.Unit.Length()):
-		r.fault(fields["unit_multiplier"], "the window is longer than 30d, the longest: at most %d for the unit %s", longest/int64(l.Unit.Length()), l.Unit)
+	case int64(l.Multiplier) > most:
+		r.fault(fields["unit_multiplier"], "the window is longer than 30d, the longest: at most %d for the unit %s", most, l.Unit)
 	}
 }
 
