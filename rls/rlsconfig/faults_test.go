@@ -217,12 +217,15 @@ descriptors:
     <<: {key: not taken, quota_mode: true}
     rate_limit: {<<: [{requests_per_unit: 2}, *rate]}
   - {key: b, rate_limit: *rate, descriptors: [*a]}
+  - {key: c, rate_limit: *rate, metadata: {name: own, <<: {name: merged, size: 1}}}
 `)
+	limit, _ := c.Find("d", of("c", ""))
+	assert.Equal(t, map[string]any{"name": "own", "size": 1}, limit.Metadata)
 	var got []string
 	for l := range c.All() {
 		got = append(got, fmt.Sprintf("%s %d %s %t %t", l, l.N, l.Unit, l.Shadow, l.Quota))
 	}
-	assert.Equal(t, []string{"d.a 1 day true false", "d.a_x 2 day true true", "d.b 1 day false false", "d.b.a 1 day true false"}, got)
+	assert.Equal(t, []string{"d.a 1 day true false", "d.a_x 2 day true true", "d.b 1 day false false", "d.b.a 1 day true false", "d.c 1 day false false"}, got)
 }
 
 // Lists of ten of the list before would be ten million descriptors.

@@ -117,7 +117,8 @@ func TestReplacesWithinADomain(t *testing.T) {
 	t.Parallel()
 	c, err := Parse([]File{
 		{"1.yaml", []byte("domain: d\ndescriptors: [{key: a, rate_limit: {unlimited: true, replaces: [{name: other}]}}]")},
-		{"2.yaml", []byte("domain: e\ndescriptors: [{key: a, rate_limit: {unlimited: true, name: other}}]")},
+		{"2.yaml", []byte("domain: e\ndescriptors: [{key: a, rate_limit: {unlimited: true, name: other}}, " +
+			"{key: b, rate_limit: {unlimited: true, replaces: [{name: other}]}}]")},
 	}, false)
 	require.NoError(t, err)
 	require.Len(t, c.Warnings, 1)

@@ -267,6 +267,10 @@ func TestFindAgainstTheOracle(t *testing.T) {
 			}
 			require.Equal(t, n, limit.N, "%v in %s", descriptor, text)
 			require.Equal(t, counted, got, "%v in %s", descriptor, text)
+			require.Len(t, limit.Path, len(descriptor))
+			for i, entry := range limit.Path {
+				require.Equal(t, descriptor[i].Key, entry.Key, "%v in %s", descriptor, text)
+			}
 			hits++
 			if !slices.Equal(counted, descriptor) {
 				shared++
@@ -287,6 +291,7 @@ func TestFindDoesNotAllocate(t *testing.T) {
 		"a wildcard": {of("user", "anna"), 0},
 		"a bare key": {of("path", "y", "verb", "get"), 0},
 		"none":       {of("nose", "y"), 0},
+		"a pattern":  {of("file", "/img/*/thumb*.png"), 0},
 		"shared":     {of("file", "/img/7/thumb1.png", "size", "sm"), 1},
 	} {
 		assert.Equal(t, test.allocs, testing.AllocsPerRun(100, func() { c.Find("shop", test.descriptor) }), name)
