@@ -1,0 +1,216 @@
+package rlsconfig
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/counterd/counterd/events"
+)
+
+// reader reads one file into the configuration, and collects its faults.
+type reader struct {
+	file       string
+	config     *Config
+	merge      bool
+	references *references
+	faults     events.Faults
+	warnings   events.Faults
+}
+
+// references are the names of limits, and where limits replace others by name.
+type references struct {
+	names map[Entry]bool // by domain and name
+	uses  []reference
+}
+
+type reference struct {
+	reader       *reader
+	at           place
+	domain, name string
+}
+
+// check warns of limits that replace none. Limits replace those of the same request, which has one domain.
+func (l *references) check() {
+	for _, use := range l.uses {
+		if !l.names[Entry{use.domain, use.name}] {
+			use.reader.warn(use.at, "no limit of the domain has this name: nothing is replaced")
+		}
+	}
+}
+
+// read reads a file.
+func (r *reader) read(text []byte) {
+	node, fault := parse(text)
+	if fault != nil {
+		fault.Path = r.pathOf("")
+		r.faults = append(r.faults, *fault)
+		return
+	}
+	root := place{node: node}
+	fields := r.fields(root, "the file")
+	if fields == nil {
+		return
+	}
+	domain, ok := r.text(fields["domain"])
+	if ok && domain == "" {
+		r.fault(root, "domain is missing or empty: it is the domain of the requests, as in domain: ingress")
+	}
+	parent := r.config.domains[domain]
+	switch {
+	case parent == nil:
+		parent = &descriptor{file: r.file}
+		r.config.domains[domain] = parent
+	case !r.merge && domain != "":
+		r.fault(fields["domain"], "the domain is that of %s too: rename it, or allow files to be merged", parent.file)
+		parent = &descriptor{}
+	}
+	r.descriptors(fields["descriptors"], parent, &Limit{Domain: domain})
+}
+
+// descriptors reads a list of descriptors into the one above it. Limits begin as that of the path so far.
+func (r *reader) descriptors(at place, parent *descriptor, above *Limit) {
+	for _, item := range r.items(at) {
+		r.descriptor(item, parent, above)
+	}
+}
+
+func (r *reader) descriptor(at place, parent *descriptor, above *Limit) {
+	fields := r.fields(at, "a descriptor")
+	key, keyRead := r.text(fields["key"])
+	value, valueRead := r.text(fields["value"])
+	entry := Entry{key, value}
+	limit := &Limit{
+		Domain:         above.Domain,
+		Path:           append(slices.Clip(above.Path), entry),
+		Multiplier:     1,
+		Shadow:         r.boolean(fields["shadow_mode"]),
+		Quota:          r.boolean(fields["quota_mode"]),
+		ShareThreshold: r.boolean(fields["share_threshold"]),
+		DetailedMetric: r.boolean(fields["detailed_metric"]),
+		ValueToMetric:  r.boolean(fields["value_to_metric"]),
+		File:           r.file,
+		Line:           at.node.Line,
+	}
+	if metadata := fields["metadata"]; metadata.given() {
+		limit.Metadata = r.object(metadata)
+	}
+	child := &descriptor{file: r.file, line: at.node.Line}
+	if first := parent.children[entry]; keyRead && key == "" {
+		r.fault(at, "key is missing or empty: it is the key of a request's descriptor, as in key: user")
+	} else if keyRead && valueRead && first != nil {
+		r.fault(at, "the list has this key and value twice, first in %s, line %d: remove one", first.file, first.line)
+	} else {
+		parent.add(entry, child)
+	}
+	if limit.ShareThreshold {
+		child.shared = value
+		if valueRead && !strings.Contains(value, "*") {
+			r.fault(fields["share_threshold"], "share_threshold is for a wildcard, as in value: files/*: remove it, or add the *")
+		}
+	}
+	if rate := fields["rate_limit"]; rate.given() {
+		child.limit = limit
+		r.config.limits = append(r.config.limits, limit)
+		r.limit(rate, limit)
+	}
+	r.doubts(at, fields, limit, child.limit != nil)
+	r.descriptors(fields["descriptors"], child, limit)
+}
+
+const (
+	metricReason = "metrics are by limit, as those by value grow without bound"
+	ownReason    = "it is for the rate_limit of the same descriptor, which has none"
+)
+
+// doubts warns of what is valid in a descriptor, and has another effect than it seems.
+func (r *reader) doubts(at place, fields map[string]place, limit *Limit, limited bool) {
+	if strings.Contains(limit.Path[len(limit.Path)-1].Key, "*") {
+		r.warn(fields["key"], "a * in a key is no wildcard: only a value has wildcards")
+	}
+	if limit.DetailedMetric {
+		r.warn(fields["detailed_metric"], "detailed_metric has no effect: %s", metricReason)
+	}
+	if limit.ValueToMetric {
+		r.warn(fields["value_to_metric"], "value_to_metric has no effect: %s", metricReason)
+	}
+	switch below := fields["descriptors"]; {
+	case limited:
+	case limit.Shadow:
+		r.warn(fields["shadow_mode"], "shadow_mode has no effect: %s", ownReason)
+	case limit.Quota:
+		r.warn(fields["quota_mode"], "quota_mode has no effect: %s", ownReason)
+	case !below.given() || len(below.node.Content) == 0:
+		r.warn(at, "the descriptor has no rate_limit and no descriptors: what it matches is not limited")
+	}
+}
+
+// limit reads a rate_limit.
+func (r *reader) limit(at place, l *Limit) {
+	fields := r.fields(at, "rate_limit")
+	if fields == nil {
+		return
+	}
+	l.Name, _ = r.text(fields["name"])
+	if l.Name != "" {
+		r.references.names[Entry{l.Domain, l.Name}] = true
+	}
+	r.replaces(fields["replaces"], l)
+	requests := fields["requests_per_unit"]
+	l.N = r.number(requests, 0)
+	l.Multiplier = r.number(fields["unit_multiplier"], 1)
+	l.Unlimited = r.boolean(fields["unlimited"])
+	if !l.Unlimited {
+		if !requests.given() {
+			r.warn(at, "requests_per_unit is missing: the limit is 0 and denies each request; write 0 if it shall")
+		}
+		r.window(at, fields, l)
+		return
+	}
+	for _, key := range []string{"unit", "unit_multiplier"} {
+		if fields[key].given() {
+			r.fault(fields[key], "an unlimited rate_limit has no %s: remove it, or unlimited", key)
+		}
+	}
+	if requests.given() {
+		r.warn(requests, "requests_per_unit has no effect: the rate_limit is unlimited")
+	}
+}
+
+// window reads the unit of a limit that is not unlimited, whose multiplier is read already.
+func (r *reader) window(at place, fields map[string]place, l *Limit) {
+	unit := fields["unit"]
+	name, ok := r.text(unit)
+	if !ok {
+		return
+	}
+	l.Unit = parseUnit(name)
+	most := int64(events.MaxWindow) / max(1, int64(l.Unit.Length()))
+	switch {
+	case !unit.given():
+		r.fault(at, "unit is missing: it is %s", strings.Join(unitNames, ", "))
+	case l.Unit == 0:
+		r.fault(unit, "unknown unit%s", events.Suggest(strings.ToLower(name), unitNames))
+	case most == 0:
+		r.fault(unit, "a %s is longer than 30d, the longest window: take month or a shorter unit", l.Unit)
+	case int64(l.Multiplier) > most:
+		r.fault(fields["unit_multiplier"], "the window is longer than 30d, the longest: at most %d for the unit %s", most, l.Unit)
+	}
+}
+
+// replaces reads the names of the limits that a limit replaces.
+func (r *reader) replaces(at place, l *Limit) {
+	for _, item := range r.items(at) {
+		named := r.fields(item, "replaces")["name"]
+		name, ok := r.text(named)
+		switch {
+		case !ok:
+		case name == "":
+			r.fault(item, "name is missing or empty: it is the name of the limit that is replaced")
+		case name == l.Name:
+			r.fault(named, "this is the limit's own name: a limit cannot replace itself")
+		default:
+			l.Replaces = append(l.Replaces, name)
+			r.references.uses = append(r.references.uses, reference{r, named, l.Domain, name})
+		}
+	}
+}
