@@ -196,6 +196,17 @@ type Feature struct {
 	id string
 }
 
+// FeatureOf returns the feature of those kinds with their values, in that order. Unlike those of rules
+// they are any text, and may repeat.
+func FeatureOf(pairs ...[2]string) Feature {
+	var space [idSpace]byte
+	id := space[:0]
+	for _, pair := range pairs {
+		id = appendString(appendString(id, pair[0]), pair[1])
+	}
+	return Feature{string(id)}
+}
+
 // idSpace is enough for the identity of most counters.
 const idSpace = 192
 

@@ -250,6 +250,7 @@ const (
 	Hard    ThrottleKind = iota // never above N
 	Soft                        // up to a ceiling above N, what lies above N is marked
 	Elastic                     // above N while the whole event stays under its own limit
+	Quota                       // above N while another quota of the hit has room
 )
 
 // MaxSoftPercent is the most that a soft throttle admits above N, in percent.
@@ -273,13 +274,16 @@ func (t Throttle) Ceiling(n int64) int64 {
 	return n + n/100*t.Percent + n%100*t.Percent/100
 }
 
-// String returns the throttle as a rules file has it: hard, soft 10%, elastic.
+// String returns the throttle as a rules file has it: hard, soft 10%, elastic; or quota, which only
+// configurations of package rls have.
 func (t Throttle) String() string {
 	switch t.Kind {
 	case Soft:
 		return "soft " + strconv.FormatInt(t.Percent, 10) + "%"
 	case Elastic:
 		return "elastic"
+	case Quota:
+		return "quota"
 	}
 	return "hard"
 }

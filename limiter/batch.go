@@ -38,6 +38,7 @@ type hit struct {
 	path     path
 	cost     int64
 	counters []*counterState // its counters
+	costs    []int64         // on each of them, if it has parts
 	limits   []limitEval     // its limits, in the order of the rules
 	verdict  verdict
 	retries  bool
@@ -46,10 +47,13 @@ type hit struct {
 
 // costOn returns what the hit costs on the counter: on one of leases it is one lease.
 func (h *hit) costOn(c *counterState) int64 {
-	if c.engine.Tick() == 0 {
+	switch {
+	case c.engine.Tick() == 0:
 		return 1
+	case len(h.costs) == 0:
+		return h.cost
 	}
-	return h.cost
+	return h.costs[slices.Index(h.counters, c)]
 }
 
 // until returns when what the hit reserves ends, or 0.
@@ -87,6 +91,7 @@ type limitEval struct {
 	ruling
 	counter *counterState
 	window  *limitWindow
+	part    int          // of the hit
 	cached  *cachedLimit // what a cached denial found, where there is one
 
 	unreserved bool // an admitted hit: see LimitState
@@ -148,7 +153,7 @@ func (f *batch) free() {
 	for _, h := range f.hits.handedOut() {
 		clear(h.counters)
 		clear(h.limits)
-		*h = hit{counters: h.counters[:0], limits: h.limits[:0]}
+		*h = hit{counters: h.counters[:0], costs: h.costs[:0], limits: h.limits[:0]}
 	}
 	f.hits.reset()
 	f.counters.free()
@@ -178,14 +183,21 @@ func (f *batch) join(r *request) {
 		if isNew {
 			c.engine, c.moment = f.l.engines[by], &f.moment
 		}
-		if !slices.Contains(h.counters, c) {
-			h.counters = append(h.counters, c)
+		at := slices.Index(h.counters, c)
+		if at < 0 {
+			at, h.counters = len(h.counters), append(h.counters, c)
+			if len(r.costs) > 0 {
+				h.costs = append(h.costs, 0)
+			}
+		}
+		if len(r.costs) > 0 {
+			h.costs[at] += r.costs[i]
 		}
 		if a.Listing == events.Denied && !a.Rule.Shadow {
 			h.path = listed
 		}
 		for _, check := range f.counters.windowsOf(c, a, limits) {
-			h.limits = append(h.limits, limitEval{counter: c, window: check, ruling: ruling{rule: a.Rule, listing: a.Listing}})
+			h.limits = append(h.limits, limitEval{counter: c, window: check, part: i, ruling: ruling{rule: a.Rule, listing: a.Listing}})
 			h.maxWait = max(h.maxWait, check.maxWait)
 		}
 	}

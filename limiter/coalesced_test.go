@@ -59,7 +59,7 @@ func TestSharedTripsAreReported(t *testing.T) {
 		require.Equal(t, map[string]string{"1": "3 by 1", "2": "3 by 1", "3": "3 by 1"}, take(), "the first goes alone")
 		_, err = l.Hits(t.Context(), []Hit{hitOn(event, 1), hitOn(event, 2)})
 		require.NoError(t, err)
-		_, err = l.Hit(t.Context(), Hit{event, events.Features{"ip": "192.0.2.1"}, 1, 0})
+		_, err = l.Hit(t.Context(), Hit{event, events.Features{"ip": "192.0.2.1"}, 1, 0, nil})
 		require.NoError(t, err)
 		_, err = l.Check(t.Context(), hitOn(event, 1))
 		require.NoError(t, err)

@@ -38,7 +38,7 @@ func TestTogetherIsAsOneByOne(t *testing.T) {
 				var hits []Hit
 				for range 1 + rng.IntN(12) {
 					features := events.Features{"ip": testkit.Pick(rng, "192.0.2.1", "192.0.2.1", "192.0.2.2"), "user": testkit.Pick(rng, "a", "a", "b")}
-					hits = append(hits, Hit{event, features, testkit.Pick[int64](rng, 1, 1, 1, 2, 3, 4), 0})
+					hits = append(hits, Hit{event, features, testkit.Pick[int64](rng, 1, 1, 1, 2, 3, 4), 0, nil})
 				}
 				apart := store.Copied(clock.Now)
 				one := newForgetfulLimiter(t, apart, clock.Now)
@@ -128,7 +128,7 @@ func TestHitsThatWaitShareATrip(t *testing.T) {
 				l := newTestLimiter(t, store, time.Now)
 				event := testkit.Event(t, test.limits)
 				hit := func(i int) Hit {
-					return Hit{event, events.Features{"ip": "192.0.2.1", "user": test.user(i)}, 1, 0}
+					return Hit{event, events.Features{"ip": "192.0.2.1", "user": test.user(i)}, 1, 0, nil}
 				}
 				var first []Decision
 				var leads sync.WaitGroup
@@ -165,7 +165,7 @@ func TestABatchRollsBackTogether(t *testing.T) {
 		l := newTestLimiter(t, takeBacks, time.Now)
 		event := testkit.Event(t, "[{per: ip, rate: 10/d}]")
 		who := events.Features{"ip": "192.0.2.1"}
-		decisions := together(t, l, 64, func(i int) Hit { return Hit{event, who, int64(1 + i%3), 0} })
+		decisions := together(t, l, 64, func(i int) Hit { return Hit{event, who, int64(1 + i%3), 0, nil} })
 		admitted := int64(0)
 		for i, d := range decisions {
 			if d.Allowed {
@@ -226,7 +226,7 @@ func TestTheWaitInTheQueueEnds(t *testing.T) {
 		for i := range took {
 			running.Go(func() {
 				var err error
-				decisions[i], err = l.Hit(t.Context(), Hit{event, events.Features{"ip": "192.0.2.1"}, 1, 0})
+				decisions[i], err = l.Hit(t.Context(), Hit{event, events.Features{"ip": "192.0.2.1"}, 1, 0, nil})
 				assert.NoError(t, err)
 				took[i] = time.Since(began)
 			})
@@ -265,7 +265,7 @@ func TestNoHitWaitsInTheQueueBeyondTheTimeout(t *testing.T) {
 		for range 300 {
 			running.Go(func() {
 				began := time.Now()
-				d, err := l.Hit(t.Context(), Hit{event, events.Features{"ip": "192.0.2.1"}, 1, 0})
+				d, err := l.Hit(t.Context(), Hit{event, events.Features{"ip": "192.0.2.1"}, 1, 0, nil})
 				assert.NoError(t, err)
 				assert.True(t, d.Unavailable)
 				assert.LessOrEqual(t, time.Since(began), time.Second)
@@ -285,7 +285,7 @@ func TestAHurriedHitGoesByItself(t *testing.T) {
 		store.Delay = 50 * time.Millisecond // an add and a read: 100
 		l := newTestLimiter(t, store, time.Now)
 		event := testkit.Event(t, "[{per: ip, rate: 100/d, on_error: deny, precision: hour}]")
-		hit := Hit{event, events.Features{"ip": "192.0.2.1"}, 1, 0}
+		hit := Hit{event, events.Features{"ip": "192.0.2.1"}, 1, 0, nil}
 		var running sync.WaitGroup
 		defer running.Wait()
 		running.Go(func() {
@@ -320,7 +320,7 @@ func TestLeavingTheQueue(t *testing.T) {
 				if i%2 == 1 {
 					with = ctx
 				}
-				d, err := l.Hit(with, Hit{event, events.Features{"ip": "192.0.2.1"}, 1, 0})
+				d, err := l.Hit(with, Hit{event, events.Features{"ip": "192.0.2.1"}, 1, 0, nil})
 				assert.NoError(t, err)
 				if d.Allowed {
 					admitted.Add(1)
@@ -356,7 +356,7 @@ func TestAPanicLeavesNoHitInTheQueue(t *testing.T) {
 		store := &panickingStore{Solo: storetest.NewSolo(time.Now)}
 		l := newTestLimiter(t, store, time.Now)
 		event := testkit.Event(t, "[{per: ip, rate: 100/d}]")
-		hit := Hit{event, events.Features{"ip": "192.0.2.1"}, 1, 0}
+		hit := Hit{event, events.Features{"ip": "192.0.2.1"}, 1, 0, nil}
 		// The first is held up, the next two wait and go together, and panic.
 		store.Delay = 50 * time.Millisecond
 		var panics, errors, admitted atomic.Int64
@@ -399,7 +399,7 @@ func TestGenerationsOfRulesGoTogether(t *testing.T) {
 			store := storetest.NewSolo(time.Now)
 			l := newTestLimiter(t, store, time.Now)
 			for range 5 {
-				d, err := l.Hit(t.Context(), Hit{after, who, 1, 0})
+				d, err := l.Hit(t.Context(), Hit{after, who, 1, 0, nil})
 				require.NoError(t, err)
 				require.True(t, d.Allowed)
 			}
@@ -411,7 +411,7 @@ func TestGenerationsOfRulesGoTogether(t *testing.T) {
 					event = before
 				}
 				running.Go(func() {
-					d, err := l.Hit(t.Context(), Hit{event, who, 1, 0})
+					d, err := l.Hit(t.Context(), Hit{event, who, 1, 0, nil})
 					assert.NoError(t, err)
 					assert.Equal(t, event == before, d.Allowed, "%+v", d)
 				})
@@ -429,12 +429,12 @@ func testGenerationsInABatch(t *testing.T, before, after *events.Event, counters
 	who := events.Features{"ip": "192.0.2.1"}
 	clock := testkit.NewClock(time.Time{})
 	l := newTestLimiter(t, storetest.NewSolo(clock.Now), clock.Now)
-	hits := []Hit{{before, who, 1, 0}}
+	hits := []Hit{{before, who, 1, 0, nil}}
 	for range counters {
-		hits = append(hits, Hit{before, events.Features{"ip": fmt.Sprintf("192.0.2.%d", 2+len(hits))}, 1, 0})
+		hits = append(hits, Hit{before, events.Features{"ip": fmt.Sprintf("192.0.2.%d", 2+len(hits))}, 1, 0, nil})
 	}
 	for range 7 {
-		hits = append(hits, Hit{after, who, 1, 0}, Hit{before, who, 1, 0})
+		hits = append(hits, Hit{after, who, 1, 0, nil}, Hit{before, who, 1, 0, nil})
 	}
 	results, err := l.Hits(t.Context(), hits)
 	require.NoError(t, err)
@@ -485,7 +485,7 @@ func TestAServerThatIsDownHoldsUpFew(t *testing.T) {
 		for i := range 4000 { // in two seconds, a tenth of them by the user that is down
 			running.Go(func() {
 				began := time.Now()
-				_, err := l.Hit(t.Context(), Hit{event, events.Features{"ip": "192.0.2.1", "user": fmt.Sprint(i % 10)}, 1, 0})
+				_, err := l.Hit(t.Context(), Hit{event, events.Features{"ip": "192.0.2.1", "user": fmt.Sprint(i % 10)}, 1, 0, nil})
 				assert.NoError(t, err)
 				if i%10 != 0 {
 					all.Add(1)
@@ -570,7 +570,7 @@ func burst(t *testing.T, limits string, rtt time.Duration, seed uint64) int64 {
 			after := time.Duration(rng.Int64N(int64(5 * time.Millisecond)))
 			running.Go(func() {
 				time.Sleep(after)
-				d, err := fleet[i%3].Hit(t.Context(), Hit{event, events.Features{"ip": "192.0.2.1", "user": fmt.Sprint(i % 2)}, 1, 0})
+				d, err := fleet[i%3].Hit(t.Context(), Hit{event, events.Features{"ip": "192.0.2.1", "user": fmt.Sprint(i % 2)}, 1, 0, nil})
 				assert.NoError(t, err)
 				if d.Allowed && !d.Limits[0].Failed {
 					admitted.Add(1)
@@ -609,7 +609,7 @@ func TestCallsAtOnceOnWhatIncrementsExceed(t *testing.T) {
 						continue
 					}
 					began := time.Now()
-					d, err := l.Hit(t.Context(), Hit{event, features, 1, 0})
+					d, err := l.Hit(t.Context(), Hit{event, features, 1, 0, nil})
 					assert.NoError(t, err)
 					assert.False(t, d.Unavailable)
 					took := time.Since(began)

@@ -173,7 +173,7 @@ func (f *batch) decision(h *hit) Decision {
 		u, s := &h.limits[i], &d.Limits[i]
 		limit := &u.window.limit
 		*s = LimitState{
-			Name: limit.Name, Feature: u.counter.name.counter.Feature, N: limit.N, Window: limit.WindowAt(f.moment.Stamp), WindowName: limit.Unit(), Burst: limit.Burst, Algorithm: limit.Algorithm,
+			Part: u.part, Name: limit.Name, Feature: u.counter.name.counter.Feature, N: limit.N, Window: limit.WindowAt(f.moment.Stamp), WindowName: limit.Unit(), Burst: limit.Burst, Algorithm: limit.Algorithm,
 			Count: u.count, Exact: u.exact, Reset: u.reset,
 			Allowed: u.allows, Listing: u.listing, Shadow: u.rule.Shadow,
 			Unknown: h.path == listed || u.source == ofNone, Failed: u.source.failed(), Unreserved: u.unreserved,
@@ -270,7 +270,7 @@ type ruling struct {
 
 // enforced reports whether the limit can deny the hit by itself.
 func (r *ruling) enforced() bool {
-	return !r.rule.Shadow && r.listing != events.Allowed && r.rule.Throttle.Kind != events.Elastic
+	return !r.rule.Shadow && r.listing != events.Allowed && r.rule.Throttle.Kind < events.Elastic
 }
 
 // denies reports whether the limit denies the hit by itself.
@@ -283,27 +283,28 @@ func (r *ruling) isOfAll() bool { return len(r.rule.Per) == 0 }
 func (r *ruling) fits() bool { return r.outcome == engine.Fits || r.outcome == engine.Unknown }
 
 // rules sets what the limit says by itself. An elastic limit allows while the event as a whole
-// has room.
-func (r *ruling) rules(wholeFits bool) {
+// has room, a quota while another quota has.
+func (r *ruling) rules(wholeFits, quotaFits bool) {
 	if r.ignored = r.source == ofNone && (r.outcome == engine.Unknown || !r.enforced()); r.ignored {
 		r.allows = r.rule.OnError == events.OnErrorAllow || r.listing == events.Allowed
 		return
 	}
 	r.allows = r.listing != events.Denied &&
-		(r.fits() || r.listing == events.Allowed || r.rule.Throttle.Kind == events.Elastic && wholeFits)
+		(r.fits() || r.listing == events.Allowed || r.rule.Throttle.Kind == events.Elastic && wholeFits || r.rule.Throttle.Kind == events.Quota && quotaFits)
 }
 
 // fold has all limits of a hit rule on it, and returns its verdict. A denial outranks a
 // refusal without a store, which outranks an admission. Shadow limits only report.
 func fold(limits []limitEval) verdict {
-	wholeFits := true
+	wholeFits, quotaFits := true, false
 	for i := range limits {
 		wholeFits = wholeFits && (limits[i].fits() || !limits[i].isOfAll())
+		quotaFits = quotaFits || limits[i].fits() && limits[i].rule.Throttle.Kind == events.Quota
 	}
 	refused, blocked := false, false
 	for i := range limits {
 		r := &limits[i].ruling
-		r.rules(wholeFits)
+		r.rules(wholeFits, quotaFits)
 		refused = refused || r.ignored && !r.allows && !r.rule.Shadow
 		blocked = blocked || !r.ignored && !r.allows && !r.rule.Shadow
 	}

@@ -60,7 +60,7 @@ func TestDecisionsAreTold(t *testing.T) {
 		_, err = l.Check(ctx, hitOn(event, 1))
 		require.NoError(t, err)
 		require.Equal(t, []string{"check of 192.0.2.1 by me: false, 2 limits"}, told.take())
-		_, err = l.Hits(ctx, []Hit{hitOn(event, 2), {event, events.Features{}, 1, 0}, hitOn(event, 1)})
+		_, err = l.Hits(ctx, []Hit{hitOn(event, 2), {event, events.Features{}, 1, 0, nil}, hitOn(event, 1)})
 		require.NoError(t, err)
 		require.Equal(t, []string{"hit of 192.0.2.2 by me: true, 2 limits", "hit of 192.0.2.1 by me: false, 2 limits"}, told.take(),
 			"what is at fault is not decided")
@@ -68,9 +68,9 @@ func TestDecisionsAreTold(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, []string{"hit of 192.0.2.4 by me: false, 2 limits"}, told.take())
 		require.EqualValues(t, 2, l.Stats().CachedDenials, "that was the list")
-		_, err = l.Hit(ctx, Hit{event, events.Features{"ip": "192.0.2.1"}, 0, 0})
+		_, err = l.Hit(ctx, Hit{event, events.Features{"ip": "192.0.2.1"}, 0, 0, nil})
 		require.Error(t, err)
-		_, err = l.Check(ctx, Hit{event, events.Features{"ip": "192.0.2.1"}, 0, 0})
+		_, err = l.Check(ctx, Hit{event, events.Features{"ip": "192.0.2.1"}, 0, 0, nil})
 		require.Error(t, err)
 		require.Empty(t, told.take())
 		assert.Equal(t, "Call(0)", Call(0).String())
@@ -111,7 +111,7 @@ func TestStats(t *testing.T) {
 		hit(5)
 		hit(5)
 		require.Equal(t, Stats{3, 3, 2}, o.l.Stats())
-		_, err := o.l.Hits(t.Context(), []Hit{hitOn(event, 6), hitOn(event, 7), hitOn(event, 5), {event, events.Features{}, 1, 0}})
+		_, err := o.l.Hits(t.Context(), []Hit{hitOn(event, 6), hitOn(event, 7), hitOn(event, 5), {event, events.Features{}, 1, 0, nil}})
 		require.NoError(t, err)
 		require.Equal(t, Stats{4, 5, 3}, o.l.Stats())
 		_, err = o.l.Check(t.Context(), hitOn(event, 5))
@@ -137,7 +137,7 @@ func TestStats(t *testing.T) {
 func TestWhatADecisionHasReadIsNoHitOfTheCache(t *testing.T) {
 	clock := testkit.NewClock(time.Time{})
 	store := storetest.NewSolo(clock.Now)
-	h := Hit{testkit.Event(t, "[{per: ip, rate: [10/m, 40/h, 60/d]}]"), events.Features{"ip": "192.0.2.1"}, 1, 0}
+	h := Hit{testkit.Event(t, "[{per: ip, rate: [10/m, 40/h, 60/d]}]"), events.Features{"ip": "192.0.2.1"}, 1, 0, nil}
 	for range 10 {
 		_, err := newTestLimiter(t, store, clock.Now).Hit(t.Context(), h)
 		require.NoError(t, err)
@@ -181,7 +181,7 @@ func TestTheStatsOfTheCacheWhereTheStoreFails(t *testing.T) {
 		counters := newCounters(store, clock.Now)
 		l, err := New(Config{Local: storetest.NewSolo(clock.Now)}, counters)
 		require.NoError(t, err)
-		h := Hit{testkit.Event(t, "[{per: ip, rate: 5/m, on_error: "+onError+"}]"), events.Features{"ip": "192.0.2.1"}, 1, 0}
+		h := Hit{testkit.Event(t, "[{per: ip, rate: 5/m, on_error: "+onError+"}]"), events.Features{"ip": "192.0.2.1"}, 1, 0, nil}
 		hit := func() {
 			_, err := l.Hit(t.Context(), h)
 			require.NoError(t, err)

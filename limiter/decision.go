@@ -27,6 +27,7 @@ type Decision struct {
 
 // LimitState is the state of one limit for a hit.
 type LimitState struct {
+	Part    int // of the hit that it is of; 0: the hit has none
 	Name    string
 	Feature events.Feature
 	N       int64

@@ -26,7 +26,7 @@ var someUser = events.Features{"ip": "192.0.2.1", "user": "a"}
 func (c *cached) hit(t *testing.T, cost int64) Decision {
 	t.Helper()
 	c.store.Trips, c.store.RolledBack = 0, false
-	d, err := c.limiters[0].Hit(t.Context(), Hit{c.event, someUser, cost, 0})
+	d, err := c.limiters[0].Hit(t.Context(), Hit{c.event, someUser, cost, 0, nil})
 	require.NoError(t, err)
 	return d
 }
@@ -34,7 +34,7 @@ func (c *cached) hit(t *testing.T, cost int64) Decision {
 // check is that of a process that remembers nothing.
 func (c *cached) check(t *testing.T, cost int64) Decision {
 	t.Helper()
-	d, err := newForgetfulLimiter(t, c.store, c.clock.Now).Check(t.Context(), Hit{c.event, someUser, cost, 0})
+	d, err := newForgetfulLimiter(t, c.store, c.clock.Now).Check(t.Context(), Hit{c.event, someUser, cost, 0, nil})
 	require.NoError(t, err)
 	return d
 }
@@ -56,7 +56,7 @@ func TestADenialThatIsGivenAgainIsTrue(t *testing.T) {
 			}
 		},
 		"a batch": func(t *testing.T, c *cached) {
-			results, err := c.limiters[0].Hits(t.Context(), []Hit{{c.event, someUser, 4, 0}, {c.event, someUser, 1, 0}, {c.event, someUser, 4, 0}})
+			results, err := c.limiters[0].Hits(t.Context(), []Hit{{c.event, someUser, 4, 0, nil}, {c.event, someUser, 1, 0, nil}, {c.event, someUser, 4, 0, nil}})
 			require.NoError(t, err)
 			require.True(t, results[1].Decision.Allowed)
 			require.Equal(t, c.check(t, 4), results[0].Decision, "it was denied before the other was admitted")
@@ -127,11 +127,11 @@ func TestOneProcessDeniesTruly(t *testing.T) {
 				hits := make([]Hit, 1+max(0, rng.IntN(12)-7))
 				for i := range hits {
 					features := events.Features{"ip": testkit.Pick(rng, "192.0.2.1", "192.0.2.1", "192.0.2.2"), "user": testkit.Pick(rng, "a", "a", "b")}
-					hits[i] = Hit{event, features, 1 + rng.Int64N(4), 0}
+					hits[i] = Hit{event, features, 1 + rng.Int64N(4), 0, nil}
 				}
 				// No more than fits: what is overfull is looked at again and again, for it may be of
 				// the moment.
-				if d, err := asked.Check(t.Context(), Hit{event, hits[0].Features, 1, 0}); rng.IntN(10) == 0 && d.Allowed {
+				if d, err := asked.Check(t.Context(), Hit{event, hits[0].Features, 1, 0, nil}); rng.IntN(10) == 0 && d.Allowed {
 					require.NoError(t, err)
 					applied, err := event.Apply(nil, hits[0].Features)
 					require.NoError(t, err)
@@ -203,9 +203,9 @@ func TestADenialIsNotUnknownWhereOthersFail(t *testing.T) {
 				want := c.check(t, 3)
 				failing.fail = func(adds []store.Write) error { return test.fail(c, adds) }
 				results, err := c.limiters[0].Hits(t.Context(), []Hit{
-					{c.event, someUser, 3, 0},
-					{c.event, events.Features{"ip": "192.0.2.1", "user": "b"}, 1, 0},
-					{c.event, someUser, 3, 0},
+					{c.event, someUser, 3, 0, nil},
+					{c.event, events.Features{"ip": "192.0.2.1", "user": "b"}, 1, 0, nil},
+					{c.event, someUser, 3, 0, nil},
 				})
 				require.NoError(t, err)
 				require.True(t, results[1].Decision.Limits[0].Failed)
@@ -325,7 +325,7 @@ func TestADenialIsOfTheHitsOwnLimits(t *testing.T) {
 	raised := testkit.Event(t, "[{per: ip, rate: 50/10s}]")
 	require.True(t, c.hit(t, 5).Allowed)
 	for range 3 {
-		results, err := c.limiters[0].Hits(t.Context(), []Hit{{c.event, someUser, 1, 0}, {raised, someUser, 1, 0}})
+		results, err := c.limiters[0].Hits(t.Context(), []Hit{{c.event, someUser, 1, 0, nil}, {raised, someUser, 1, 0, nil}})
 		require.NoError(t, err)
 		require.False(t, results[0].Decision.Allowed)
 		require.True(t, results[1].Decision.Allowed)

@@ -41,7 +41,7 @@ func TestEnginesByAlgorithm(t *testing.T) {
 	l, err := New(Config{Timeout: hierarchy.DefaultGrace / 2}, sliding, suffixed{fixed})
 	require.NoError(t, err)
 	hit := func(limits string) (Decision, error) {
-		return l.Hit(t.Context(), Hit{testkit.Event(t, limits), someUser, 1, 0})
+		return l.Hit(t.Context(), Hit{testkit.Event(t, limits), someUser, 1, 0, nil})
 	}
 	d, err := hit("[{per: ip, rate: 1/m}, {per: ip, rate: 1/h, algorithm: fixed-window}]")
 	require.NoError(t, err)
@@ -56,8 +56,8 @@ func TestEnginesByAlgorithm(t *testing.T) {
 	_, err = hit("[{per: ip, rate: 9/m}]")
 	require.ErrorIs(t, err, events.ErrInvalid)
 	results, err := l.Hits(t.Context(), []Hit{
-		{testkit.Event(t, "[{per: ip, rate: 9/m}]"), someUser, 1, 0},
-		{testkit.Event(t, "[{per: user, rate: 9/m, algorithm: fixed-window}]"), someUser, 1, 0},
+		{testkit.Event(t, "[{per: ip, rate: 9/m}]"), someUser, 1, 0, nil},
+		{testkit.Event(t, "[{per: user, rate: 9/m, algorithm: fixed-window}]"), someUser, 1, 0, nil},
 	})
 	require.NoError(t, err)
 	require.ErrorIs(t, results[0].Err, events.ErrInvalid)
@@ -80,7 +80,7 @@ func TestACheckWithoutAnEngine(t *testing.T) {
 	counters := newCounters(storetest.NewSolo(time.Now), time.Now)
 	l, err := New(Config{OnDecision: func(context.Context, Hit, *Decision, Call) { t.Error("there is none") }}, &choosy{Engine: counters, base: counters.Base(), algorithm: "fixed-window"})
 	require.NoError(t, err)
-	_, err = l.Check(t.Context(), Hit{testkit.Event(t, "[{per: ip, rate: 9/m}]"), someUser, 1, 0})
+	_, err = l.Check(t.Context(), Hit{testkit.Event(t, "[{per: ip, rate: 9/m}]"), someUser, 1, 0, nil})
 	require.ErrorIs(t, err, events.ErrInvalid)
 }
 
@@ -100,7 +100,7 @@ func TestDenialsOfTwoEngines(t *testing.T) {
 	require.NoError(t, err)
 	event := testkit.Event(t, "[{per: ip, rate: 2/m}, {per: ip, rate: 2/m, name: fixed, algorithm: fixed-window}]")
 	hit := func() Decision {
-		d, err := l.Hit(t.Context(), Hit{event, someUser, 1, 0})
+		d, err := l.Hit(t.Context(), Hit{event, someUser, 1, 0, nil})
 		require.NoError(t, err)
 		return d
 	}
@@ -123,7 +123,7 @@ func TestACachedDenialBeginsNoSession(t *testing.T) {
 		event := testkit.Event(t, "[{per: ip, rate: [0/m, 5/h]}, {per: user, rate: 0/m}]")
 		event.Rules[0].Limits[1].Since = since
 		hit := func() Decision {
-			d, err := l.Hit(t.Context(), Hit{event, someUser, 1, 0})
+			d, err := l.Hit(t.Context(), Hit{event, someUser, 1, 0, nil})
 			require.NoError(t, err)
 			require.False(t, d.Allowed)
 			require.Equal(t, since != 0, d.Limits[1].Incomplete)
@@ -144,7 +144,7 @@ func TestDenialsOfAnotherAlgorithm(t *testing.T) {
 	clock := testkit.NewClock(time.Unix(1_700_000_055, 0))
 	l := newTestLimiter(t, storetest.NewSolo(clock.Now), clock.Now)
 	hit := func(limits string) bool {
-		d, err := l.Hit(t.Context(), Hit{testkit.Event(t, limits), someUser, 1, 0})
+		d, err := l.Hit(t.Context(), Hit{testkit.Event(t, limits), someUser, 1, 0, nil})
 		require.NoError(t, err)
 		return d.Allowed
 	}
@@ -171,7 +171,7 @@ func TestADenialOfOneOfTwoCounters(t *testing.T) {
 		require.NoError(t, err)
 	}
 	for _, features := range []events.Features{someUser, {"user": someUser["user"]}} {
-		d, err := l.Hit(t.Context(), Hit{event, features, 1, 0})
+		d, err := l.Hit(t.Context(), Hit{event, features, 1, 0, nil})
 		require.NoError(t, err)
 		require.False(t, d.Allowed)
 		require.Positive(t, d.RetryAfter)
@@ -185,7 +185,7 @@ func TestAYoungFixedWindow(t *testing.T) {
 	event := testkit.Event(t, "[{per: ip, rate: 2/m, algorithm: fixed-window}]")
 	event.Rules[0].Limits[0].Since = clock.Now().Unix()
 	for _, incomplete := range []bool{true, false} {
-		d, err := l.Hit(t.Context(), Hit{event, someUser, 1, 0})
+		d, err := l.Hit(t.Context(), Hit{event, someUser, 1, 0, nil})
 		require.NoError(t, err)
 		require.Equal(t, incomplete, d.Limits[0].Incomplete)
 		clock.Advance(41 * time.Second)

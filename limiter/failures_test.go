@@ -23,7 +23,7 @@ import (
 func TestACheckAsks(t *testing.T) {
 	clock := testkit.NewClock(time.Time{})
 	store := storetest.NewSolo(clock.Now)
-	h := Hit{testkit.Event(t, "[{per: ip, rate: 1/m}]"), events.Features{"ip": "192.0.2.1"}, 1, 0}
+	h := Hit{testkit.Event(t, "[{per: ip, rate: 1/m}]"), events.Features{"ip": "192.0.2.1"}, 1, 0, nil}
 	hitting, checking := newTestLimiter(t, store, clock.Now), newTestLimiter(t, store, clock.Now)
 	for _, want := range []bool{true, false} {
 		d, err := hitting.Hit(t.Context(), h)
@@ -56,7 +56,7 @@ func TestAHalfFailedHitIsCounted(t *testing.T) {
 	for second := range 3 {
 		admitted := 0
 		for range 5 {
-			d, err := l.Hit(t.Context(), Hit{event, features, 1, 0})
+			d, err := l.Hit(t.Context(), Hit{event, features, 1, 0, nil})
 			require.NoError(t, err)
 			if d.Allowed {
 				admitted++
@@ -74,7 +74,7 @@ func TestWhatNeverFitsIsDeniedWithoutAStore(t *testing.T) {
 	store := storetest.NewSolo(clock.Now)
 	store.Before = func() error { return errDown }
 	l := newTestLimiter(t, store, clock.Now)
-	h := Hit{testkit.Event(t, "[{per: ip, rate: 2/m}]"), events.Features{"ip": "192.0.2.1"}, 2, 0}
+	h := Hit{testkit.Event(t, "[{per: ip, rate: 2/m}]"), events.Features{"ip": "192.0.2.1"}, 2, 0, nil}
 	d, err := l.Hit(t.Context(), h)
 	require.NoError(t, err)
 	require.True(t, d.Allowed, "on_error: allow")
@@ -93,7 +93,7 @@ func TestAllHitsAreCounted(t *testing.T) {
 	l := newTestLimiter(t, store, clock.Now)
 	event := testkit.Event(t, "[{per: ip, rate: 100/h, count: all}, {per: user, rate: 1/h}]")
 	for range 7 {
-		_, err := l.Hit(t.Context(), Hit{event, events.Features{"ip": "192.0.2.1", "user": "a"}, 1, 0})
+		_, err := l.Hit(t.Context(), Hit{event, events.Features{"ip": "192.0.2.1", "user": "a"}, 1, 0, nil})
 		require.NoError(t, err)
 	}
 	all, err := event.Counter(events.Features{"ip": "192.0.2.1"})
@@ -116,7 +116,7 @@ func TestADeniedHitIsBehindItsBatch(t *testing.T) {
 		require.NoError(t, err)
 		l.store = &halfStore{solo, host.ID()}
 		one := events.Features{"ip": "192.0.2.1"}
-		results, err := l.Hits(t.Context(), []Hit{{event, events.Features{"ip": one["ip"], "user": "a", "host": "h"}, 1, 0}, {event, one, 1, 0}, {event, one, 1, 0}})
+		results, err := l.Hits(t.Context(), []Hit{{event, events.Features{"ip": one["ip"], "user": "a", "host": "h"}, 1, 0, nil}, {event, one, 1, 0, nil}, {event, one, 1, 0, nil}})
 		require.NoError(t, err)
 		d := results[0].Decision
 		require.False(t, d.Allowed)
@@ -135,7 +135,7 @@ func TestLocalCountersKeepTheLimit(t *testing.T) {
 		local.Delay = time.Millisecond
 		l, err := New(Config{Local: local}, hierarchy.NewCounters(hierarchy.Config{Store: storetest.NewSolo(time.Now)}))
 		require.NoError(t, err)
-		h := Hit{testkit.Event(t, "[{per: ip, rate: 5/s, on_error: local}]"), events.Features{"ip": "192.0.2.1"}, 1, 0}
+		h := Hit{testkit.Event(t, "[{per: ip, rate: 5/s, on_error: local}]"), events.Features{"ip": "192.0.2.1"}, 1, 0, nil}
 		for range 10 {
 			_, err := l.Hit(t.Context(), h)
 			require.NoError(t, err)
@@ -164,7 +164,7 @@ func TestLocalCountersAfterATimeout(t *testing.T) {
 		local := farStore{storetest.NewSolo(time.Now), time.Millisecond} // which minds deadlines
 		l, err := New(Config{Local: local}, hierarchy.NewCounters(hierarchy.Config{Store: downStore{storetest.NewSolo(time.Now)}}))
 		require.NoError(t, err)
-		h := Hit{testkit.Event(t, "[{per: ip, rate: [2/s, 2/h], on_error: local}]"), events.Features{"ip": "192.0.2.1"}, 1, 0}
+		h := Hit{testkit.Event(t, "[{per: ip, rate: [2/s, 2/h], on_error: local}]"), events.Features{"ip": "192.0.2.1"}, 1, 0, nil}
 		for i := range 4 {
 			d, err := l.Hit(t.Context(), h)
 			require.NoError(t, err)
@@ -181,7 +181,7 @@ func TestLocalCountersAfterALook(t *testing.T) {
 		local := farStore{storetest.NewSolo(time.Now), time.Millisecond} // which minds deadlines
 		l, err := New(Config{Local: local}, hierarchy.NewCounters(hierarchy.Config{Store: storetest.NewSolo(time.Now)}))
 		require.NoError(t, err)
-		h := Hit{testkit.Event(t, "[{per: ip, rate: 2/s, on_error: local}]"), events.Features{"ip": "192.0.2.1"}, 1, 0}
+		h := Hit{testkit.Event(t, "[{per: ip, rate: 2/s, on_error: local}]"), events.Features{"ip": "192.0.2.1"}, 1, 0, nil}
 		for i := range 3 {
 			d, err := l.Hit(t.Context(), h)
 			require.NoError(t, err)
@@ -216,7 +216,7 @@ func (s *halfStore) Do(ctx context.Context, ops ...*store.Op) {
 func TestEachStoreRollsBackWhatItAcknowledged(t *testing.T) {
 	clock := testkit.NewClock(time.Time{})
 	shared, local := storetest.NewSolo(clock.Now), storetest.NewSolo(clock.Now)
-	h := Hit{testkit.Event(t, "[{per: ip, rate: 1/m, on_error: local}]"), events.Features{"ip": "192.0.2.1"}, 1, 0}
+	h := Hit{testkit.Event(t, "[{per: ip, rate: 1/m, on_error: local}]"), events.Features{"ip": "192.0.2.1"}, 1, 0, nil}
 	acknowledged := store.Receipt{List: 7, Acknowledged: [store.MaxReplicas]uint32{0, 2}}
 	var rolledBack []store.Receipt
 	partly := partlyStore{shared, func(op *store.Op) {
@@ -276,7 +276,7 @@ func TestALookIsNotBelievedAfterwards(t *testing.T) {
 		event := testkit.Event(t, "[{per: ip, rate: 2/10s}]")
 		admitted := 0
 		hit := func(l *Limiter) {
-			d, err := l.Hit(t.Context(), Hit{event, someUser, 1, 0})
+			d, err := l.Hit(t.Context(), Hit{event, someUser, 1, 0, nil})
 			require.NoError(t, err)
 			if d.Allowed {
 				admitted++

@@ -36,9 +36,9 @@ func TestALimitIsIncompleteAfterALoss(t *testing.T) {
 	event := testkit.Event(t, "[{per: ip, rate: [900/s, 900/10s, 900/m]}, {per: user, rate: 900/2m, precision: minute}]")
 	features := events.Features{"ip": "192.0.2.1", "user": "a"}
 	hit := func() []LimitState {
-		d, err := l.Hit(t.Context(), Hit{event, features, 1, 0})
+		d, err := l.Hit(t.Context(), Hit{event, features, 1, 0, nil})
 		require.NoError(t, err)
-		check, err := l.Check(t.Context(), Hit{event, features, 1, 0})
+		check, err := l.Check(t.Context(), Hit{event, features, 1, 0, nil})
 		require.NoError(t, err)
 		require.Len(t, d.Limits, 4)
 		for i := range d.Limits {
@@ -80,7 +80,7 @@ func TestALossIsNoneOfTheLocalStore(t *testing.T) {
 	l := newTestLimiter(t, store, clock.Now)
 	l.local = storetest.NewSolo(clock.Now)
 	hit := func(limits string) LimitState {
-		d, err := l.Hit(t.Context(), Hit{testkit.Event(t, limits), events.Features{"ip": "192.0.2.1"}, 1, 0})
+		d, err := l.Hit(t.Context(), Hit{testkit.Event(t, limits), events.Features{"ip": "192.0.2.1"}, 1, 0, nil})
 		require.NoError(t, err)
 		return d.Limits[0]
 	}

@@ -187,6 +187,15 @@ type Hit struct {
 	// Reserved is for how long the hit can be settled, by its true cost, whole seconds up to
 	// MaxReserved; 0: it cannot.
 	Reserved time.Duration
+	// Parts are what the hit counts on instead of the counters of its features, at most MaxHits:
+	// on all of them, or on none if one denies it. Features and Cost then have no meaning.
+	Parts []Part
+}
+
+// Part is a part of a hit with a cost of its own. The costs of parts on the same counter add up.
+type Part struct {
+	events.Applied
+	Cost int64 // 1 to MaxCost
 }
 
 // Result is what became of one of several hits: a decision, or why there is none.

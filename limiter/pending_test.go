@@ -97,7 +97,7 @@ func (o *overloaded) atOnce(do func()) {
 }
 
 func hitOn(event *events.Event, i int) Hit {
-	return Hit{event, events.Features{"ip": fmt.Sprintf("192.0.2.%d", i)}, 1, 0}
+	return Hit{event, events.Features{"ip": fmt.Sprintf("192.0.2.%d", i)}, 1, 0, nil}
 }
 
 // A hit beyond the bound is decided at once, as its rule has it for a store that fails.
@@ -149,7 +149,7 @@ func TestOverloadChangesNothingThatNeedsNoStore(t *testing.T) {
 		o := newOverloaded(t)
 		o.fill()
 		event := testkit.Event(t, "[{per: ip, rate: 2/m, deny: [192.0.2.7]}]")
-		for _, h := range []Hit{hitOn(event, 7), {event, events.Features{"ip": "192.0.2.8"}, 3, 0}} {
+		for _, h := range []Hit{hitOn(event, 7), {event, events.Features{"ip": "192.0.2.8"}, 3, 0, nil}} {
 			o.atOnce(func() {
 				d, err := o.l.Hit(t.Context(), h)
 				require.NoError(t, err)
@@ -158,7 +158,7 @@ func TestOverloadChangesNothingThatNeedsNoStore(t *testing.T) {
 				assert.Equal(t, engine.Never, d.RetryAfter)
 			})
 		}
-		_, err := o.l.Hit(t.Context(), Hit{event, events.Features{"ip": "x"}, 1, 0})
+		_, err := o.l.Hit(t.Context(), Hit{event, events.Features{"ip": "x"}, 1, 0, nil})
 		assert.ErrorIs(t, err, events.ErrInvalid)
 		o.release()
 	})
@@ -171,7 +171,7 @@ func TestDenialsAreRememberedUnderOverload(t *testing.T) {
 		o := newOverloaded(t)
 		event := testkit.Event(t, "[{per: ip, rate: 2/m, on_error: allow}]")
 		two := testkit.Event(t, "[{per: ip, rate: 2/m, on_error: allow}, {per: user, rate: 9/m, on_error: deny}]")
-		both := Hit{two, events.Features{"ip": "192.0.2.9", "user": "a"}, 1, 0}
+		both := Hit{two, events.Features{"ip": "192.0.2.9", "user": "a"}, 1, 0, nil}
 		hit := func() bool {
 			d, err := o.l.Hit(t.Context(), hitOn(event, 9))
 			require.NoError(t, err)

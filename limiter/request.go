@@ -19,6 +19,7 @@ type request struct {
 
 	ctx      context.Context
 	cost     int64
+	costs    []int64 // of the applied rules, each on its counter; none: all of them cost the same
 	reserved time.Duration
 	applied  []events.Applied
 	err      error // a fault of the hit
@@ -44,21 +45,40 @@ func (l *Limiter) newRequest(ctx context.Context, h Hit) *request {
 	} else {
 		r.until = time.Now().Add(l.timeout)
 	}
-	r.applied, r.err = h.Event.Apply(r.applied, h.Features)
+	if len(h.Parts) > 0 {
+		r.until = r.until.Add(l.timeout * time.Duration(len(h.Parts)/tripsAtOnce))
+		r.err = r.take(h.Parts)
+	} else {
+		r.applied, r.err = h.Event.Apply(r.applied, h.Features)
+		r.err = errors.Join(r.err, CheckCost(h.Cost))
+	}
 	for i := range r.applied {
 		r.Keys = append(r.Keys, r.applied[i].ID)
 	}
-	r.err = errors.Join(r.err, CheckCost(h.Cost))
 	if h.Reserved != 0 {
 		r.err = errors.Join(r.err, CheckReserved(h.Reserved))
 	}
 	return r
 }
 
+// take has the request be of those parts.
+func (r *request) take(parts []Part) error {
+	if len(parts) > MaxHits {
+		return engine.OutOfRange(engine.ArgHits, "%d parts, a hit has at most %d", len(parts), MaxHits)
+	}
+	for i := range parts {
+		r.applied, r.costs = append(r.applied, parts[i].Applied), append(r.costs, parts[i].Cost)
+		if err := CheckCost(parts[i].Cost); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 func (l *Limiter) freeRequest(r *request) {
 	clear(r.applied)
 	clear(r.Keys)
-	*r = request{Waiter: r.Waiter, applied: r.applied[:0]}
+	*r = request{Waiter: r.Waiter, applied: r.applied[:0], costs: r.costs[:0]}
 	r.Keys = r.Keys[:0]
 	l.requests.Put(r)
 }

@@ -115,7 +115,7 @@ func TestHitsOfASession(t *testing.T) {
 		w.hits = nil
 		var hits []Hit
 		for _, cost := range test.costs {
-			hits = append(hits, Hit{testkit.Event(t, test.limits), someUser, cost, 0})
+			hits = append(hits, Hit{testkit.Event(t, test.limits), someUser, cost, 0, nil})
 		}
 		_, err := l.Hits(t.Context(), hits)
 		require.NoError(t, err)
@@ -154,7 +154,7 @@ func TestRoundTripsToSeveralServers(t *testing.T) {
 	require.NoError(t, err)
 	event := testkit.Event(t, "[{per: ip, rate: 1/m, on_error: deny}, {per: user, rate: 2/m}]")
 	hit := func() Decision {
-		d, err := l.Hit(t.Context(), Hit{event, someUser, 1, 0})
+		d, err := l.Hit(t.Context(), Hit{event, someUser, 1, 0, nil})
 		require.NoError(t, err)
 		return d
 	}
@@ -182,7 +182,7 @@ func TestAnAddBehindAReadIsAChange(t *testing.T) {
 	require.NoError(t, err)
 	changes := w.Base().Changes.Of(counter.ID())
 	before := changes.Load()
-	d, err := l.Hit(t.Context(), Hit{event, someUser, 1, 0})
+	d, err := l.Hit(t.Context(), Hit{event, someUser, 1, 0, nil})
 	require.NoError(t, err)
 	require.True(t, d.Allowed)
 	require.Equal(t, before+1, changes.Load())
@@ -199,7 +199,7 @@ func TestADenialEndsWithinASecond(t *testing.T) {
 	event := testkit.Event(t, "[{per: ip, rate: 1/m}]")
 	retryAfter := func() (wait engine.Wait, asked bool) {
 		before := len(st.trips)
-		d, err := l.Hit(t.Context(), Hit{event, someUser, 1, 0})
+		d, err := l.Hit(t.Context(), Hit{event, someUser, 1, 0, nil})
 		require.NoError(t, err)
 		require.Equal(t, d.RetryAfter, d.Limits[0].Reset)
 		return d.RetryAfter, len(st.trips) > before
