@@ -165,6 +165,29 @@ func sideBySide(calls []call, do func(call) error) error {
 	return errors.Join(faults...)
 }
 
+// Refund takes the latest events away that the counter remembers, at most by, and returns how many that was:
+// fewer, if there were fewer. A refund takes nothing of events that come later. If the counter has limits in a
+// log, it is a *[engine.RangeError]: reserve there, and settle. An error that wraps [engine.ErrStore] leaves open
+// what was taken away.
+func (c *Counters) Refund(ctx context.Context, by int64, counter events.Counter) (int64, error) {
+	if err := CheckBy(by); err != nil {
+		return 0, err
+	}
+	places, err := c.of(counter)
+	switch {
+	case err != nil:
+		return 0, err
+	case len(places) > 1:
+		return 0, errRefund
+	case !c.pending.Enter(1):
+		return 0, engine.ErrOverload
+	}
+	defer c.pending.Leave(1)
+	return c.engines[places[0]].Refund(ctx, by, counter)
+}
+
+var errRefund = engine.OutOfRange(engine.ArgBy, "it has limits of several engines, of which one gives nothing back: reserve, and settle")
+
 // Count returns the sum of the counter over the window of that length that ends with the second of
 // the moment at; the zero time is now. The length is in whole seconds. The window begins within the
 // counter's retention, and ends no more than the grace ahead.

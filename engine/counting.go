@@ -41,6 +41,10 @@ type Counting interface {
 	// force, and returns it with its end. A lease that has ended, or was released, is ErrEnded, and no other
 	// one. After any other error it ends as before, or later: repeat the call.
 	Renew(ctx context.Context, r Reserved, by time.Duration) (Reserved, error)
+	// Refund takes the latest events away that the counter remembers, at most so many, and returns how
+	// many that was. An engine that cannot returns a *RangeError. An error of the store leaves open what
+	// was taken away.
+	Refund(ctx context.Context, by int64, counter events.Counter) (refunded int64, err error)
 	// Reset deletes the counter. Concurrent increments and hits may stay. After an error a part
 	// of it may be left: repeat the call then.
 	Reset(ctx context.Context, counter events.Counter) error

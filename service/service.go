@@ -90,6 +90,16 @@ func (s *Service) Check(ctx context.Context, event Event, features events.Featur
 	return s.decide(ctx, limiter.Hit{Event: event.Event, Features: features, Cost: cost}, limiter.CallCheck, s.config.Limiter.Check)
 }
 
+// HitParts decides a hit of several parts. The event only names it.
+func (s *Service) HitParts(ctx context.Context, event *events.Event, parts []limiter.Part) (limiter.Decision, error) {
+	return s.decide(ctx, limiter.Hit{Event: event, Parts: parts}, limiter.CallHit, s.config.Limiter.Hit)
+}
+
+// CheckParts returns the decision that a hit of those parts would get, and adds nothing.
+func (s *Service) CheckParts(ctx context.Context, event *events.Event, parts []limiter.Part) (limiter.Decision, error) {
+	return s.decide(ctx, limiter.Hit{Event: event, Parts: parts}, limiter.CallCheck, s.config.Limiter.Check)
+}
+
 type decider = func(context.Context, limiter.Hit) (limiter.Decision, error)
 
 // decide has the limiter decide, within a span.
@@ -138,6 +148,11 @@ func (s *Service) Increment(ctx context.Context, event Event, features events.Fe
 	}
 	at, err = s.config.Counters.Increment(ctx, by, at, counters...)
 	return Incremented{at, counters}, err
+}
+
+// Refund takes the latest events of one counter away. See counting.Counters.Refund.
+func (s *Service) Refund(ctx context.Context, counter events.Counter, by int64) (int64, error) {
+	return s.config.Counters.Refund(ctx, by, counter)
 }
 
 // Count returns the sum of one counter over a window. See counting.Counters.Count.

@@ -95,6 +95,11 @@ func releaseLease(ctx context.Context, s *session, id journal.ID) error {
 	return nil
 }
 
+// Refund returns an error: a log tells its entries apart, and a refund names none.
+func (e *Engine) Refund(context.Context, int64, events.Counter) (int64, error) {
+	return 0, engine.OutOfRange(engine.ArgBy, "a log gives nothing back: reserve, and settle")
+}
+
 // Renew extends the lease: it appends its entry again, with a later end, which the entry then has at its place
 // in the log. So a repeated call, or a lost answer, is harmless, and the lease keeps its place: all that the log
 // decides before it ends counts it. See [engine.Counting].

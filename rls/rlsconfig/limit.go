@@ -1,8 +1,11 @@
 package rlsconfig
 
 import (
+	"cmp"
 	"strings"
 	"time"
+
+	"github.com/counterd/counterd/events"
 )
 
 // Entry is one key and value of a request's descriptor, or of a path to a limit.
@@ -29,6 +32,21 @@ type Limit struct {
 
 	File string
 	Line int // of its descriptor
+
+	Rule *events.Rule // by which it is decided; nil if unlimited
+}
+
+// rule returns the rule by which the limit is decided. Its limit has the name of the rate_limit, or the path.
+func (l *Limit) rule() *events.Rule {
+	if l.Unlimited {
+		return nil
+	}
+	name := cmp.Or(l.Name, strings.TrimPrefix(l.String(), l.Domain+"."))
+	rule := &events.Rule{Shadow: l.Shadow, Limits: []events.Limit{{Name: name, N: int64(l.N), Window: l.Window()}}}
+	if l.Quota {
+		rule.Throttle.Kind = events.Quota
+	}
+	return rule
 }
 
 // Window returns the length of the limit's window; 0 if unlimited.

@@ -116,6 +116,9 @@ func Parse(files []File, merge bool) (*Config, error) {
 	if len(faults) > 0 {
 		return nil, faults
 	}
+	for _, limit := range c.limits {
+		limit.Rule = limit.rule()
+	}
 	return c, nil
 }
 

@@ -1,0 +1,120 @@
+package rls_test
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+
+	"github.com/counterd/counterd/internal/testkit/leaktest"
+	"github.com/counterd/counterd/internal/testkit/memcachedtest"
+	"github.com/counterd/counterd/memcache"
+	"github.com/counterd/counterd/rls/rlsconfig"
+)
+
+// serve starts a process, as it were, on a memcached server, and returns a client of it.
+func serve(t *testing.T, memcached string, timeout time.Duration) rlsv3.RateLimitServiceClient {
+	t.Helper()
+	fleet, err := memcache.NewFleet(t.Context(), memcache.Config{Servers: []string{memcached}, Timeout: timeout})
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, fleet.Close()) })
+	config, err := rlsconfig.Parse([]rlsconfig.File{{Name: "limits.yaml", Text: []byte(`
+domain: ten
+descriptors:
+  - {key: k, rate_limit: {unit: hour, requests_per_unit: 10}}
+  - {key: all, rate_limit: {unit: hour, requests_per_unit: 1000}}
+`)}}, false)
+	require.NoError(t, err)
+	server := grpc.NewServer()
+	newServer(t, fleet, nil, setting{timeout: timeout}, func() *rlsconfig.Config { return config }, nil).Register(server)
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	var serving sync.WaitGroup
+	serving.Go(func() { assert.NoError(t, server.Serve(listener)) })
+	conn, err := grpc.NewClient(listener.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		assert.NoError(t, conn.Close())
+		server.GracefulStop()
+		serving.Wait()
+	})
+	return rlsv3.NewRateLimitServiceClient(conn)
+}
+
+// Three processes and 200 calls at once on ten an hour: exactly ten are admitted, and those that are denied take nothing
+// of the limit that they share.
+func TestThreeProcessesAdmitExactlyTheLimit(t *testing.T) {
+	leaktest.Check(t)
+	memcached := memcachedtest.Start(t)
+	var clients []rlsv3.RateLimitServiceClient
+	for range 3 {
+		clients = append(clients, serve(t, memcached.Addr, 20*time.Second))
+	}
+	for round := range 3 {
+		var admitted atomic.Int64
+		var calls sync.WaitGroup
+		for i := range 200 {
+			calls.Go(func() {
+				answer, err := clients[i%3].ShouldRateLimit(t.Context(), &request{Domain: "ten", Descriptors: []*descriptor{of("k", fmt.Sprint("alone-", round))}})
+				if assert.NoError(t, err) && answer.OverallCode == ok {
+					admitted.Add(1)
+				}
+			})
+		}
+		calls.Wait()
+		assert.Equal(t, int64(10), admitted.Swap(0))
+		for i := range 200 {
+			calls.Go(func() {
+				answer, err := clients[i%3].ShouldRateLimit(t.Context(), &request{Domain: "ten", Descriptors: []*descriptor{of("k", fmt.Sprint(round)), of("all", "")}})
+				if assert.NoError(t, err) && answer.OverallCode == ok {
+					admitted.Add(1)
+				}
+			})
+		}
+		calls.Wait()
+		assert.LessOrEqual(t, admitted.Load(), int64(10))
+		for admitted.Load() < 10 { // contention on two counters may have denied what fits
+			answer, err := clients[0].ShouldRateLimit(t.Context(), &request{Domain: "ten", Descriptors: []*descriptor{of("k", fmt.Sprint(round)), of("all", "")}})
+			require.NoError(t, err)
+			require.Equal(t, ok, answer.OverallCode)
+			admitted.Add(1)
+		}
+		answer, err := clients[1].ShouldRateLimit(t.Context(), &request{Domain: "ten", Descriptors: []*descriptor{costing(0, of("all", ""))}})
+		require.NoError(t, err)
+		assert.EqualValues(t, 1000-10*(round+1), answer.Statuses[0].LimitRemaining)
+	}
+}
+
+// While Memcached hangs, calls are answered by on_error, before their deadlines, and its timeout.
+func TestMemcachedHangs(t *testing.T) {
+	leaktest.Check(t)
+	memcached := memcachedtest.Start(t)
+	client := serve(t, memcached.Addr, time.Second)
+	ask := func(within time.Duration, hits uint64) *response {
+		ctx, cancel := context.WithTimeout(t.Context(), within)
+		defer cancel()
+		answer, err := client.ShouldRateLimit(ctx, &request{Domain: "ten", Descriptors: []*descriptor{costing(hits, of("k", "hangs")), refunding(1, of("all", ""))}})
+		require.NoError(t, err)
+		return answer
+	}
+	require.Equal(t, ok, ask(time.Minute, 1).OverallCode)
+	memcached.Pause()
+	for range 3 { // its circuit breaker is still closed
+		for hits := range uint64(2) {
+			answer := ask(10*time.Second, hits)
+			assert.Equal(t, ok, answer.OverallCode)
+			assert.Nil(t, answer.Statuses[0].CurrentLimit)
+		}
+	}
+	memcached.Resume()
+	require.Eventually(t, func() bool { return ask(time.Minute, 1).Statuses[0].CurrentLimit != nil }, time.Minute, 10*time.Millisecond)
+}

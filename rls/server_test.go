@@ -1,0 +1,288 @@
+package rls_test
+
+import (
+	"context"
+	"errors"
+	"math"
+	"strings"
+	"testing"
+	"time"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
+	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/counterd/counterd/limiter"
+	"github.com/counterd/counterd/rls"
+	"github.com/counterd/counterd/service"
+)
+
+const shop = `
+domain: shop
+descriptors:
+  - key: user
+    rate_limit: {unit: hour, requests_per_unit: 3}
+  - key: user
+    value: ada
+    rate_limit: {unit: hour, requests_per_unit: 5, name: for-ada}
+  - key: all
+    rate_limit: {unit: minute, unit_multiplier: 5, requests_per_unit: 10}
+  - key: free
+    rate_limit: {unlimited: true}
+  - key: tried
+    rate_limit: {unit: hour, requests_per_unit: 1}
+    shadow_mode: true
+  - key: path
+    value: /files/*
+    share_threshold: true
+    rate_limit: {unit: hour, requests_per_unit: 2}
+  - key: day
+    quota_mode: true
+    rate_limit: {unit: day, requests_per_unit: 2}
+  - key: burst
+    quota_mode: true
+    rate_limit: {unit: minute, requests_per_unit: 4}
+  - key: instead
+    rate_limit: {unit: hour, requests_per_unit: 9, replaces: [{name: for-ada}]}
+`
+
+func TestADescriptorIsLimitedByItsConfiguration(t *testing.T) {
+	k := newKit(t, setting{config: shop})
+	answer := k.ask("shop", of("user", "bob"))
+	assert.Equal(t, []any{ok, ok, uint32(2)}, says(answer))
+	limit := answer.Statuses[0].CurrentLimit
+	assert.Equal(t, []any{uint32(3), rlsv3.RateLimitResponse_RateLimit_HOUR, ""}, []any{limit.RequestsPerUnit, limit.Unit, limit.Name})
+	assert.Equal(t, []any{ok, ok, uint32(4)}, says(k.ask("shop", of("user", "ada"))))
+	assert.Equal(t, "for-ada", k.ask("shop", of("user", "ada")).Statuses[0].CurrentLimit.Name)
+	limit = k.ask("shop", of("all", "")).Statuses[0].CurrentLimit
+	assert.Equal(t, []any{rlsv3.RateLimitResponse_RateLimit_MINUTE, uint32(5)}, []any{limit.Unit, limit.UnitMultiplier.GetValue()})
+
+	k.clock.Advance(40 * time.Minute)
+	assert.Equal(t, []any{ok, ok, uint32(0)}, says(k.ask("shop", costing(2, of("user", "bob")))))
+	answer = k.ask("shop", of("user", "bob"))
+	assert.Equal(t, []any{over, over, uint32(0)}, says(answer))
+	assert.Equal(t, 20*time.Minute, answer.Statuses[0].DurationUntilReset.AsDuration(), "until it fits, as the window slides")
+	assert.Equal(t, []any{"user"}, answer.DynamicMetadata.AsMap()["limits"])
+	k.clock.Advance(20*time.Minute - time.Second)
+	assert.Equal(t, over, k.ask("shop", of("user", "bob")).OverallCode)
+	k.clock.Advance(time.Second)
+	assert.Equal(t, ok, k.ask("shop", of("user", "bob")).OverallCode)
+}
+
+// What no limit applies to is admitted, and counted nowhere.
+func TestWithoutALimit(t *testing.T) {
+	k := newKit(t, setting{config: shop})
+	for _, domain := range []string{"shop", "elsewhere"} {
+		answer := k.ask(domain, of("unknown", "x"), of("user", "bob", "more", "y"), of())
+		assert.Equal(t, []any{ok, ok, uint32(0), ok, uint32(0), ok, uint32(0)}, says(answer))
+		assert.Nil(t, answer.Statuses[0].CurrentLimit)
+	}
+	assert.Equal(t, []any{ok, ok, uint32(math.MaxUint32)}, says(k.ask("shop", of("free", "x"))))
+	assert.Zero(t, k.store.writes)
+}
+
+// One request is one decision: if a descriptor denies, nothing is counted.
+func TestADeniedRequestCountsNowhere(t *testing.T) {
+	k := newKit(t, setting{config: shop})
+	for range 3 {
+		require.Equal(t, ok, k.ask("shop", of("user", "bob"), of("all", "")).OverallCode)
+	}
+	for range 4 {
+		assert.Equal(t, []any{over, over, uint32(0), ok, uint32(7)}, says(k.ask("shop", of("user", "bob"), of("all", ""))))
+	}
+	assert.Equal(t, []any{ok, ok, uint32(2), ok, uint32(6)}, says(k.ask("shop", of("user", "eve"), of("all", ""))))
+	assert.Equal(t, []any{over, over, uint32(0), over, uint32(0)}, says(k.ask("shop", costing(2, of("user", "eve")), costing(2, of("user", "eve")))),
+		"a descriptor that is there twice counts twice")
+}
+
+func TestHitsAddend(t *testing.T) {
+	k := newKit(t, setting{config: shop})
+	of2 := func(hits uint32, descriptors ...*descriptor) *response {
+		answer, err := k.ShouldRateLimit(t.Context(), &request{Domain: "shop", Descriptors: descriptors, HitsAddend: hits})
+		require.NoError(t, err)
+		return answer
+	}
+	assert.Equal(t, []any{ok, ok, uint32(8)}, says(of2(2, of("all", ""))))
+	assert.Equal(t, []any{ok, ok, uint32(5), ok, uint32(1)}, says(of2(2, costing(3, of("all", "")), of("user", "bob"))))
+	// 0 looks, and counts nothing, beside others and alone.
+	assert.Equal(t, []any{ok, ok, uint32(5), ok, uint32(0)}, says(of2(1, costing(0, of("all", "")), of("user", "bob"))))
+	assert.Equal(t, []any{over, ok, uint32(5), over, uint32(0)}, says(of2(1, of("all", ""), costing(0, of("user", "bob")))), "bob has no room left, and all are not counted")
+	assert.Equal(t, []any{ok, ok, uint32(5)}, says(of2(1, costing(0, of("all", "")))))
+}
+
+func TestRefunds(t *testing.T) {
+	k := newKit(t, setting{config: shop})
+	k.ask("shop", costing(5, of("all", "")))
+	assert.Equal(t, []any{ok, ok, uint32(8)}, says(k.ask("shop", refunding(3, of("all", "")))))
+	assert.Equal(t, []any{ok, ok, uint32(10), ok, uint32(2)}, says(k.ask("shop", refunding(9, of("all", "")), of("user", "bob"))), "no lower than 0")
+	k.ask("shop", costing(2, of("user", "bob")))
+	k.ask("shop", costing(4, of("all", "")))
+	assert.Equal(t, []any{over, ok, uint32(6), over, uint32(0)}, says(k.ask("shop", refunding(2, of("all", "")), of("user", "bob"))), "nothing is given back if a descriptor denies")
+	assert.Equal(t, []any{ok, ok, uint32(5)}, says(k.ask("shop", of("all", ""))))
+	assert.Empty(t, k.faults)
+}
+
+// A descriptor's own limit takes the place of the configured one, with a counter of its own.
+func TestALimitOfItsOwn(t *testing.T) {
+	k := newKit(t, setting{config: shop})
+	own := func(n uint32, unit typev3.RateLimitUnit, multiplier uint32) *descriptor {
+		d := of("user", "bob")
+		d.Limit = &corev3.RateLimitDescriptor_RateLimitOverride{RequestsPerUnit: n, Unit: unit}
+		if multiplier > 0 {
+			d.Limit.UnitMultiplier = wrapperspb.UInt32(multiplier)
+		}
+		return d
+	}
+	assert.Equal(t, []any{ok, ok, uint32(6)}, says(k.ask("shop", own(7, typev3.RateLimitUnit_DAY, 0))))
+	assert.Equal(t, []any{ok, ok, uint32(2)}, says(k.ask("shop", of("user", "bob"))))
+	answer := k.ask("shop", own(7, typev3.RateLimitUnit_DAY, 30))
+	assert.Equal(t, []any{uint32(30), uint32(7)}, []any{answer.Statuses[0].CurrentLimit.UnitMultiplier.GetValue(), answer.Statuses[0].CurrentLimit.RequestsPerUnit})
+	for _, wrong := range []*descriptor{own(7, typev3.RateLimitUnit_UNKNOWN, 0), own(7, 99, 0), own(7, typev3.RateLimitUnit_YEAR, 0), own(7, typev3.RateLimitUnit_DAY, 31), own(7, -1, 0), own(7, typev3.RateLimitUnit_SECOND, math.MaxUint32)} {
+		k.refused(codes.InvalidArgument, "descriptors[1]: the ", &request{Domain: "shop", Descriptors: []*descriptor{of("user", "bob"), wrong}})
+	}
+	assert.Equal(t, []any{ok, ok, uint32(1)}, says(k.ask("shop", of("user", "bob"))))
+}
+
+func TestModes(t *testing.T) {
+	k := newKit(t, setting{config: shop})
+	for range 3 {
+		assert.Equal(t, []any{ok, ok, uint32(0)}, says(k.ask("shop", of("tried", "x"))), "a shadow denies nothing")
+	}
+	assert.Equal(t, ok, k.ask("shop", of("path", "/files/a")).OverallCode)
+	assert.Equal(t, ok, k.ask("shop", of("path", "/files/b")).OverallCode)
+	assert.Equal(t, over, k.ask("shop", of("path", "/files/c")).OverallCode, "all files share a threshold")
+
+	// Of two quotas one may be over.
+	both := []*descriptor{of("day", ""), of("burst", "")}
+	for _, want := range [][]any{
+		{ok, ok, uint32(1), ok, uint32(3)}, {ok, ok, uint32(0), ok, uint32(2)},
+		{ok, over, uint32(0), ok, uint32(1)}, {ok, over, uint32(0), ok, uint32(0)}, {over, over, uint32(0), over, uint32(0)},
+	} {
+		assert.Equal(t, want, says(k.ask("shop", both...)))
+	}
+	assert.Equal(t, over, k.ask("shop", of("day", "")).OverallCode, "alone it denies")
+
+	// A limit that another one replaces does not count.
+	assert.Equal(t, []any{ok, ok, uint32(0), ok, uint32(8)}, says(k.ask("shop", of("user", "ada"), of("instead", ""))))
+	assert.Equal(t, []any{ok, ok, uint32(4)}, says(k.ask("shop", of("user", "ada"))))
+}
+
+// Keys and values are any text: no two descriptors share a counter that differ.
+func TestNoDescriptorsShareACounter(t *testing.T) {
+	k := newKit(t, setting{config: `
+domain: d
+descriptors:
+  - {key: a, rate_limit: &one {unit: hour, requests_per_unit: 1}, descriptors: [{key: a, rate_limit: *one, descriptors: [{key: a, rate_limit: *one}]}]}
+  - {key: a_b, rate_limit: *one}
+`})
+	long := strings.Repeat("x", 5000)
+	for _, d := range []*descriptor{
+		of("a", ""), of("a", "b"), of("a_b", ""), of("a", "b_c"), of("a_b", "c"), of("a", "a", "a", ""), of("a", "", "a", "a"), of("a", "a"),
+		of("a", "a a"), of("a", "a\x00"), of("a", "é"), of("a", "e\u0301"), of("a", long), of("a", long+"y"), of("a", "1", "a", "2", "a", "3"), of("a", "3", "a", "2", "a", "1"),
+	} {
+		assert.Equal(t, []any{ok, ok, uint32(0)}, says(k.ask("d", d)), "%v", d)
+		assert.Equal(t, over, k.ask("d", d).OverallCode, "%v", d)
+	}
+}
+
+// Without a configuration of its own a domain is an event of the rules, and entries are features.
+func TestADomainIsAnEvent(t *testing.T) {
+	k := newKit(t, setting{config: shop, rules: `
+events:
+  login:
+    limits:
+      - {per: ip, rate: [3/m, 5/h]}
+      - {per: [ip, user], rate: 2/h, name: pair}
+  log: {limits: [{per: user, rate: 9/h, algorithm: sliding-log}]}
+  call: {limits: [{per: user, concurrent: 2, lease: 30s}]}
+`})
+	ip := of("ip", "192.0.2.1")
+	answer := k.ask("login", ip, of("user", "ada", "ip", "192.0.2.1"), of("color", "red"))
+	assert.Equal(t, []any{ok, ok, uint32(2), ok, uint32(1), ok, uint32(0)}, says(answer), "the limit per ip counts once")
+	assert.Equal(t, rlsv3.RateLimitResponse_RateLimit_MINUTE, answer.Statuses[0].CurrentLimit.Unit)
+	assert.Equal(t, "pair", answer.Statuses[1].CurrentLimit.Name)
+	assert.Equal(t, []any{ok, ok, uint32(1), ok, uint32(0)}, says(k.ask("login", ip, of("user", "ada", "ip", "192.0.2.1"))))
+	assert.Equal(t, []any{over, ok, uint32(1), over, uint32(0)}, says(k.ask("login", ip, of("user", "ada", "ip", "192.0.2.1"))))
+	assert.Equal(t, []any{ok, ok, uint32(3)}, says(k.ask("login", refunding(7, of("ip", "192.0.2.1")))))
+	assert.Equal(t, []any{ok, ok, uint32(8)}, says(k.ask("log", of("user", "ada"))))
+
+	in := func(domain string, d *descriptor) *request {
+		return &request{Domain: domain, Descriptors: []*descriptor{d}}
+	}
+	k.refused(codes.InvalidArgument, "a log", in("log", refunding(1, of("user", "ada"))))
+	k.refused(codes.InvalidArgument, "leases", in("call", of("user", "ada")))
+	k.refused(codes.InvalidArgument, "ip", in("login", of("ip", "nonsense")))
+	k.refused(codes.InvalidArgument, "twice", in("login", of("ip", "192.0.2.1", "ip", "192.0.2.2")))
+	own := of("ip", "192.0.2.1")
+	own.Limit = &corev3.RateLimitDescriptor_RateLimitOverride{RequestsPerUnit: 1, Unit: typev3.RateLimitUnit_HOUR}
+	k.refused(codes.InvalidArgument, "a limit of its own", in("login", own))
+}
+
+func TestFaultsOfRequests(t *testing.T) {
+	k := newKit(t, setting{config: shop})
+	many := make([]*descriptor, limiter.MaxHits+1)
+	for i := range many {
+		many[i] = of("user", "bob")
+	}
+	for reason, in := range map[string]*request{
+		"the domain is missing":       {Descriptors: []*descriptor{of("user", "bob")}},
+		"the descriptors are missing": {Domain: "shop"},
+		"at most 1000":                {Domain: "shop", Descriptors: many},
+		"descriptors[1]: hits_addend": {Domain: "shop", Descriptors: []*descriptor{of("user", "bob"), costing(math.MaxUint64, of("user", "bob"))}},
+		"descriptors[0]: hits_addend": {Domain: "shop", Descriptors: []*descriptor{of("user", "bob")}, HitsAddend: math.MaxUint32},
+	} {
+		k.refused(codes.InvalidArgument, reason, in)
+	}
+	assert.Len(t, k.faults, 5)
+	assert.Zero(t, k.store.writes)
+	assert.Equal(t, ok, k.ask("shop", nil).OverallCode)
+	_, err := rls.New(rls.Config{})
+	assert.ErrorContains(t, err, "a Service and a Gate")
+}
+
+func TestTokens(t *testing.T) {
+	tokens, err := service.ParseTokens([]byte("edge decide edge-edge-edge-edge\nreader read read-read-read-read"))
+	require.NoError(t, err)
+	k := newKit(t, setting{config: shop, gate: service.GateConfig{Tokens: func() *service.Tokens { return tokens }, MaxRequests: 1}})
+	for _, test := range []struct {
+		code codes.Code
+		md   metadata.MD
+	}{
+		{codes.OK, metadata.Pairs("authorization", "Bearer edge-edge-edge-edge")},
+		{codes.OK, metadata.Pairs("counterd-token", "edge-edge-edge-edge", "authorization", "Bearer of-another-server")},
+		{codes.Unauthenticated, nil},
+		{codes.Unauthenticated, metadata.Pairs("authorization", "Bearer edge-edge-edge-edgy")},
+		{codes.Unauthenticated, metadata.Pairs("authorization", "Basic edge-edge-edge-edge")},
+		{codes.Unauthenticated, metadata.Pairs("counterd-token", "edge-edge-edge-edge", "counterd-token", "edge-edge-edge-edge")},
+		{codes.PermissionDenied, metadata.Pairs("authorization", "Bearer read-read-read-read")},
+	} {
+		_, err := k.ShouldRateLimit(metadata.NewIncomingContext(t.Context(), test.md), &request{Domain: "shop", Descriptors: []*descriptor{of("user", "bob")}})
+		assert.Equal(t, test.code, statusOf(err), "%v", test.md)
+	}
+}
+
+// A store that fails fails no request: the rules' on_error decides.
+func TestAStoreThatFails(t *testing.T) {
+	k := newKit(t, setting{config: shop, rules: `
+events:
+  closed: {limits: [{per: user, rate: 9/h, on_error: deny}]}
+  open: {limits: [{per: user, rate: 9/h, on_error: allow}]}
+`})
+	k.store.fails = errors.New("down")
+	assert.Equal(t, []any{over, over, uint32(0)}, says(k.ask("closed", of("user", "ada"))))
+	assert.Equal(t, []any{ok, ok, uint32(0)}, says(k.ask("open", of("user", "ada"))))
+	assert.Nil(t, k.ask("shop", of("user", "ada")).Statuses[0].CurrentLimit, "what remains is not known")
+	assert.Equal(t, ok, k.ask("shop", refunding(2, of("user", "ada"))).OverallCode)
+	require.Len(t, k.faults, 1)
+	assert.ErrorContains(t, k.faults[0], "stays counted")
+
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err := k.ShouldRateLimit(ctx, &request{Domain: "shop", Descriptors: []*descriptor{of("user", "bob")}})
+	assert.Equal(t, codes.Canceled, statusOf(err))
+}
