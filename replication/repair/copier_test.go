@@ -101,6 +101,7 @@ type process struct {
 	limiter  *limiter.Limiter
 	counters *counting.Counters
 	repairer atomic.Pointer[repair.Repairer]
+	fails    func(*store.Op) error // of the repairer's round trips
 
 	mu             sync.Mutex
 	started, ended []repair.Copy
@@ -134,11 +135,17 @@ func (a *arrivals) open(t *testing.T) *process {
 type watchedFleet struct {
 	*memcache.Fleet
 	before func(context.Context, *store.Op)
+	fails  func(*store.Op) error // nil: none does
 }
 
 func (f watchedFleet) Do(ctx context.Context, ops ...*store.Op) {
 	for _, op := range ops {
 		f.before(ctx, op)
+		if f.fails != nil {
+			if op.Err = f.fails(op); op.Err != nil {
+				continue
+			}
+		}
 		f.Fleet.Do(ctx, op)
 	}
 }
@@ -152,7 +159,7 @@ func (p *process) repair(t *testing.T, before func(context.Context, *store.Op)) 
 	leases, err := slidinglog.NewLeases(base)
 	require.NoError(t, err)
 	repairer, err := repair.New(repair.Config{
-		Store: watchedFleet{p.fleet, before}, Layout: copyLayout, Grace: copyLayout.Grace, MaxBytes: 1 << 20, Timeout: copyTimeout,
+		Store: watchedFleet{p.fleet, before, p.fails}, Layout: copyLayout, Grace: copyLayout.Grace, MaxBytes: 1 << 20, Timeout: copyTimeout,
 		Retention: func() time.Duration { return 24 * time.Hour },
 		RepairLog: func(ctx context.Context, id string, retention time.Duration) (int, error) {
 			changed, err := logs.Repair(ctx, id, retention)
@@ -418,6 +425,35 @@ func TestAllIsCopiedToAServerThatLostIt(t *testing.T) {
 			a.judge(t, p)
 		})
 	}
+}
+
+// A round trip that fails is made again, and none that did not: of each other server there is one copy, and all is copied.
+func TestAFailedTripIsMadeAgain(t *testing.T) {
+	leaktest.Parallel(t)
+	a := newArrivals(t, memcache.Auto)
+	a.seed(t)
+	p := a.open(t)
+	a.begin(t, p)
+	var trips, failed atomic.Int32
+	p.fails = func(op *store.Op) error {
+		if trips.Add(1)%40 != 20 || failed.Load() == 10 {
+			return nil
+		}
+		failed.Add(1)
+		return errors.New("a trip that the test has fail")
+	}
+	p.repair(t, none)
+	a.loseOne(0)
+	whole(t, p.fleet)
+	a.judge(t, p)
+	require.EqualValues(t, 10, failed.Load())
+	p.note(func() {
+		for _, err := range p.faults { // counters that are in use are repaired later
+			assert.NotContains(t, err.Error(), "copied to it later")
+		}
+		assert.Len(t, p.started, 2)
+		assert.Len(t, p.ended, 2)
+	})
 }
 
 // A process that ends in the middle of a copy leaves no claim: another one, to which there was nothing to do
