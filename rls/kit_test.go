@@ -37,11 +37,12 @@ type kit struct {
 	faults []error
 }
 
-// watched is a store that counts writes, and may fail.
+// watched is a store that counts writes, and may fail or hang.
 type watched struct {
 	store.Store
 	writes int
 	fails  error
+	hangs  bool
 }
 
 func (w *watched) Do(ctx context.Context, ops ...*store.Op) {
@@ -49,7 +50,13 @@ func (w *watched) Do(ctx context.Context, ops ...*store.Op) {
 		w.writes += len(op.Writes)
 		op.Err = w.fails
 	}
-	if w.fails == nil {
+	switch {
+	case w.hangs:
+		<-ctx.Done()
+		for _, op := range ops {
+			op.Err = ctx.Err()
+		}
+	case w.fails == nil:
 		w.Store.Do(ctx, ops...)
 	}
 }
@@ -71,7 +78,8 @@ func newKit(t *testing.T, s setting) *kit {
 	if s.timeout == 0 {
 		s.timeout = 20 * time.Second // the machine may be busy
 	}
-	k.Server = newServer(t, k.store, k.clock.Now, s, k.limits.Load, func(_ context.Context, err error) { k.faults = append(k.faults, err) })
+	onError := func(_ context.Context, err error) { k.faults = append(k.faults, err) }
+	k.Server = newServer(t, k.store, k.clock.Now, s, k.limits.Load, onError)
 	return k
 }
 
@@ -82,7 +90,9 @@ func (k *kit) reload(config string) {
 	k.limits.Store(parsed)
 }
 
-func newServer(t *testing.T, st store.Store, clock func() time.Time, s setting, limits func() *rlsconfig.Config, onError func(context.Context, error)) *rls.Server {
+func newServer(
+	t *testing.T, st store.Store, clock func() time.Time, s setting, limits func() *rlsconfig.Config, onError func(context.Context, error),
+) *rls.Server {
 	t.Helper()
 	if s.rules == "" {
 		s.rules = "events: {unused: {}}"

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"time"
 
 	ratelimitv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
@@ -16,6 +17,12 @@ import (
 	"github.com/counterd/counterd/limiter"
 	"github.com/counterd/counterd/rls/rlsconfig"
 	"github.com/counterd/counterd/service"
+)
+
+type (
+	limit            = rlsv3.RateLimitResponse_RateLimit
+	unit             = rlsv3.RateLimitResponse_RateLimit_Unit
+	descriptorStatus = rlsv3.RateLimitResponse_DescriptorStatus
 )
 
 // query is a request as it is decided.
@@ -31,8 +38,8 @@ type descriptor struct {
 	cost      int64 // 0: it only looks
 	refund    bool
 	unlimited bool
-	current   *rlsv3.RateLimitResponse_RateLimit // the limit as configured; nil: it is one of the rules
-	parts     []int                              // of the query; none: no limit applies
+	current   *limit // the limit as configured; nil: it is one of the rules
+	parts     []int  // of the query; none: no limit applies
 }
 
 // part is what a descriptor counts on, and what its limits said.
@@ -56,9 +63,9 @@ func (s *Server) read(in *rlsv3.RateLimitRequest) (*query, error) {
 	q := &query{descriptors: make([]descriptor, len(in.Descriptors))}
 	apply := func(int, *ratelimitv3.RateLimitDescriptor) error { return nil }
 	if config := s.config.Descriptors(); config != nil && config.HasDomain(in.Domain) {
-		limits, counted := find(config, in)
+		found := find(config, in)
 		q.event = &events.Event{Name: in.Domain}
-		apply = func(i int, d *ratelimitv3.RateLimitDescriptor) error { return q.byConfig(i, d, limits[i], counted[i]) }
+		apply = func(i int, d *ratelimitv3.RateLimitDescriptor) error { return q.byConfig(i, d, found[i]) }
 	} else if event, err := s.config.Service.Event(in.Domain); err == nil {
 		q.event = event.Event
 		apply = q.byRules
@@ -88,33 +95,40 @@ func (q *query) costs(i int, ofAll uint32, d *ratelimitv3.RateLimitDescriptor) e
 	return nil
 }
 
-// find returns the limits of all descriptors, without those that others replace, and by which entries each counts.
-func find(config *rlsconfig.Config, in *rlsv3.RateLimitRequest) (limits []*rlsconfig.Limit, counted [][]rlsconfig.Entry) {
-	limits, counted = make([]*rlsconfig.Limit, len(in.Descriptors)), make([][]rlsconfig.Entry, len(in.Descriptors))
+// configured is what a configuration says of a descriptor.
+type configured struct {
+	limit   *rlsconfig.Limit // nil: there is none, or another one replaces it
+	entries []rlsconfig.Entry
+}
+
+// find returns what the configuration says of all descriptors.
+func find(config *rlsconfig.Config, in *rlsv3.RateLimitRequest) []configured {
+	all := make([]configured, len(in.Descriptors))
 	var replaced []string
 	for i, d := range in.Descriptors {
 		entries := make([]rlsconfig.Entry, len(d.GetEntries()))
 		for j, e := range d.GetEntries() {
 			entries[j] = rlsconfig.Entry{Key: e.GetKey(), Value: e.GetValue()}
 		}
-		counted[i] = entries
+		all[i].entries = entries
 		if d.GetLimit() != nil {
 			continue
 		}
-		if limits[i], counted[i] = config.Find(in.Domain, entries); limits[i] != nil {
-			replaced = append(replaced, limits[i].Replaces...)
+		if limit, counted := config.Find(in.Domain, entries); limit != nil {
+			all[i] = configured{limit, counted}
+			replaced = append(replaced, limit.Replaces...)
 		}
 	}
-	for i, limit := range limits {
-		if limit != nil && limit.Name != "" && slices.Contains(replaced, limit.Name) {
-			limits[i] = nil
+	for i := range all {
+		if limit := all[i].limit; limit != nil && limit.Name != "" && slices.Contains(replaced, limit.Name) {
+			all[i].limit = nil
 		}
 	}
-	return limits, counted
+	return all
 }
 
 // byConfig has a descriptor count by its own limit, or by that of the configuration.
-func (q *query) byConfig(i int, d *ratelimitv3.RateLimitDescriptor, limit *rlsconfig.Limit, counted []rlsconfig.Entry) error {
+func (q *query) byConfig(i int, d *ratelimitv3.RateLimitDescriptor, c configured) error {
 	of := &q.descriptors[i]
 	var rule *events.Rule
 	switch {
@@ -123,31 +137,32 @@ func (q *query) byConfig(i int, d *ratelimitv3.RateLimitDescriptor, limit *rlsco
 		if rule, of.current, err = override(d.Limit); err != nil {
 			return err
 		}
-	case limit == nil:
+	case c.limit == nil:
 		return nil
-	case limit.Unlimited:
+	case c.limit.Unlimited:
 		of.unlimited = true
 		return nil
 	default:
-		rule, of.current = limit.Rule, currentOf(limit.Name, limit.N, rlsv3.RateLimitResponse_RateLimit_Unit(limit.Unit), limit.Multiplier)
+		rule = c.limit.Rule
+		of.current = currentOf(c.limit.Name, c.limit.N, unit(c.limit.Unit), c.limit.Multiplier)
 	}
-	counter := counterOf(q.event.Name, rule.Limits[0].Window, counted)
+	counter := counterOf(q.event.Name, rule.Limits[0].Window, c.entries)
 	q.add(i, events.Applied{Rule: rule, Counter: counter, ID: counter.ID()})
 	return nil
 }
 
 // override returns the limit that a descriptor has for itself.
-func override(own *ratelimitv3.RateLimitDescriptor_RateLimitOverride) (*events.Rule, *rlsv3.RateLimitResponse_RateLimit, error) {
-	unit, multiplier := rlsconfig.Unit(own.GetUnit()), max(own.GetUnitMultiplier().GetValue(), 1)
-	if own.GetUnit() < 1 || unit > rlsconfig.Year {
+func override(own *ratelimitv3.RateLimitDescriptor_RateLimitOverride) (*events.Rule, *limit, error) {
+	of, multiplier := rlsconfig.Unit(own.GetUnit()), max(own.GetUnitMultiplier().GetValue(), 1)
+	switch {
+	case own.GetUnit() < 1 || of > rlsconfig.Year:
 		return nil, nil, invalid(fmt.Sprintf("the unit of its limit is %s: it is SECOND, MINUTE, HOUR, DAY or MONTH", own.GetUnit()))
+	case int64(multiplier) > int64(events.MaxWindow/of.Length()):
+		return nil, nil, invalid("the window of its limit is longer than " + events.FormatDuration(events.MaxWindow))
 	}
-	if int64(multiplier) > int64(events.MaxWindow/unit.Length()) {
-		return nil, nil, invalid(fmt.Sprintf("the window of its limit is longer than %s", events.FormatDuration(events.MaxWindow)))
-	}
-	limit := events.Limit{Name: "override", N: int64(own.GetRequestsPerUnit()), Window: time.Duration(multiplier) * unit.Length()}
-	current := currentOf("", own.GetRequestsPerUnit(), rlsv3.RateLimitResponse_RateLimit_Unit(own.GetUnit()), multiplier)
-	return &events.Rule{Limits: []events.Limit{limit}}, current, nil
+	window := time.Duration(multiplier) * of.Length()
+	rule := &events.Rule{Limits: []events.Limit{{Name: "override", N: int64(own.GetRequestsPerUnit()), Window: window}}}
+	return rule, currentOf("", own.GetRequestsPerUnit(), unit(of), multiplier), nil
 }
 
 // maxEntries is the most bytes of entries by which a counter is named as they are.
@@ -166,7 +181,8 @@ func counterOf(domain string, window time.Duration, entries []rlsconfig.Entry) e
 		sum := sha256.Sum256([]byte(events.Counter{Feature: feature}.ID()))
 		feature = events.FeatureOf([2]string{"/sha256", string(sum[:])})
 	}
-	return events.Counter{Event: fmt.Sprintf("rls/%d/%s", int64(window/time.Second), domain), Feature: feature, Retention: window}
+	event := "rls/" + strconv.FormatInt(int64(window/time.Second), 10) + "/" + domain
+	return events.Counter{Event: event, Feature: feature, Retention: window}
 }
 
 // byRules has a descriptor count by the rules of the event, its entries being features. What another
@@ -269,8 +285,11 @@ func (q *query) failed() bool {
 // errRefund is the error of a refund that the store did not take, wholly or in part. The request is decided.
 var errRefund = errors.New("rls: what a request gives back stays counted, at least a part of it")
 
+// asker decides a hit of several parts, or checks it.
+type asker = func(context.Context, *events.Event, []limiter.Part) (limiter.Decision, error)
+
 // ask has some of the parts decided.
-func (q *query) ask(ctx context.Context, ask func(context.Context, *events.Event, []limiter.Part) (limiter.Decision, error), which func(*part) bool) error {
+func (q *query) ask(ctx context.Context, ask asker, which func(*part) bool) error {
 	var asked []limiter.Part
 	var of []int
 	for n := range q.parts {

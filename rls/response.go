@@ -11,12 +11,13 @@ import (
 
 	"github.com/counterd/counterd/engine"
 	"github.com/counterd/counterd/limiter"
+	"github.com/counterd/counterd/rls/rlsconfig"
 	"github.com/counterd/counterd/service"
 )
 
 // response returns the answer to a decided query.
 func (q *query) response() *rlsv3.RateLimitResponse {
-	response := &rlsv3.RateLimitResponse{OverallCode: rlsv3.RateLimitResponse_OK, Statuses: make([]*rlsv3.RateLimitResponse_DescriptorStatus, len(q.descriptors))}
+	response := &rlsv3.RateLimitResponse{OverallCode: rlsv3.RateLimitResponse_OK, Statuses: make([]*descriptorStatus, len(q.descriptors))}
 	for i := range q.descriptors {
 		response.Statuses[i] = q.statusOf(&q.descriptors[i])
 	}
@@ -29,8 +30,8 @@ func (q *query) response() *rlsv3.RateLimitResponse {
 
 // statusOf returns the status of a descriptor, by the limit that says most: one that denies it, for the
 // longest, or the one of which the least remains.
-func (q *query) statusOf(of *descriptor) *rlsv3.RateLimitResponse_DescriptorStatus {
-	answer := &rlsv3.RateLimitResponse_DescriptorStatus{Code: rlsv3.RateLimitResponse_OK}
+func (q *query) statusOf(of *descriptor) *descriptorStatus {
+	answer := &descriptorStatus{Code: rlsv3.RateLimitResponse_OK}
 	if of.unlimited {
 		answer.LimitRemaining = math.MaxUint32
 	}
@@ -98,26 +99,19 @@ func (q *query) metadata() *structpb.Struct {
 }
 
 // currentOf returns a limit as answers have it.
-func currentOf(name string, n uint32, unit rlsv3.RateLimitResponse_RateLimit_Unit, multiplier uint32) *rlsv3.RateLimitResponse_RateLimit {
-	limit := &rlsv3.RateLimitResponse_RateLimit{Name: name, RequestsPerUnit: n, Unit: unit}
+func currentOf(name string, n uint32, of unit, multiplier uint32) *limit {
+	l := &limit{Name: name, RequestsPerUnit: n, Unit: of}
 	if multiplier > 1 {
-		limit.UnitMultiplier = wrapperspb.UInt32(multiplier)
+		l.UnitMultiplier = wrapperspb.UInt32(multiplier)
 	}
-	return limit
+	return l
 }
 
 // unitOf returns the longest unit of which the window is a multiple.
-func unitOf(window time.Duration) (rlsv3.RateLimitResponse_RateLimit_Unit, uint32) {
-	for _, u := range []struct {
-		unit   rlsv3.RateLimitResponse_RateLimit_Unit
-		length time.Duration
-	}{
-		{rlsv3.RateLimitResponse_RateLimit_DAY, 24 * time.Hour}, {rlsv3.RateLimitResponse_RateLimit_HOUR, time.Hour},
-		{rlsv3.RateLimitResponse_RateLimit_MINUTE, time.Minute},
-	} {
-		if window%u.length == 0 {
-			return u.unit, uint32(window / u.length)
-		}
+func unitOf(window time.Duration) (unit, uint32) {
+	of := rlsconfig.Day
+	for window%of.Length() != 0 {
+		of--
 	}
-	return rlsv3.RateLimitResponse_RateLimit_SECOND, uint32(window / time.Second)
+	return unit(of), uint32(window / of.Length())
 }

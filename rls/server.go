@@ -14,7 +14,6 @@ import (
 
 	"github.com/counterd/counterd/engine"
 	"github.com/counterd/counterd/events"
-	"github.com/counterd/counterd/limiter"
 	"github.com/counterd/counterd/rls/rlsconfig"
 	"github.com/counterd/counterd/service"
 )
@@ -93,7 +92,7 @@ func (s *Server) decide(ctx context.Context, in *rlsv3.RateLimitRequest) (*rlsv3
 func beforeDeadline(ctx context.Context) (context.Context, context.CancelFunc) {
 	deadline, bounded := ctx.Deadline()
 	left := time.Until(deadline)
-	if !bounded || left > limiter.MaxReserved {
+	if !bounded || left > time.Minute { // no decision takes as long
 		return ctx, func() {}
 	}
 	return context.WithDeadline(ctx, deadline.Add(-min(left/8, 20*time.Millisecond)))

@@ -17,9 +17,15 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
+	"github.com/counterd/counterd/internal/testkit/bubble"
 	"github.com/counterd/counterd/limiter"
 	"github.com/counterd/counterd/rls"
 	"github.com/counterd/counterd/service"
+)
+
+const (
+	minute = rlsv3.RateLimitResponse_RateLimit_MINUTE
+	hour   = rlsv3.RateLimitResponse_RateLimit_HOUR
 )
 
 const shop = `
@@ -56,11 +62,14 @@ func TestADescriptorIsLimitedByItsConfiguration(t *testing.T) {
 	answer := k.ask("shop", of("user", "bob"))
 	assert.Equal(t, []any{ok, ok, uint32(2)}, says(answer))
 	limit := answer.Statuses[0].CurrentLimit
-	assert.Equal(t, []any{uint32(3), rlsv3.RateLimitResponse_RateLimit_HOUR, ""}, []any{limit.RequestsPerUnit, limit.Unit, limit.Name})
+	assert.EqualValues(t, 3, limit.RequestsPerUnit)
+	assert.Equal(t, hour, limit.Unit)
+	assert.Empty(t, limit.Name)
 	assert.Equal(t, []any{ok, ok, uint32(4)}, says(k.ask("shop", of("user", "ada"))))
 	assert.Equal(t, "for-ada", k.ask("shop", of("user", "ada")).Statuses[0].CurrentLimit.Name)
 	limit = k.ask("shop", of("all", "")).Statuses[0].CurrentLimit
-	assert.Equal(t, []any{rlsv3.RateLimitResponse_RateLimit_MINUTE, uint32(5)}, []any{limit.Unit, limit.UnitMultiplier.GetValue()})
+	assert.Equal(t, minute, limit.Unit)
+	assert.EqualValues(t, 5, limit.UnitMultiplier.GetValue())
 
 	k.clock.Advance(40 * time.Minute)
 	assert.Equal(t, []any{ok, ok, uint32(0)}, says(k.ask("shop", costing(2, of("user", "bob")))))
@@ -96,33 +105,36 @@ func TestADeniedRequestCountsNowhere(t *testing.T) {
 		assert.Equal(t, []any{over, over, uint32(0), ok, uint32(7)}, says(k.ask("shop", of("user", "bob"), of("all", ""))))
 	}
 	assert.Equal(t, []any{ok, ok, uint32(2), ok, uint32(6)}, says(k.ask("shop", of("user", "eve"), of("all", ""))))
-	assert.Equal(t, []any{over, over, uint32(0), over, uint32(0)}, says(k.ask("shop", costing(2, of("user", "eve")), costing(2, of("user", "eve")))),
-		"a descriptor that is there twice counts twice")
+	twice := k.ask("shop", costing(2, of("user", "eve")), costing(2, of("user", "eve")))
+	assert.Equal(t, []any{over, over, uint32(0), over, uint32(0)}, says(twice), "a descriptor that is there twice counts twice")
 }
 
 func TestHitsAddend(t *testing.T) {
 	k := newKit(t, setting{config: shop})
-	of2 := func(hits uint32, descriptors ...*descriptor) *response {
+	ask := func(hits uint32, descriptors ...*descriptor) *response {
 		answer, err := k.ShouldRateLimit(t.Context(), &request{Domain: "shop", Descriptors: descriptors, HitsAddend: hits})
 		require.NoError(t, err)
 		return answer
 	}
-	assert.Equal(t, []any{ok, ok, uint32(8)}, says(of2(2, of("all", ""))))
-	assert.Equal(t, []any{ok, ok, uint32(5), ok, uint32(1)}, says(of2(2, costing(3, of("all", "")), of("user", "bob"))))
+	assert.Equal(t, []any{ok, ok, uint32(8)}, says(ask(2, of("all", ""))))
+	assert.Equal(t, []any{ok, ok, uint32(5), ok, uint32(1)}, says(ask(2, costing(3, of("all", "")), of("user", "bob"))))
 	// 0 looks, and counts nothing, beside others and alone.
-	assert.Equal(t, []any{ok, ok, uint32(5), ok, uint32(0)}, says(of2(1, costing(0, of("all", "")), of("user", "bob"))))
-	assert.Equal(t, []any{over, ok, uint32(5), over, uint32(0)}, says(of2(1, of("all", ""), costing(0, of("user", "bob")))), "bob has no room left, and all are not counted")
-	assert.Equal(t, []any{ok, ok, uint32(5)}, says(of2(1, costing(0, of("all", "")))))
+	assert.Equal(t, []any{ok, ok, uint32(5), ok, uint32(0)}, says(ask(1, costing(0, of("all", "")), of("user", "bob"))))
+	denied := ask(1, of("all", ""), costing(0, of("user", "bob")))
+	assert.Equal(t, []any{over, ok, uint32(5), over, uint32(0)}, says(denied), "bob has no room left, and nothing is counted")
+	assert.Equal(t, []any{ok, ok, uint32(5)}, says(ask(1, costing(0, of("all", "")))))
 }
 
 func TestRefunds(t *testing.T) {
 	k := newKit(t, setting{config: shop})
 	k.ask("shop", costing(5, of("all", "")))
 	assert.Equal(t, []any{ok, ok, uint32(8)}, says(k.ask("shop", refunding(3, of("all", "")))))
-	assert.Equal(t, []any{ok, ok, uint32(10), ok, uint32(2)}, says(k.ask("shop", refunding(9, of("all", "")), of("user", "bob"))), "no lower than 0")
+	answer := k.ask("shop", refunding(9, of("all", "")), of("user", "bob"))
+	assert.Equal(t, []any{ok, ok, uint32(10), ok, uint32(2)}, says(answer), "no lower than 0")
 	k.ask("shop", costing(2, of("user", "bob")))
 	k.ask("shop", costing(4, of("all", "")))
-	assert.Equal(t, []any{over, ok, uint32(6), over, uint32(0)}, says(k.ask("shop", refunding(2, of("all", "")), of("user", "bob"))), "nothing is given back if a descriptor denies")
+	answer = k.ask("shop", refunding(2, of("all", "")), of("user", "bob"))
+	assert.Equal(t, []any{over, ok, uint32(6), over, uint32(0)}, says(answer), "nothing is given back if a descriptor denies")
 	assert.Equal(t, []any{ok, ok, uint32(5)}, says(k.ask("shop", of("all", ""))))
 	assert.Empty(t, k.faults)
 }
@@ -141,8 +153,12 @@ func TestALimitOfItsOwn(t *testing.T) {
 	assert.Equal(t, []any{ok, ok, uint32(6)}, says(k.ask("shop", own(7, typev3.RateLimitUnit_DAY, 0))))
 	assert.Equal(t, []any{ok, ok, uint32(2)}, says(k.ask("shop", of("user", "bob"))))
 	answer := k.ask("shop", own(7, typev3.RateLimitUnit_DAY, 30))
-	assert.Equal(t, []any{uint32(30), uint32(7)}, []any{answer.Statuses[0].CurrentLimit.UnitMultiplier.GetValue(), answer.Statuses[0].CurrentLimit.RequestsPerUnit})
-	for _, wrong := range []*descriptor{own(7, typev3.RateLimitUnit_UNKNOWN, 0), own(7, 99, 0), own(7, typev3.RateLimitUnit_YEAR, 0), own(7, typev3.RateLimitUnit_DAY, 31), own(7, -1, 0), own(7, typev3.RateLimitUnit_SECOND, math.MaxUint32)} {
+	assert.EqualValues(t, 30, answer.Statuses[0].CurrentLimit.UnitMultiplier.GetValue())
+	assert.EqualValues(t, 7, answer.Statuses[0].CurrentLimit.RequestsPerUnit)
+	for _, wrong := range []*descriptor{
+		own(7, typev3.RateLimitUnit_UNKNOWN, 0), own(7, 99, 0), own(7, -1, 0), own(7, typev3.RateLimitUnit_YEAR, 0),
+		own(7, typev3.RateLimitUnit_DAY, 31), own(7, typev3.RateLimitUnit_SECOND, math.MaxUint32),
+	} {
 		k.refused(codes.InvalidArgument, "descriptors[1]: the ", &request{Domain: "shop", Descriptors: []*descriptor{of("user", "bob"), wrong}})
 	}
 	assert.Equal(t, []any{ok, ok, uint32(1)}, says(k.ask("shop", of("user", "bob"))))
@@ -177,13 +193,16 @@ func TestNoDescriptorsShareACounter(t *testing.T) {
 	k := newKit(t, setting{config: `
 domain: d
 descriptors:
-  - {key: a, rate_limit: &one {unit: hour, requests_per_unit: 1}, descriptors: [{key: a, rate_limit: *one, descriptors: [{key: a, rate_limit: *one}]}]}
+  - key: a
+    rate_limit: &one {unit: hour, requests_per_unit: 1}
+    descriptors: [{key: a, rate_limit: *one, descriptors: [{key: a, rate_limit: *one}]}]
   - {key: a_b, rate_limit: *one}
 `})
 	long := strings.Repeat("x", 5000)
 	for _, d := range []*descriptor{
 		of("a", ""), of("a", "b"), of("a_b", ""), of("a", "b_c"), of("a_b", "c"), of("a", "a", "a", ""), of("a", "", "a", "a"), of("a", "a"),
-		of("a", "a a"), of("a", "a\x00"), of("a", "é"), of("a", "e\u0301"), of("a", long), of("a", long+"y"), of("a", "1", "a", "2", "a", "3"), of("a", "3", "a", "2", "a", "1"),
+		of("a", "a a"), of("a", "a\x00"), of("a", "é"), of("a", "e\u0301"), of("a", long), of("a", long+"y"),
+		of("a", "1", "a", "2", "a", "3"), of("a", "3", "a", "2", "a", "1"),
 	} {
 		assert.Equal(t, []any{ok, ok, uint32(0)}, says(k.ask("d", d)), "%v", d)
 		assert.Equal(t, over, k.ask("d", d).OverallCode, "%v", d)
@@ -204,7 +223,7 @@ events:
 	ip := of("ip", "192.0.2.1")
 	answer := k.ask("login", ip, of("user", "ada", "ip", "192.0.2.1"), of("color", "red"))
 	assert.Equal(t, []any{ok, ok, uint32(2), ok, uint32(1), ok, uint32(0)}, says(answer), "the limit per ip counts once")
-	assert.Equal(t, rlsv3.RateLimitResponse_RateLimit_MINUTE, answer.Statuses[0].CurrentLimit.Unit)
+	assert.Equal(t, minute, answer.Statuses[0].CurrentLimit.Unit)
 	assert.Equal(t, "pair", answer.Statuses[1].CurrentLimit.Name)
 	assert.Equal(t, []any{ok, ok, uint32(1), ok, uint32(0)}, says(k.ask("login", ip, of("user", "ada", "ip", "192.0.2.1"))))
 	assert.Equal(t, []any{over, ok, uint32(1), over, uint32(0)}, says(k.ask("login", ip, of("user", "ada", "ip", "192.0.2.1"))))
@@ -248,7 +267,8 @@ func TestFaultsOfRequests(t *testing.T) {
 func TestTokens(t *testing.T) {
 	tokens, err := service.ParseTokens([]byte("edge decide edge-edge-edge-edge\nreader read read-read-read-read"))
 	require.NoError(t, err)
-	k := newKit(t, setting{config: shop, gate: service.GateConfig{Tokens: func() *service.Tokens { return tokens }, MaxRequests: 1}})
+	gate := service.GateConfig{Tokens: func() *service.Tokens { return tokens }, MaxRequests: 1}
+	k := newKit(t, setting{config: shop, gate: gate})
 	for _, test := range []struct {
 		code codes.Code
 		md   metadata.MD
@@ -261,7 +281,8 @@ func TestTokens(t *testing.T) {
 		{codes.Unauthenticated, metadata.Pairs("counterd-token", "edge-edge-edge-edge", "counterd-token", "edge-edge-edge-edge")},
 		{codes.PermissionDenied, metadata.Pairs("authorization", "Bearer read-read-read-read")},
 	} {
-		_, err := k.ShouldRateLimit(metadata.NewIncomingContext(t.Context(), test.md), &request{Domain: "shop", Descriptors: []*descriptor{of("user", "bob")}})
+		ctx := metadata.NewIncomingContext(t.Context(), test.md)
+		_, err := k.ShouldRateLimit(ctx, &request{Domain: "shop", Descriptors: []*descriptor{of("user", "bob")}})
 		assert.Equal(t, test.code, statusOf(err), "%v", test.md)
 	}
 }
@@ -285,4 +306,22 @@ events:
 	cancel()
 	_, err := k.ShouldRateLimit(ctx, &request{Domain: "shop", Descriptors: []*descriptor{of("user", "bob")}})
 	assert.Equal(t, codes.Canceled, statusOf(err))
+}
+
+// A store that hangs fails no request either: it is answered before its deadline, be that before the timeout or not.
+func TestAStoreThatHangs(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		k := newKit(t, setting{config: shop})
+		k.store.hangs = true
+		for _, within := range []time.Duration{20 * time.Millisecond, time.Second, time.Hour} {
+			for _, d := range []*descriptor{of("user", "bob"), costing(0, of("user", "bob")), refunding(1, of("user", "bob"))} {
+				ctx, cancel := context.WithTimeout(t.Context(), within)
+				defer cancel()
+				answer, err := k.ShouldRateLimit(ctx, &request{Domain: "shop", Descriptors: []*descriptor{d, of("all", "")}})
+				require.NoError(t, err)
+				require.NoError(t, ctx.Err())
+				assert.Equal(t, ok, answer.OverallCode)
+			}
+		}
+	})
 }
