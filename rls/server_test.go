@@ -136,6 +136,9 @@ func TestRefunds(t *testing.T) {
 	answer = k.ask("shop", refunding(2, of("all", "")), of("user", "bob"))
 	assert.Equal(t, []any{over, ok, uint32(6), over, uint32(0)}, says(answer), "nothing is given back if a descriptor denies")
 	assert.Equal(t, []any{ok, ok, uint32(5)}, says(k.ask("shop", of("all", ""))))
+	k.reload("{domain: shop, descriptors: [{key: all, rate_limit: {unit: minute, unit_multiplier: 5, requests_per_unit: 2}}]}")
+	assert.Equal(t, []any{ok, ok, uint32(0)}, says(k.ask("shop", refunding(1, of("all", "")))), "a refund denies nothing, also of a limit that is over")
+	assert.Equal(t, over, k.ask("shop", of("all", "")).OverallCode)
 	assert.Empty(t, k.faults)
 }
 
@@ -162,6 +165,10 @@ func TestALimitOfItsOwn(t *testing.T) {
 		k.refused(codes.InvalidArgument, "descriptors[1]: the ", &request{Domain: "shop", Descriptors: []*descriptor{of("user", "bob"), wrong}})
 	}
 	assert.Equal(t, []any{ok, ok, uint32(1)}, says(k.ask("shop", of("user", "bob"))))
+
+	instead := of("instead", "")
+	instead.Limit = own(7, typev3.RateLimitUnit_DAY, 0).Limit
+	assert.Equal(t, []any{ok, ok, uint32(4), ok, uint32(6)}, says(k.ask("shop", of("user", "ada"), instead)), "it replaces nothing")
 }
 
 func TestModes(t *testing.T) {
