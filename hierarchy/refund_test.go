@@ -26,7 +26,7 @@ func TestRefundsEqualAnOracle(t *testing.T) {
 	storestest.OnEveryStore(t, clock.Now, func(t *testing.T, open func() store.Store) {
 		counters := hierarchy.NewCounters(hierarchy.Config{Store: open(), Clock: clock.Now, CacheBytes: -1})
 		rng := rand.New(rand.NewPCG(7, 8))
-		for _, counter := range testCounters(t)[:6] { // those that remember all of it
+		for _, counter := range testCounters(t)[:6] { // the others forget some of it
 			var seconds []int64 // of the events, in order
 			beyond := 0
 			for range 12 {
