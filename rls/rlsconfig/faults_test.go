@@ -183,10 +183,17 @@ descriptors:
 		Shadow: true, Quota: true, ShareThreshold: true, DetailedMetric: true, ValueToMetric: true, Replaces: []string{"yours", "5"},
 		Metadata: map[string]any{"name": "n", "list": []any{1, 1.5, true, nil, "2001-02-03", map[string]any{"0x1": "yes"}}},
 		File:     "one.yaml", Line: 7,
+		Rule: &events.Rule{
+			Shadow: true, Throttle: events.Throttle{Kind: events.Quota}, Limits: []events.Limit{{Name: "mine", N: 1000, Window: 36 * time.Hour}},
+		},
 	}, *limits[0])
 	assert.Equal(t, Limit{Domain: "d", Path: of("a", "1.50", "b", "x/*", "c", ""), Multiplier: 1, Unlimited: true, File: "one.yaml", Line: 22}, *limits[1])
 	assert.Equal(t, 36*time.Hour, limits[0].Window())
 	assert.Zero(t, limits[1].Window())
+	named := parseOne(t, "{domain: d, descriptors: [{key: a, value: x, descriptors: [{key: b, rate_limit: {unit: day, requests_per_unit: 1}}]}]}")
+	for limit := range named.All() {
+		assert.Equal(t, "a_x.b", limit.Rule.Limits[0].Name)
+	}
 	assert.Equal(t, "d.a_1.50.b_x/*.c", limits[1].String())
 }
 
