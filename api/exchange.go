@@ -223,32 +223,12 @@ func isLocalName(host string) bool {
 	return !strings.Contains(host, ".") || strings.HasSuffix(host, ".localhost")
 }
 
-// tokenHeader goes before Authorization: a reverse proxy that asks with the headers of its
-// client has that client's there.
+// tokenHeader is the header of a token that is for counterd alone.
 const tokenHeader = "Counterd-Token"
 
-// tokenOf returns the token of a request. Where several values leave open which one is
-// meant it is given and empty, which no token is.
+// tokenOf returns the token of a request.
 func tokenOf(header http.Header) service.Token {
-	if values := header[tokenHeader]; len(values) > 0 {
-		return service.Token{Text: only(values), Given: true}
-	}
-	values := header["Authorization"]
-	if len(values) == 0 {
-		return service.Token{}
-	}
-	scheme, credentials, _ := strings.Cut(only(values), " ")
-	if len(values) == 1 && !strings.EqualFold(scheme, "Bearer") {
-		return service.Token{} // credentials of another scheme are for another server
-	}
-	return service.Token{Text: strings.Trim(credentials, " "), Given: true}
-}
-
-func only(values []string) string {
-	if len(values) == 1 {
-		return values[0]
-	}
-	return ""
+	return service.TokenOf(header[tokenHeader], header["Authorization"])
 }
 
 // challenge returns the WWW-Authenticate of a refusal, by RFC 6750.

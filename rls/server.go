@@ -3,7 +3,6 @@ package rls
 import (
 	"context"
 	"errors"
-	"strings"
 	"time"
 
 	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
@@ -123,25 +122,7 @@ func codeOf(err error) codes.Code {
 	return codes.Unavailable
 }
 
-// tokenOf returns the token of a call: that of its metadata counterd-token, or of authorization: Bearer.
-// Several values leave open which is meant: then it is given and empty, which no token is.
+// tokenOf returns the token of a call, of its metadata.
 func tokenOf(ctx context.Context) service.Token {
-	only := func(values []string) string {
-		if len(values) == 1 {
-			return values[0]
-		}
-		return ""
-	}
-	if values := metadata.ValueFromIncomingContext(ctx, "counterd-token"); len(values) > 0 {
-		return service.Token{Text: only(values), Given: true}
-	}
-	values := metadata.ValueFromIncomingContext(ctx, "authorization")
-	if len(values) == 0 {
-		return service.Token{}
-	}
-	scheme, credentials, _ := strings.Cut(only(values), " ")
-	if len(values) == 1 && !strings.EqualFold(scheme, "Bearer") {
-		return service.Token{}
-	}
-	return service.Token{Text: strings.Trim(credentials, " "), Given: true}
+	return service.TokenOf(metadata.ValueFromIncomingContext(ctx, "counterd-token"), metadata.ValueFromIncomingContext(ctx, "authorization"))
 }

@@ -2,6 +2,7 @@ package service
 
 import (
 	"fmt"
+	"strings"
 	"sync/atomic"
 )
 
@@ -63,6 +64,30 @@ func NewGate(config GateConfig) *Gate { return &Gate{config: config} }
 type Token struct {
 	Text  string
 	Given bool // the request has one, be it empty
+}
+
+// TokenOf returns the token of a request with these values of Counterd-Token and Authorization. The first goes
+// before the second: a reverse proxy that asks with the headers of its client has that client's there. Where
+// several values leave open which one is meant the token is given and empty, which no token is.
+func TokenOf(own, authorization []string) Token {
+	if len(own) > 0 {
+		return Token{Text: only(own), Given: true}
+	}
+	if len(authorization) == 0 {
+		return Token{}
+	}
+	scheme, credentials, _ := strings.Cut(only(authorization), " ")
+	if len(authorization) == 1 && !strings.EqualFold(scheme, "Bearer") {
+		return Token{} // credentials of another scheme are for another server
+	}
+	return Token{Text: strings.Trim(credentials, " "), Given: true}
+}
+
+func only(values []string) string {
+	if len(values) == 1 {
+		return values[0]
+	}
+	return ""
 }
 
 // NeedsTokens reports whether requests need a token.
