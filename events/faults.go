@@ -1,7 +1,9 @@
 package events
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -46,6 +48,11 @@ func (f Faults) Error() string {
 }
 
 func (f Faults) Unwrap() error { return ErrInvalid }
+
+// Sort puts the faults in the order of their lines and columns.
+func (f Faults) Sort() {
+	slices.SortStableFunc(f, func(a, b Fault) int { return cmp.Or(a.Line-b.Line, a.Column-b.Column) })
+}
 
 // Nearest returns the word that s is likely to be a misspelling of, up to two letters away; empty:
 // there is none.

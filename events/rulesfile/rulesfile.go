@@ -4,7 +4,6 @@
 package rulesfile
 
 import (
-	"cmp"
 	"fmt"
 	"io"
 	"os"
@@ -53,10 +52,12 @@ func Parse(data []byte) (*events.Rules, error) {
 	}
 	r := fileReader{&reader{faulty: make(map[*yaml.Node]bool), warned: make(map[*yaml.Node]bool)}}
 	rules := r.rules(place{node: root})
+	r.faults.Sort()
+	r.warnings.Sort()
 	if len(r.faults) > 0 {
-		return nil, sorted(r.faults)
+		return nil, r.faults
 	}
-	rules.Warnings = sorted(r.warnings)
+	rules.Warnings = r.warnings
 	rules.HashText(data)
 	return rules, nil
 }
@@ -161,14 +162,6 @@ func (r fileReader) retention(at place) time.Duration {
 		r.fault(at, "a retention is at most 32d")
 	}
 	return life
-}
-
-// sorted puts the faults in the order of their places.
-func sorted(faults events.Faults) events.Faults {
-	slices.SortStableFunc(faults, func(a, b events.Fault) int {
-		return cmp.Or(a.Line-b.Line, a.Column-b.Column)
-	})
-	return faults
 }
 
 // reason returns what an error of package events says behind "events: invalid x: ".

@@ -6,7 +6,6 @@
 package rlsconfig
 
 import (
-	"cmp"
 	"fmt"
 	"io"
 	"iter"
@@ -110,8 +109,9 @@ func Parse(files []File, merge bool) (*Config, error) {
 	references.check()
 	var faults events.Faults
 	for _, r := range readers {
-		faults = append(faults, sorted(r.faults)...)
-		c.Warnings = append(c.Warnings, sorted(r.warnings)...)
+		r.faults.Sort()
+		r.warnings.Sort()
+		faults, c.Warnings = append(faults, r.faults...), append(c.Warnings, r.warnings...)
 	}
 	if len(faults) > 0 {
 		return nil, faults
@@ -120,12 +120,6 @@ func Parse(files []File, merge bool) (*Config, error) {
 		limit.Rule = limit.rule()
 	}
 	return c, nil
-}
-
-// sorted puts the faults of a file in the order of their places.
-func sorted(faults events.Faults) events.Faults {
-	slices.SortStableFunc(faults, func(a, b events.Fault) int { return cmp.Or(a.Line-b.Line, a.Column-b.Column) })
-	return faults
 }
 
 // Domains returns the names of the domains, sorted.
