@@ -270,7 +270,8 @@ type ruling struct {
 
 // enforced reports whether the limit can deny the hit by itself.
 func (r *ruling) enforced() bool {
-	return !r.rule.Shadow && r.listing != events.Allowed && r.rule.Throttle.Kind < events.Elastic
+	kind := r.rule.Throttle.Kind
+	return !r.rule.Shadow && r.listing != events.Allowed && kind != events.Elastic && kind != events.Quota
 }
 
 // denies reports whether the limit denies the hit by itself.

@@ -129,40 +129,38 @@ func find(config *rlsconfig.Config, in *rlsv3.RateLimitRequest) []configured {
 
 // byConfig has a descriptor count by its own limit, or by that of the configuration.
 func (q *query) byConfig(i int, d *ratelimitv3.RateLimitDescriptor, c configured) error {
-	of := &q.descriptors[i]
-	var rule *events.Rule
-	switch {
-	case d.GetLimit() != nil:
+	if d.GetLimit() != nil {
 		var err error
-		if rule, of.current, err = override(d.Limit); err != nil {
+		if c.limit, err = override(d.Limit); err != nil {
 			return err
 		}
-	case c.limit == nil:
-		return nil
-	case c.limit.Unlimited:
-		of.unlimited = true
-		return nil
-	default:
-		rule = c.limit.Rule
-		of.current = currentOf(c.limit.Name, c.limit.N, unit(c.limit.Unit), c.limit.Multiplier)
 	}
+	if c.limit == nil {
+		return nil
+	}
+	of, rule := &q.descriptors[i], c.limit.Rule
+	if of.unlimited = c.limit.Unlimited; of.unlimited {
+		return nil
+	}
+	of.current = currentOf(c.limit.Name, c.limit.N, unit(c.limit.Unit), c.limit.Multiplier)
 	counter := counterOf(q.event.Name, rule.Limits[0].Window, c.entries)
 	q.add(i, events.Applied{Rule: rule, Counter: counter, ID: counter.ID()})
 	return nil
 }
 
 // override returns the limit that a descriptor has for itself.
-func override(own *ratelimitv3.RateLimitDescriptor_RateLimitOverride) (*events.Rule, *limit, error) {
-	of, multiplier := rlsconfig.Unit(own.GetUnit()), max(own.GetUnitMultiplier().GetValue(), 1)
-	switch {
-	case own.GetUnit() < 1 || of > rlsconfig.Year:
-		return nil, nil, invalid(fmt.Sprintf("the unit of its limit is %s: it is SECOND, MINUTE, HOUR, DAY or MONTH", own.GetUnit()))
-	case int64(multiplier) > int64(events.MaxWindow/of.Length()):
-		return nil, nil, invalid("the window of its limit is longer than " + events.FormatDuration(events.MaxWindow))
+func override(own *ratelimitv3.RateLimitDescriptor_RateLimitOverride) (*rlsconfig.Limit, error) {
+	l := &rlsconfig.Limit{
+		N: own.GetRequestsPerUnit(), Unit: rlsconfig.Unit(own.GetUnit()), Multiplier: max(own.GetUnitMultiplier().GetValue(), 1),
 	}
-	window := time.Duration(multiplier) * of.Length()
-	rule := &events.Rule{Limits: []events.Limit{{Name: "override", N: int64(own.GetRequestsPerUnit()), Window: window}}}
-	return rule, currentOf("", own.GetRequestsPerUnit(), unit(of), multiplier), nil
+	switch {
+	case own.GetUnit() < 1 || l.Unit > rlsconfig.Year:
+		return nil, invalid(fmt.Sprintf("the unit of its limit is %s: it is SECOND, MINUTE, HOUR, DAY or MONTH", own.GetUnit()))
+	case int64(l.Multiplier) > l.Unit.MaxMultiplier():
+		return nil, invalid("the window of its limit is longer than " + events.FormatDuration(events.MaxWindow))
+	}
+	l.Rule = &events.Rule{Limits: []events.Limit{{Name: "override", N: int64(l.N), Window: l.Window()}}}
+	return l, nil
 }
 
 // maxEntries is the most bytes of entries by which a counter is named as they are.

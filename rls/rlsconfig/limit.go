@@ -113,3 +113,6 @@ func (u Unit) String() string { return units[u].name }
 
 // Length returns how long the unit is: a month is 30 days, a year 365. The zero Unit has the length 0.
 func (u Unit) Length() time.Duration { return units[u].length }
+
+// MaxMultiplier returns of how many units the longest window is; 0: it is shorter than one.
+func (u Unit) MaxMultiplier() int64 { return int64(events.MaxWindow) / max(1, int64(u.Length())) }

@@ -184,7 +184,7 @@ func (r *reader) window(at place, fields map[string]place, l *Limit) {
 		return
 	}
 	l.Unit = parseUnit(name)
-	most := int64(events.MaxWindow) / max(1, int64(l.Unit.Length()))
+	most := l.Unit.MaxMultiplier()
 	switch {
 	case !unit.given():
 		r.fault(at, "unit is missing: it is %s", strings.Join(unitNames, ", "))
