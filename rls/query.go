@@ -154,7 +154,7 @@ func override(own *ratelimitv3.RateLimitDescriptor_RateLimitOverride) (*rlsconfi
 		N: own.GetRequestsPerUnit(), Unit: rlsconfig.Unit(own.GetUnit()), Multiplier: max(own.GetUnitMultiplier().GetValue(), 1),
 	}
 	switch {
-	case own.GetUnit() < 1 || l.Unit > rlsconfig.Year:
+	case own.GetUnit() < 1 || int32(own.GetUnit()) > int32(rlsconfig.Year):
 		return nil, invalid(fmt.Sprintf("the unit of its limit is %s: it is SECOND, MINUTE, HOUR, DAY or MONTH", own.GetUnit()))
 	case int64(l.Multiplier) > l.Unit.MaxMultiplier():
 		return nil, invalid("the window of its limit is longer than " + events.FormatDuration(events.MaxWindow))

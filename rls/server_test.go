@@ -159,7 +159,7 @@ func TestALimitOfItsOwn(t *testing.T) {
 	assert.EqualValues(t, 30, answer.Statuses[0].CurrentLimit.UnitMultiplier.GetValue())
 	assert.EqualValues(t, 7, answer.Statuses[0].CurrentLimit.RequestsPerUnit)
 	for _, wrong := range []*descriptor{
-		own(7, typev3.RateLimitUnit_UNKNOWN, 0), own(7, 99, 0), own(7, -1, 0), own(7, typev3.RateLimitUnit_YEAR, 0),
+		own(7, typev3.RateLimitUnit_UNKNOWN, 0), own(7, 99, 0), own(7, 257, 0), own(7, -1, 0), own(7, typev3.RateLimitUnit_YEAR, 0),
 		own(7, typev3.RateLimitUnit_DAY, 31), own(7, typev3.RateLimitUnit_SECOND, math.MaxUint32),
 	} {
 		k.refused(codes.InvalidArgument, "descriptors[1]: the ", &request{Domain: "shop", Descriptors: []*descriptor{of("user", "bob"), wrong}})
