@@ -147,6 +147,7 @@ func TestThePendingOfAllEngines(t *testing.T) {
 		p := counting.New(counting.Config{MaxPending: 5}, buckets, logs)
 		both := counterOf(t, newEvent(t, "[{per: ip, rate: 9/m}, {per: ip, rate: 9/h}]", "", slidinglog.Algorithm), "ip", "192.0.2.1")
 		log := counterOf(t, newEvent(t, "[{per: user, rate: 9/m}]", slidinglog.Algorithm), "user", "ada")
+		inBuckets := counterOf(t, newEvent(t, "[{per: user, rate: 9/m}]", ""), "user", "bob")
 		var running sync.WaitGroup
 		running.Go(func() {
 			_, err := p.Increment(context.Background(), 1, time.Time{}, both, log)
@@ -172,7 +173,8 @@ func TestThePendingOfAllEngines(t *testing.T) {
 				_, err := p.History(t.Context(), log, engine.Minute, time.Time{}, time.Time{})
 				return err
 			},
-			"reset": func() error { return p.Reset(t.Context(), log) },
+			"refund": func() error { _, err := p.Refund(t.Context(), 1, inBuckets); return err },
+			"reset":  func() error { return p.Reset(t.Context(), log) },
 		}
 		asked := st.ops.Load()
 		for name, call := range calls {
