@@ -102,7 +102,7 @@ SEQUENTIAL = TestCompare|TestSimulationFindsSabotage|TestSimulationFindsSabotage
 LONG = TestASecondServerMayDieWhenTheFirstIsRepaired|TestRollingRestartOfAllServers|TestTheCommandsOfARollingRestart|TestTwoLosses|TestALossBeforeTheProcess|TestAMomentsAbsenceDuringARepair|TestARemovedServer|TestFullServers|TestBurstsWithReplicas|TestCountsEqualAnOracle
 
 # What the race detector makes too slow: the tests that ask internal/testkit how much to do.
-# Simulations go through a tenth of their seeds; make seeds SEEDS=seeds goes through all, in an hour.
+# Simulations go through a sixth of their seeds; make seeds SEEDS=seeds goes through all, in an hour.
 SEEDS ?= all
 seeds:
 	@set -eo pipefail; for folder in $$(find . -name '*_test.go' | xargs grep -lE '$(SCALED)' | xargs -n1 dirname | sort -u | grep -v /testkit); do \
