@@ -5,9 +5,13 @@ import (
 	"net/http"
 
 	"github.com/counterd/counterd/api"
+	"github.com/counterd/counterd/api/wire"
 	"github.com/counterd/counterd/internal/metrics"
 	"github.com/counterd/counterd/internal/serving"
 	"github.com/counterd/counterd/limiter"
+	"github.com/counterd/counterd/page"
+	"github.com/counterd/counterd/rls"
+	"github.com/counterd/counterd/top"
 )
 
 // Handler returns the whole HTTP interface, as docs/http.md describes it, metrics included. With
@@ -20,6 +24,7 @@ func (p *process) apiConfig() api.Config {
 	return api.Config{
 		Service:   p.service,
 		Health:    p.access.Health(p.backend.States(), p.backend.Clock),
+		Peers:     p.peers,
 		Metrics:   p.metrics.Handler(),
 		OnRequest: p.metrics.OnRequest,
 		Log:       p.settings.Log,
@@ -28,9 +33,37 @@ func (p *process) apiConfig() api.Config {
 	}
 }
 
-// Serve serves the HTTP interface as the command does, on the address of WithListen, until the
-// context ends or the limiter is closed; then it finishes the requests in flight. A limiter
-// serves once.
+// page returns the page for the person on call.
+func (p *process) page() http.Handler {
+	return page.New(page.Config{
+		Service: p.service,
+		Top: func(r *http.Request, q top.Query) wire.Top {
+			return p.peers.Top(r.Context(), api.TokenOf(r), p.service.Top(p.peers.Asked(q)), q)
+		},
+		Health: p.access.Health(p.backend.States(), p.backend.Clock),
+		Source: func() (string, int64) { return p.rules.File(), p.rules.Generation() },
+		Clock:  p.settings.Clock,
+		Log:    p.settings.Log,
+	})
+}
+
+// rlsConfig returns what Envoy's rate limit service works with, which answers at most so many calls at a time.
+func (p *process) rlsConfig(most int) rls.Config {
+	return rls.Config{
+		Service:     p.service,
+		Gate:        p.access.Gate(most),
+		Descriptors: p.domains.Config,
+		Health:      p.access.Health(p.backend.States(), p.backend.Clock),
+		OnCall:      p.metrics.WatchCalls(),
+		Log:         p.settings.Log,
+		AccessLog:   p.settings.AccessLog,
+		Tracer:      p.spans.tracer,
+	}
+}
+
+// Serve serves the HTTP interface as the command does, on the address of WithListen, and Envoy's
+// rate limit service on that of WithRLS, until the context ends or the limiter is closed; then it
+// finishes the requests in flight. A limiter serves once.
 func (l *Limiter) Serve(ctx context.Context) error {
 	if ctx == nil {
 		return errNoContext
@@ -50,8 +83,18 @@ func (l *Limiter) Serve(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	l.metrics.Watch(metrics.Process{Connections: listeners.Clients()})
-	listeners.Handle(l.apiConfig(), most)
+	l.metrics.Watch(metrics.Process{Connections: listeners})
+	config := l.apiConfig()
+	if l.settings.RLS != "" {
+		service, err := rls.New(l.rlsConfig(most))
+		if err != nil {
+			return err
+		}
+		listeners.HandleRLS(service)
+		config.RLS = service
+	}
+	config.Page = l.page()
+	listeners.Handle(config, most)
 	return listeners.Serve(ctx, len(l.rules.Rules().Events))
 }
 

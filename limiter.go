@@ -6,9 +6,11 @@ import (
 	"errors"
 	"net/http"
 	"sync/atomic"
+	"time"
 
 	"github.com/counterd/counterd/api"
 	"github.com/counterd/counterd/counting"
+	"github.com/counterd/counterd/denied"
 	"github.com/counterd/counterd/engine"
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/hierarchy"
@@ -20,8 +22,10 @@ import (
 	"github.com/counterd/counterd/internal/sparse"
 	"github.com/counterd/counterd/limiter"
 	"github.com/counterd/counterd/memcache"
+	"github.com/counterd/counterd/peers"
 	"github.com/counterd/counterd/service"
 	"github.com/counterd/counterd/slidinglog"
+	"github.com/counterd/counterd/top"
 	"github.com/counterd/counterd/tracing"
 )
 
@@ -36,11 +40,15 @@ type Limiter struct {
 type process struct {
 	settings settings.Settings
 	rules    *follow.Rules
+	domains  *follow.RLSConfig // nil: there is none
 	spans    spans
 	backend  *backend.Backend
+	denied   *denied.History
 	access   *serving.Access
 	service  *service.Service
 	metrics  *metrics.Metrics
+	top      *top.Top
+	peers    *peers.Fleet
 	handler  http.Handler
 	life     *life
 }
@@ -63,7 +71,7 @@ func New(rules Rules, options ...Option) (*Limiter, error) {
 	if err := s.Validate(); err != nil {
 		return nil, err
 	}
-	l := &Limiter{process: process{settings: s, metrics: metrics.New(), life: newLife()}}
+	l := &Limiter{process: process{settings: s, metrics: metrics.New(), top: top.New(top.Config{Clock: s.Clock}), peers: peers.New(s.Peers), life: newLife()}}
 	if err := l.suits(rules.parsed); err != nil {
 		return nil, err
 	}
@@ -80,6 +88,11 @@ func (p *process) open(rules Rules) (err error) {
 		rules.file = follow.RulesFile{}
 	}
 	p.rules = follow.NewRules(rules.parsed, rules.file, p.suits, s.Log)
+	if s.RLSConfig != "" {
+		if p.domains, err = follow.OpenRLSConfig(s.RLSConfig, s.Log); err != nil {
+			return &settings.Fault{Setting: "rls-config", Cause: err}
+		}
+	}
 	if p.spans, err = openSpans(s); err != nil {
 		return err
 	}
@@ -90,21 +103,23 @@ func (p *process) open(rules Rules) (err error) {
 	if p.spans.tracer != nil {
 		roundTrips = both(p.metrics.OnRoundTrip, tracing.Trips(p.spans.tracer))
 	}
-	if p.backend, err = backend.Open(s.Start, s, backend.Config{Retention: p.rules.Longest, OnRoundTrip: roundTrips}); err != nil {
+	if p.backend, err = backend.Open(s.Start, s, backend.Config{Retention: p.longest, OnRoundTrip: roundTrips}); err != nil {
 		return err
 	}
 	buckets := hierarchy.NewCounters(hierarchy.Config{Store: p.backend.Store, Clock: s.Clock, Grace: s.Grace, OnUse: p.backend.OnUse})
+	p.denied = p.startDenied(buckets)
 	decider, counters, err := p.newEngines(buckets)
 	if err != nil {
 		return err
 	}
-	p.watch(metrics.Process{Limiter: decider, Counters: counters, Buckets: buckets})
+	p.watch(metrics.Process{Limiter: decider, Counters: counters, Buckets: buckets, Denied: p.denied})
 	seal, err := p.seal()
 	if err != nil {
 		return err
 	}
 	p.service, err = service.New(service.Config{
 		Rules: p.rules.Rules, Limiter: decider, Counters: counters, Tracer: p.spans.tracer, Seal: seal, Unsealed: s.Unsealed(),
+		Top: p.top,
 	})
 	if err != nil {
 		return err
@@ -112,7 +127,7 @@ func (p *process) open(rules Rules) (err error) {
 	config := p.apiConfig()
 	config.Gate = p.access.Gate(s.MaxConnections)
 	p.handler = api.NewHandler(config)
-	p.life.relay(s.Asks, p.rules.Ask, p.backend.Ask, p.access.Ask)
+	p.life.relay(s.Asks, p.rules.Ask, p.domains.Ask, p.backend.Ask, p.access.Ask)
 	return nil
 }
 
@@ -140,7 +155,11 @@ func (p *process) newDecider(engines ...engine.Engine) (*limiter.Limiter, error)
 		Local:      backend.NewEmbedded(p.settings.Log),
 		Timeout:    p.settings.Timeout,
 		MaxPending: p.settings.MaxPending,
-		OnDecision: p.metrics.OnDecision,
+		OnDecision: func(ctx context.Context, h limiter.Hit, d *limiter.Decision, call limiter.Call) {
+			p.metrics.OnDecision(ctx, h, d, call)
+			p.top.OnDecision(ctx, h, d, call)
+			p.denied.OnDecision(ctx, h, d, call)
+		},
 		OnStoreError: func(err error) {
 			failures.Do(sparse.CauseOf(err), func(suppressed int64) {
 				p.settings.Log.Warn("store failed in a decision", "error", err, "suppressed", suppressed)
@@ -151,6 +170,19 @@ func (p *process) newDecider(engines ...engine.Engine) (*limiter.Limiter, error)
 		config.OnCoalesced = tracing.Together
 	}
 	return limiter.New(config, engines...)
+}
+
+// startDenied returns what counts denied hits, without a share in the calls of others that may wait for the store.
+func (p *process) startDenied(buckets *hierarchy.Counters) *denied.History {
+	var failures sparse.Lines
+	return denied.Start(denied.Config{
+		Rules: p.rules.Rules, Counters: counting.New(counting.Config{}, buckets), Clock: p.settings.Clock,
+		OnStoreError: func(err error) {
+			failures.Do(sparse.CauseOf(err), func(suppressed int64) {
+				p.settings.Log.Warn("denied hits are missing in their history", "error", err, "suppressed", suppressed)
+			})
+		},
+	})
 }
 
 // suits returns an error for rules that the limiter cannot keep.
@@ -184,17 +216,37 @@ func both(one, other func(context.Context, memcache.RoundTrip)) func(context.Con
 	}
 }
 
+// inForce returns the rules in force, those of the configured domains among them.
+func (p *process) inForce() []*events.Rules {
+	return []*events.Rules{p.rules.Rules(), p.domains.Rules()}
+}
+
+// longest returns the longest retention of all counters, those of denied hits among them. With configured domains, descriptors bring limits of any window.
+func (p *process) longest() (longest time.Duration) {
+	longest = denied.MinRetention
+	if p.domains != nil {
+		longest = events.MaxWindow
+	}
+	for _, rules := range p.inForce() {
+		longest = max(longest, rules.Longest())
+	}
+	return longest
+}
+
 // watch adds all parts to the metrics, beside those of the process.
 func (p *process) watch(process metrics.Process) {
-	process.Rules, process.Generation, process.ReloadFailures = p.rules.Rules, p.rules.Generation, p.rules.Failures
+	process.Rules, process.Generation, process.ReloadFailures = p.inForce, p.rules.Generation, p.rules.Failures
 	p.backend.Watch(p.metrics, &process)
 	p.metrics.Watch(process)
 	p.access.Watch(p.metrics)
-	var followed serving.Refused
+	files := map[string]serving.Refused{}
 	if p.rules.Follows() {
-		followed = p.rules
+		files["rules"] = p.rules
 	}
-	p.access.WatchFiles(p.metrics, followed)
+	if p.domains != nil {
+		files["rls-config"] = p.domains
+	}
+	p.access.WatchFiles(p.metrics, files)
 	p.spans.watch(p.metrics)
 }
 
@@ -219,10 +271,15 @@ func (l *Limiter) Close() error {
 		if l.access != nil {
 			l.access.Close()
 		}
+		if l.denied != nil {
+			l.denied.Close()
+		}
 		if l.backend != nil {
 			err = l.backend.Close()
 		}
+		l.peers.Close()
 		l.spans.close(l.settings.Log)
+		l.domains.Close()
 		l.rules.Close()
 		return err
 	})

@@ -135,6 +135,25 @@ func WithTLSKey(file string) Option { return func(s *settings.Settings) { s.TLSK
 // show a certificate.
 func WithTLSClientCA(file string) Option { return func(s *settings.Settings) { s.TLSClientCA = file } }
 
+// WithPeers names the other processes of the fleet by their URLs, as in http://10.0.0.2:8080: GET /v1/top asks them, too,
+// with the token of its caller.
+func WithPeers(urls ...string) Option {
+	return func(s *settings.Settings) {
+		if len(urls) == 0 {
+			invalid(s, "peers", errors.New("no peer is named: leave the option out for none"))
+		}
+		s.Peers = urls
+	}
+}
+
+// WithRLS has Serve serve Envoy's rate limit service, over gRPC, on an address of its own: for Envoy, Istio and Contour.
+// A domain is an event of the rules, and the entries of descriptors are its features.
+func WithRLS(address string) Option { return func(s *settings.Settings) { s.RLS = address } }
+
+// WithRLSConfig names a file in the format of envoyproxy/ratelimit's configuration, or a folder of *.yaml and *.yml
+// files, by which the domains in it are decided; it is followed.
+func WithRLSConfig(path string) Option { return func(s *settings.Settings) { s.RLSConfig = path } }
+
 // WithOTLPEndpoint sends a trace of each request to the OpenTelemetry collector at a URL, as in
 // http://127.0.0.1:4318. A program with a tracer of its own uses [WithTracer] instead.
 func WithOTLPEndpoint(url string) Option { return func(s *settings.Settings) { s.OTLPEndpoint = url } }

@@ -35,7 +35,7 @@ import (
 // secret is a token for the routes of a class.
 func secret(class string) string { return "the-secret-of-" + class + "-1234" }
 
-var tokenClasses = []string{"decide", "read", "increment", "reset", "rules", "operate"}
+var tokenClasses = []string{"decide", "read", "see", "increment", "reset", "rules", "operate"}
 
 func hash(secret string) string { return fmt.Sprintf("sha256:%x", sha256.Sum256([]byte(secret))) }
 
@@ -87,6 +87,8 @@ func newGuarded(t *testing.T) *guarded {
 		Gate:     service.NewGate(service.GateConfig{Tokens: g.tokens.Load, Refusals: &g.refusals}),
 		Metrics:  said("metrics"),
 		Profiles: said("profiles"),
+		Page:     said("page"),
+		RLS:      said("rls"),
 		Log:      slog.New(slog.NewTextHandler(&g.log, nil)),
 	}
 	g.client, g.admin = api.NewHandler(g.config), api.NewAdminHandler(g.config)
@@ -116,15 +118,20 @@ var classed = map[string]asks{
 	"/v1/batch":                    {"decide", "POST", "/v1/batch", `{"hits": [` + goodHit + `]}`},
 	"/v1/settle":                   {"decide", "POST", "/v1/settle", `{"reservation": "` + someReservation() + `", "cost": 0}`},
 	"/v1/events/{event}/check":     {"decide", "GET", "/v1/events/url_shorten/check?feature=ip:203.0.113.9", ""},
+	"/v1/events/{event}/explain":   {"see", "GET", "/v1/events/url_shorten/explain?feature=ip:203.0.113.9", ""},
 	"/v1/authorize/{event}":        {"decide", "PUT", "/v1/authorize/authorized", ""},
 	"/v1/events/{event}/count":     {"read", "GET", url24h + "203.0.113.9", ""},
 	"/v1/events/{event}/history":   {"read", "GET", "/v1/events/url_shorten/history?level=hour&feature=ip:203.0.113.9", ""},
+	"/v1/top":                      {"see", "GET", "/v1/top", ""},
 	"/v1/events/{event}/increment": {"increment", "POST", "/v1/events/plain/increment", who},
 	"/v1/events/{event}/counters":  {"reset", "DELETE", "/v1/events/export/counters?feature=user:42", ""},
 	"/v1/events":                   {"rules", "GET", "/v1/events", ""},
 	"/v1/events/{event}":           {"rules", "GET", "/v1/events/plain", ""},
 	"/metrics":                     {"operate", "GET", "/metrics", ""},
 	"/debug/pprof/{profile:.*}":    {"operate", "GET", "/debug/pprof/heap", ""},
+	"/ui{page:(?:/.*)?}":           {"see", "GET", "/ui/", ""},
+	"/json":                        {"decide", "POST", "/json", `{}`},
+	"/healthcheck":                 {"anyone", "GET", "/healthcheck", ""},
 	"/":                            {"anyone", "GET", "/", ""},
 	"/healthz":                     {"anyone", "GET", "/healthz", ""},
 	"/readyz":                      {"anyone", "GET", "/readyz", ""},
@@ -165,9 +172,9 @@ func TestEveryRouteHasItsClass(t *testing.T) {
 	}
 	assert.Equal(t, want, found)
 	for _, route := range admin {
-		assert.Contains(t, []string{"anyone", "operate"}, route.Class, route.Path)
+		assert.Contains(t, []string{"anyone", "operate", "see"}, route.Class, route.Path)
 	}
-	assert.Len(t, admin, 5)
+	assert.Len(t, admin, 6)
 }
 
 // Without a token that is good for its class no route does anything: the body is not read,
@@ -202,8 +209,12 @@ func TestNothingIsDoneWithoutItsToken(t *testing.T) {
 		}
 		for _, method := range methods {
 			tried++
-			refuse(h, method, route, "", "missing", 401, `Bearer realm="counterd"`)
-			refuse(h, method, route, "nobody-has-this-token", "unknown", 401, `Bearer realm="counterd", error="invalid_token"`)
+			missing, unknown := `Bearer realm="counterd"`, `Bearer realm="counterd", error="invalid_token"`
+			if strings.HasPrefix(route.target, "/ui") {
+				missing, unknown = `Basic realm="counterd"`, `Basic realm="counterd"`
+			}
+			refuse(h, method, route, "", "missing", 401, missing)
+			refuse(h, method, route, "no-caller-has-this-token", "unknown", 401, unknown)
 			for _, class := range tokenClasses {
 				if class != route.class {
 					refuse(h, method, route, secret(class), "forbidden", 403,
@@ -222,12 +233,36 @@ func TestNothingIsDoneWithoutItsToken(t *testing.T) {
 		}
 	}
 	assert.Equal(t, want, counted)
-	assert.Len(t, g.refusals.All(), 6*3)
+	assert.Len(t, g.refusals.All(), 3*len(tokenClasses))
 
 	assert.Contains(t, g.log.String(), "reason=forbidden")
-	assert.Regexp(t, `client=(decide|read|increment|reset|rules|operate) `, g.log.String(), "the name is told")
+	assert.Regexp(t, `client=(decide|read|see|increment|reset|rules|operate) `, g.log.String(), "the name is logged")
 	assert.NotContains(t, g.log.String(), "secret")
-	assert.NotContains(t, g.log.String(), "nobody-has")
+	assert.NotContains(t, g.log.String(), "no-caller-has")
+}
+
+// A browser gives the token as a password, and only the page takes it so.
+func TestATokenAsPassword(t *testing.T) {
+	g := newGuarded(t)
+	status := func(h http.Handler, target, password string, more ...string) int {
+		r := httptest.NewRequestWithContext(t.Context(), "GET", target, nil)
+		r.SetBasicAuth("anyone", password)
+		for _, value := range more {
+			r.Header.Add("Authorization", value)
+		}
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, r)
+		return w.Code
+	}
+	for _, h := range []http.Handler{g.client, g.admin} {
+		assert.Equal(t, 200, status(h, "/ui/feature?event=e", secret("see")))
+		assert.Equal(t, 403, status(h, "/ui/", secret("operate")))
+		assert.Equal(t, 401, status(h, "/ui/", ""))
+		assert.Equal(t, 401, status(h, "/ui/", "no-caller-has-this-token"))
+		assert.Equal(t, 401, status(h, "/ui/", secret("see"), "Bearer "+secret("see")), "which one is meant is open")
+		assert.Equal(t, 401, status(h, "/metrics", secret("operate")))
+	}
+	assert.Equal(t, 401, status(g.client, classed["/v1/events/{event}/explain"].target, secret("see")))
 }
 
 // Refusals are logged once a second for each reason, with what else there were.
@@ -296,7 +331,7 @@ func TestWhereATokenStands(t *testing.T) {
 		{"in small letters, with blanks", http.Header{"Authorization": {"bearer   " + good + " "}}, 200, ""},
 		{"of its own", http.Header{"Counterd-Token": {good}}, 200, ""},
 		{"before a client's", http.Header{"Counterd-Token": {good}, "Authorization": {"Bearer of-somebody-else-entirely"}}, 200, ""},
-		{"before a good one", http.Header{"Counterd-Token": {"nobody-has-this-token"}, "Authorization": {"Bearer " + good}}, 401, "invalid_token"},
+		{"before a good one", http.Header{"Counterd-Token": {"no-caller-has-this-token"}, "Authorization": {"Bearer " + good}}, 401, "invalid_token"},
 		{"before a good one, and of another class", http.Header{"Counterd-Token": {other}, "Authorization": {"Bearer " + good}}, 403, "insufficient_scope"},
 		{"empty, before a good one", http.Header{"Counterd-Token": {""}, "Authorization": {"Bearer " + good}}, 401, "invalid_token"},
 		{"twice", http.Header{"Counterd-Token": {good, good}}, 401, "invalid_token"},

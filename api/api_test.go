@@ -21,6 +21,7 @@ import (
 	"github.com/counterd/counterd/api"
 	"github.com/counterd/counterd/api/wire"
 	"github.com/counterd/counterd/counting"
+	deniedhits "github.com/counterd/counterd/denied"
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/events/rulesfile"
 	"github.com/counterd/counterd/hierarchy"
@@ -200,6 +201,28 @@ func TestHistory(t *testing.T) {
 		{"start": "2026-03-14T22:00:00Z", "count": 0}, {"start": "2026-03-14T23:00:00Z", "count": 5}]}`, w.Body.String())
 	history := answer[wire.History](t, request(t, s, "GET", "/v1/events/url_shorten/history?feature=ip:203.0.113.9&level=minute", ""))
 	assert.Len(t, history.Buckets, 1441)
+}
+
+func TestHistoryOfDeniedHits(t *testing.T) {
+	s := newServer()
+	counters := counting.New(counting.Config{}, hierarchy.NewCounters(hierarchy.Config{Store: s.store, Clock: clock}))
+	event := testRules().Events["url_shorten"]
+	counter, err := event.Counter(events.Features{"ip": "203.0.113.9"})
+	require.NoError(t, err)
+	_, err = counters.Increment(t.Context(), 7, time.Time{}, deniedhits.CounterOf(event, counter.Feature))
+	require.NoError(t, err)
+	request(t, s, "POST", "/v1/events/url_shorten/increment", `{"features": {"ip": "203.0.113.9"}, "by": 5}`)
+	request(t, s, "DELETE", "/v1/events/url_shorten/counters?feature=ip:203.0.113.9", "")
+	request(t, s, "POST", "/v1/events/url_shorten/increment", `{"features": {"ip": "203.0.113.9"}, "by": 3}`)
+	const path = "/v1/events/url_shorten/history?feature=ip:203.0.113.9&level=hour&from=2026-03-14T23:00:00Z"
+	assert.JSONEq(t, `{"event": "url_shorten", "feature": "ip:203.0.113.9", "level": "hour", "outcome": "denied",
+		"from": "2026-03-14T23:00:00Z", "to": "2026-03-14T23:59:59Z", "buckets": [{"start": "2026-03-14T23:00:00Z", "count": 7}]}`,
+		request(t, s, "GET", path+"&outcome=denied", "").Body.String())
+	for _, same := range []string{"", "&outcome=admitted"} {
+		assert.JSONEq(t, `{"event": "url_shorten", "feature": "ip:203.0.113.9", "level": "hour",
+			"from": "2026-03-14T23:00:00Z", "to": "2026-03-14T23:59:59Z", "buckets": [{"start": "2026-03-14T23:00:00Z", "count": 3}]}`,
+			request(t, s, "GET", path+same, "").Body.String(), "%s", same)
+	}
 }
 
 func TestReset(t *testing.T) {
@@ -405,6 +428,11 @@ var bad = []struct {
 	{"GET", "/v1/events/url_shorten/history?feature=ip:203.0.113.9&level=second", "", 400, "from"},
 	{"GET", "/v1/events/url_shorten/history?feature=ip:203.0.113.9&level=hour&from=2026-03-12T23:30:36Z", "", 400, "from"},
 	{"GET", "/v1/events/url_shorten/history?feature=ip:203.0.113.9&level=hour&to=2026-03-15T23:30:36Z", "", 400, "to"},
+	{"GET", "/v1/events/url_shorten/history?feature=ip:203.0.113.9&level=second&outcome=denied", "", 400, "level"},
+	{"GET", "/v1/events/url_shorten/history?feature=ip:203.0.113.9&level=hour&outcome=allowed", "", 400, "outcome"},
+	{"GET", "/v1/events/url_shorten/history?feature=ip:203.0.113.9&level=hour&outcome=", "", 400, "outcome"},
+	{"GET", "/v1/events/url_shorten/history?feature=ip:203.0.113.9&level=hour&outcome=denied&outcome=denied", "", 400, "outcome"},
+	{"GET", "/v1/events/url_shorten/history?feature=ip:203.0.113.9&level=hour&outcome=denied&from=2026-03-12T23:30:36Z", "", 400, "from"},
 	{"DELETE", "/v1/events/url_shorten/counters", "", 400, "feature"},
 	{"DELETE", "/v1/events/url_shorten/counters?feature=ip:203.0.113.9&all=true", "", 400, ""},
 	{"POST", "/v1/events/unknown/hit", `{"features": {"ip": "203.0.113.9"}}`, 404, ""},

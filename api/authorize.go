@@ -6,16 +6,13 @@ import (
 	"slices"
 	"strconv"
 
+	"github.com/counterd/counterd/api/headers"
 	"github.com/counterd/counterd/api/wire"
 	"github.com/counterd/counterd/service"
 )
 
 // denyStatus is the parameter by which a proxy says what a denial is answered with.
 const denyStatus = "deny_status"
-
-// waitHeader says how many seconds a request waits for its turn in a leaky bucket, with milliseconds. The proxy
-// passes it to the service, which waits.
-const waitHeader = "Counterd-Wait"
 
 // authorize decides for a reverse proxy whether it may let a request through: a
 // hit of cost 1, its features taken from the proxy's request as the rules say. An
@@ -40,14 +37,12 @@ func (e *endpoints) authorize(x *exchange, event service.Event) error {
 			return err
 		}
 		x.verdict = service.OutcomeOf(&d).String()
-		setRateLimitHeaders(x.Header(), event.Rules, d)
+		setRateLimitHeaders(x.Header(), event.Rules, &d)
 		if !d.Allowed {
 			e.answerDecision(x, x.request, event, d, status)
 			return nil
 		}
-		if d.Wait > 0 {
-			x.Header().Set(waitHeader, strconv.FormatFloat(float64(milliseconds(d.Wait))/1000, 'f', -1, 64))
-		}
+		setFields(x.Header(), field{headers.Wait, headers.WaitOf(&d)})
 	}
 	x.Header().Set("Cache-Control", "no-store") // a 204 may be kept where nothing is said
 	x.WriteHeader(http.StatusNoContent)

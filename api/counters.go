@@ -75,7 +75,11 @@ func (e *endpoints) history(x *exchange, event service.Event) error {
 	if err != nil {
 		return err
 	}
-	counts, err := e.service.History(x.request.Context(), q.counter, q.level, q.from, q.to)
+	ask := e.service.History
+	if q.outcome == outcomeDenied {
+		ask = e.service.DeniedHistory
+	}
+	counts, err := ask(x.request.Context(), q.counter, q.level, q.from, q.to)
 	if err != nil {
 		return err
 	}
@@ -85,6 +89,7 @@ func (e *endpoints) history(x *exchange, event service.Event) error {
 	}
 	history := wire.History{
 		Event: event.Name, Feature: q.counter.Feature.String(), Level: q.level.String(),
+		Outcome: q.outcome,
 		From:    unix(intervals[0].First),
 		To:      unix(intervals[len(intervals)-1].Last),
 		Exact:   ifFalse(counts.Exact),

@@ -169,7 +169,7 @@ func (o *route) admit(x *exchange) (err error) {
 	if err := h.checkOrigin(x); err != nil {
 		return err
 	}
-	if x.admission, err = h.Gate.Admit(o.class, tokenOf(r.Header)); err != nil || o.class == service.ClassPublic {
+	if x.admission, err = h.Gate.Admit(o.class, x.token()); err != nil || o.class == service.ClassPublic {
 		return err
 	}
 	if err := x.admission.Hold(headerBytes(r)); err != nil {
@@ -226,13 +226,37 @@ func isLocalName(host string) bool {
 // tokenHeader is the header of a token that is for counterd alone.
 const tokenHeader = "Counterd-Token"
 
+// token returns the token of the request.
+func (x *exchange) token() service.Token {
+	if x.route == pageRoute {
+		return pageToken(x.request)
+	}
+	return tokenOf(x.request.Header)
+}
+
+// pageToken returns the token of a request for the page: a browser has it as the password of HTTP's Basic scheme.
+func pageToken(r *http.Request) service.Token {
+	token := tokenOf(r.Header)
+	if _, password, ok := r.BasicAuth(); ok && !token.Given {
+		return service.Token{Text: password, Given: true}
+	}
+	return token
+}
+
+// TokenOf returns the text of the token of a request for the page that was let in; empty: none was needed.
+func TokenOf(r *http.Request) string { return pageToken(r).Text }
+
 // tokenOf returns the token of a request.
 func tokenOf(header http.Header) service.Token {
 	return service.TokenOf(header[tokenHeader], header["Authorization"])
 }
 
-// challenge returns the WWW-Authenticate of a refusal, by RFC 6750.
-func challenge(refusal *service.Refusal) string {
+// challenge returns the WWW-Authenticate of a refusal on a route, by RFC 6750; of one on the page that lacks a token
+// by RFC 7617: a browser then asks for it.
+func challenge(refusal *service.Refusal, route string) string {
+	if route == pageRoute && refusal.Reason != service.TokenForbidden {
+		return `Basic realm="counterd"`
+	}
 	const realm = `Bearer realm="counterd"`
 	switch refusal.Reason {
 	case service.TokenUnknown:

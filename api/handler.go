@@ -9,6 +9,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/counterd/counterd/api/connections"
+	"github.com/counterd/counterd/peers"
 	"github.com/counterd/counterd/service"
 )
 
@@ -23,10 +24,11 @@ const (
 	readTimeout       = 10 * time.Second
 	writeTimeout      = 60 * time.Second // a reset of a counter with every second of a day takes a few
 	idleTimeout       = 2 * time.Minute
-	// resultBytes and bucketBytes are about what a batch's result, with four limits, and
-	// a bucket of a history take in an answer.
+	// resultBytes, bucketBytes and topBytes are about what a batch's result, with four limits, a
+	// bucket of a history and a feature of a top take in an answer.
 	resultBytes = 1 << 10
 	bucketBytes = 64
+	topBytes    = 512
 )
 
 // Config sets up a handler. Only Service is needed, and by NewAdminHandler not even that.
@@ -34,10 +36,17 @@ type Config struct {
 	Service *service.Service // decides and counts
 	Gate    *service.Gate    // admits requests; nil: all of them
 	Health  service.Health   // what readyz says
+	Peers   *peers.Fleet     // what top is of; nil: this process alone
 	// Metrics answers /metrics; nil: there is no such route.
 	Metrics http.Handler
 	// Profiles answers what is below /debug/pprof/; nil: there is no such route.
 	Profiles http.Handler
+	// Page answers what is below /ui/, for browsers: there a token may be the password of HTTP's Basic scheme;
+	// nil: there are no such routes.
+	Page http.Handler
+	// RLS answers /json, Envoy's rate limit service in JSON, and there is /healthcheck, as envoyproxy/ratelimit
+	// has them; nil: there are no such routes.
+	RLS http.Handler
 	// LoopbackOnly has only programs of this machine served, and no web page in a browser
 	// there: requests are refused that are for another host than an IP address, localhost or
 	// a name without a dot, and requests that a page of another origin makes.
@@ -68,7 +77,7 @@ type handler struct {
 func NewHandler(config Config) http.Handler { return newHandler(config).clientRoutes().handler() }
 
 // NewAdminHandler returns the part of the HTTP interface that is for operators alone:
-// healthz, readyz, and the metrics and profiles where the config has them.
+// healthz, readyz, and the metrics, the profiles and the page where the config has them.
 func NewAdminHandler(config Config) http.Handler { return newHandler(config).adminRoutes().handler() }
 
 func newHandler(config Config) *handler {
@@ -84,6 +93,7 @@ func newHandler(config Config) *handler {
 // endpoints are what clients ask for.
 type endpoints struct {
 	service *service.Service
+	peers   *peers.Fleet
 	*responder
 }
 

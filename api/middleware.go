@@ -126,7 +126,7 @@ func (m *middleware) serve(w http.ResponseWriter, r *http.Request, next http.Han
 
 // answerHit has the next handler serve an admitted request, and answers a denied one.
 func (m *middleware) answerHit(w http.ResponseWriter, r *http.Request, event service.Event, d limiter.Decision, next http.Handler) {
-	setRateLimitHeaders(w.Header(), event.Rules, d)
+	setRateLimitHeaders(w.Header(), event.Rules, &d)
 	switch {
 	case d.Allowed:
 		if l := leaseOf(&d); l != nil {

@@ -10,11 +10,13 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/counterd/counterd/api/client"
 	"github.com/counterd/counterd/api/wire"
 	"github.com/counterd/counterd/engine"
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/limiter"
 	"github.com/counterd/counterd/service"
+	"github.com/counterd/counterd/top"
 )
 
 // query reads the parameters of a request and gathers their faults.
@@ -145,6 +147,41 @@ func (q *query) moment(name string) time.Time {
 	return m.Time
 }
 
+// topQuery returns the parameters of a top, and whether it is of this process alone.
+func topQuery(r *http.Request) (p top.Query, alone bool, err error) {
+	q, err := newQuery(r, "outcome", "event", "limit", "window", "peers")
+	if err != nil {
+		return p, false, err
+	}
+	p = top.Query{Outcome: top.Denied, Event: q.values.Get("event"), N: 20, Window: top.Longest}
+	switch q.values.Get("outcome") {
+	case "", "denied":
+	case "admitted":
+		p.Outcome = top.Admitted
+	default:
+		q.fault("outcome", "it is denied or admitted")
+	}
+	if q.values.Has("limit") {
+		if p.N, err = strconv.Atoi(q.values.Get("limit")); err != nil || p.N < 1 || p.N > client.MaxTop {
+			q.fault("limit", fmt.Sprintf("it is 1 to %d", client.MaxTop))
+		}
+	}
+	if q.values.Has("window") {
+		p.Window = q.duration("window")
+		if p.Window < time.Minute || p.Window > top.Longest || p.Window%time.Minute != 0 {
+			q.fault("window", "it is 1m to 1h, in whole minutes")
+		}
+	}
+	switch q.values.Get("peers") {
+	case "", "true":
+	case "false":
+		alone = true
+	default:
+		q.fault("peers", "it is true or false")
+	}
+	return p, alone, q.err()
+}
+
 // checkQuery returns the parameters of a check.
 func checkQuery(r *http.Request) (features events.Features, cost int64, err error) {
 	q, err := newQuery(r, "feature", "cost")
@@ -185,13 +222,27 @@ type historyParameters struct {
 	counter  events.Counter
 	level    engine.Level
 	from, to time.Time
+	outcome  string // outcomeDenied, or empty
+}
+
+const outcomeDenied = "denied"
+
+// outcome returns outcomeDenied, or nothing for admitted hits.
+func (q *query) outcome() string {
+	switch outcome := q.values.Get("outcome"); {
+	case outcome == outcomeDenied:
+		return outcome
+	case q.values.Has("outcome") && outcome != "admitted":
+		q.fault("outcome", "it is admitted or denied")
+	}
+	return ""
 }
 
 func historyQuery(r *http.Request, event service.Event) (p historyParameters, err error) {
-	q, err := newQuery(r, "feature", "level", "from", "to")
+	q, err := newQuery(r, "feature", "level", "from", "to", "outcome")
 	if err != nil {
 		return p, err
 	}
-	p = historyParameters{q.counter(event), q.level(), q.moment("from"), q.moment("to")}
+	p = historyParameters{q.counter(event), q.level(), q.moment("from"), q.moment("to"), q.outcome()}
 	return p, q.err()
 }

@@ -13,8 +13,11 @@ import (
 	"github.com/go-json-experiment/json"
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/counterd/counterd/api/headers"
 	"github.com/counterd/counterd/api/wire"
+	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/internal/sparse"
+	"github.com/counterd/counterd/limiter"
 	"github.com/counterd/counterd/service"
 )
 
@@ -80,6 +83,18 @@ func requestID(w http.ResponseWriter, r *http.Request) string {
 // field is a header field. Its name is in canonical form.
 type field struct{ name, value string }
 
+// setRateLimitHeaders sets the headers that say the limits of a decision.
+func setRateLimitHeaders(header http.Header, rules *events.Rules, d *limiter.Decision) {
+	var space [6]headers.Field // all there are
+	var fields [len(space)]field
+	n := 0
+	for _, f := range headers.Append(space[:0], rules, d) {
+		fields[n] = field{f.Name, f.Value}
+		n++
+	}
+	setFields(header, fields[:n]...)
+}
+
 // setFields sets header fields that have a value. The values share one array, of which each
 // field has its own place with no room behind it.
 func setFields(header http.Header, fields ...field) {
@@ -132,7 +147,7 @@ func (p *responder) answerError(w http.ResponseWriter, r *http.Request, err erro
 	requestID(w, r)
 	p.logError(w, r, problem.Status, err)
 	if refusal, ok := errors.AsType[*service.Refusal](err); ok {
-		w.Header().Set("WWW-Authenticate", challenge(refusal))
+		w.Header().Set("WWW-Authenticate", challenge(refusal, routeOf(r)))
 	}
 	if errors.Is(err, service.ErrOverload) {
 		w.Header().Set("Retry-After", retryOverload)

@@ -2,6 +2,7 @@ package api
 
 import (
 	"errors"
+	"io"
 	"net/http"
 	"slices"
 	"strings"
@@ -14,6 +15,7 @@ import (
 
 const (
 	authorizeRoute = "/v1/authorize/{event}"
+	pageRoute      = "/ui{page:(?:/.*)?}"
 	documentation  = "https://github.com/counterd/counterd/blob/main/docs/http.md"
 )
 
@@ -40,7 +42,7 @@ func (t table) add(class service.Class, methods []string, path string, do action
 
 // clientRoutes maps the contract's methods and paths to endpoints.
 func (h *handler) clientRoutes() table {
-	t, e := h.newTable(), &endpoints{h.Service, h.responder}
+	t, e := h.newTable(), &endpoints{h.Service, h.Peers, h.responder}
 	// The router tries one route after the other: what is asked most comes first.
 	t.add(service.ClassDecide, posts, "/v1/events/{event}/hit", e.onEvent(e.hit))
 	t.add(service.ClassDecide, posts, "/v1/batch", e.batch)
@@ -50,9 +52,15 @@ func (h *handler) clientRoutes() table {
 	t.add(service.ClassRead, gets, "/v1/events/{event}/count", bodiless(e.onEvent(e.count)))
 	t.add(service.ClassRead, gets, "/v1/events/{event}/history", bodiless(e.onEvent(e.history)))
 	t.add(service.ClassDecide, gets, "/v1/events/{event}/check", bodiless(e.onEvent(e.check)))
+	t.add(service.ClassSee, gets, "/v1/events/{event}/explain", bodiless(e.onEvent(e.explain)))
+	t.add(service.ClassSee, gets, "/v1/top", bodiless(e.top))
 	t.add(service.ClassIncrement, posts, "/v1/events/{event}/increment", e.onEvent(e.increment))
 	t.add(service.ClassReset, deletes, "/v1/events/{event}/counters", bodiless(e.onEvent(e.reset)))
 	t.add(service.ClassDecide, nil, authorizeRoute, e.onEvent(e.authorize))
+	if h.RLS != nil {
+		t.add(service.ClassDecide, posts, "/json", handOn(h.RLS))
+		t.add(service.ClassPublic, gets, "/healthcheck", unread(h.healthcheck))
+	}
 	t.addOperators()
 	return t
 }
@@ -75,6 +83,9 @@ func (t table) addOperators() {
 	}
 	if h.Profiles != nil {
 		t.add(service.ClassOperate, slices.Concat(gets, posts), "/debug/pprof/{profile:.*}", handOn(h.Profiles))
+	}
+	if h.Page != nil {
+		t.add(service.ClassSee, gets, pageRoute, handOn(h.Page))
 	}
 }
 
@@ -123,6 +134,16 @@ func (h *handler) ready(x *exchange) error {
 		health.Clock = h.Health.Clock()
 	}
 	h.reply(x, health)
+	return nil
+}
+
+// healthcheck is ready, in the words of envoyproxy/ratelimit.
+func (h *handler) healthcheck(x *exchange) error {
+	if _, err := h.Health.Ready(); err != nil {
+		return err
+	}
+	setFields(x.Header(), field{"Content-Type", "text/plain"}, field{"Cache-Control", "no-store"})
+	_, _ = io.WriteString(x, "OK") // only a client that has left misses it
 	return nil
 }
 

@@ -2,6 +2,9 @@ package api_test
 
 import (
 	"encoding/json"
+	"os"
+	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -13,10 +16,12 @@ import (
 )
 
 // GET / lists all routes, those of operators on their own address, and where they are
-// explained. It needs no token.
+// explained, by docs/http.md, which has each. It needs no token.
 func TestTheIndexListsAllRoutes(t *testing.T) {
 	g := newGuarded(t)
 	clients, admin, err := api.RoutesOf(g.config)
+	require.NoError(t, err)
+	page, err := os.ReadFile(filepath.Join("..", "docs", "http.md"))
 	require.NoError(t, err)
 	for _, of := range []struct {
 		index  wire.Index
@@ -30,6 +35,9 @@ func TestTheIndexListsAllRoutes(t *testing.T) {
 		require.Len(t, of.index.Routes, len(of.routes))
 		for i, route := range of.routes {
 			assert.Equal(t, route.Path, of.index.Routes[i].Path)
+			documented, _, _ := strings.Cut(strings.Replace(route.Path, "{page", "{profile", 1), "{profile")
+			line := regexp.MustCompile("(?m)^- .*[` ]" + regexp.QuoteMeta(documented) + "[`?]")
+			assert.True(t, line.Match(page), "docs/http.md has no %s", route.Path)
 			if len(route.Methods) > 0 {
 				assert.Equal(t, route.Methods, of.index.Routes[i].Methods)
 			} else {

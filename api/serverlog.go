@@ -5,6 +5,7 @@ import (
 	"regexp"
 	"strings"
 
+	"github.com/counterd/counterd/internal/panics"
 	"github.com/counterd/counterd/internal/sparse"
 )
 
@@ -84,7 +85,7 @@ func withoutClients(line string) (text, stack string) {
 		case handshake:
 			return begins + ": " + handshakeFault(rest), ""
 		case panicked:
-			return strings.TrimSuffix(begins, " serving"), framesIn(rest)
+			return strings.TrimSuffix(begins, " serving"), panics.Frames(rest)
 		}
 		return begins, ""
 	}

@@ -75,13 +75,3 @@ func TestServerLinesAreAllKnown(t *testing.T) {
 	}
 	assert.Greater(t, found, 10)
 }
-
-func TestPanicsSayTheirKind(t *testing.T) {
-	defer func() {
-		assert.Equal(t, "runtime error: index out of range [1] with length 1", faultOf(recover()))
-	}()
-	assert.Equal(t, "a string", faultOf("alice"))
-	assert.Equal(t, "a *errors.errorString", faultOf(errors.New("alice")))
-	one := []int{1}
-	_ = one[len(one)]
-}

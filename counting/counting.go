@@ -166,9 +166,9 @@ func sideBySide(calls []call, do func(call) error) error {
 }
 
 // Refund takes the latest events away that the counter remembers, at most by, and returns how many that was:
-// fewer, if there were fewer. A refund takes nothing of events that come later. If the counter has limits in a
-// log, it is a *[engine.RangeError]: reserve there, and settle. An error that wraps [engine.ErrStore] leaves open
-// what was taken away.
+// fewer, if there were fewer. A window admits no more than its limit and what was given back: so give back only what
+// was admitted, once. If the counter has limits in a log, it is a *[engine.RangeError]: reserve there, and settle. An
+// error that wraps [engine.ErrStore] leaves open what was taken away.
 func (c *Counters) Refund(ctx context.Context, by int64, counter events.Counter) (int64, error) {
 	if err := CheckBy(by); err != nil {
 		return 0, err

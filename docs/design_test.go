@@ -138,21 +138,23 @@ func TestSlugsOfHeadings(t *testing.T) {
 // counterd is measured against.
 func TestDependenciesStayInTheirRoom(t *testing.T) {
 	for name, rooms := range map[string][]string{
-		"github.com/gorilla/mux":                         {"api/routes.go", "loadtest/bench/nothing.go"},
-		"github.com/bradfitz/gomemcache/memcache":        {"memcache/", "loadtest/bench/gomemcache.go"},
-		"github.com/dunglas/httpsfv":                     {"loadtest/verify/contract/headers.go"},
-		"go.yaml.in/yaml/v3":                             {"events/", "rls/rlsconfig/"},
-		"github.com/peterbourgon/ff/v3":                  {"cmd/counterd/flags.go"},
-		"github.com/fsnotify/fsnotify":                   {"internal/filewatch/filewatch.go"},
-		"github.com/prometheus/client_golang/prometheus": {"internal/metrics/"},
-		"github.com/kamstrup/intmap":                     {"hierarchy/reader.go"},
-		"github.com/HdrHistogram/hdrhistogram-go":        {"loadtest/run/histogram.go"},
-		"github.com/prometheus/common/expfmt":            {"loadtest/run/metrics.go"},
-		"github.com/coocood/freecache":                   {"hierarchy/cache.go", "replication/repair/census.go"},
-		"github.com/cenkalti/backoff/v5":                 {"memcache/breaker.go"},
-		"go.opentelemetry.io/otel/sdk/trace":             {"internal/otlp/"},
-		"github.com/go-logr/logr":                        {"internal/otlp/redacted.go", "internal/otlp/otlp.go"},
-		"go.opentelemetry.io/otel/trace":                 {"api/", "service/", "tracing/", "internal/otlp/", "internal/settings/settings.go", "options.go", "spans.go"},
+		"github.com/gorilla/mux":                                            {"api/routes.go", "loadtest/bench/nothing.go"},
+		"github.com/bradfitz/gomemcache/memcache":                           {"memcache/", "loadtest/bench/gomemcache.go"},
+		"github.com/dunglas/httpsfv":                                        {"loadtest/verify/contract/headers.go"},
+		"go.yaml.in/yaml/v3":                                                {"events/rulesfile/", "rls/rlsconfig/", "internal/yamlfile/"},
+		"github.com/peterbourgon/ff/v3":                                     {"cmd/counterd/flags.go"},
+		"github.com/fsnotify/fsnotify":                                      {"internal/filewatch/filewatch.go"},
+		"github.com/prometheus/client_golang/prometheus":                    {"internal/metrics/"},
+		"github.com/kamstrup/intmap":                                        {"hierarchy/reader.go"},
+		"github.com/HdrHistogram/hdrhistogram-go":                           {"loadtest/run/histogram.go"},
+		"github.com/prometheus/common/expfmt":                               {"loadtest/run/metrics.go"},
+		"github.com/coocood/freecache":                                      {"hierarchy/cache.go", "replication/repair/census.go"},
+		"github.com/cenkalti/backoff/v5":                                    {"memcache/breaker.go"},
+		"google.golang.org/grpc":                                            {"rls/", "loadtest/", "internal/serving/listeners.go"},
+		"github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3": {"rls/", "loadtest/"},
+		"go.opentelemetry.io/otel/sdk/trace":                                {"internal/otlp/"},
+		"github.com/go-logr/logr":                                           {"internal/otlp/redacted.go", "internal/otlp/otlp.go"},
+		"go.opentelemetry.io/otel/trace":                                    {"api/", "rls/", "service/", "tracing/", "internal/otlp/", "internal/settings/settings.go", "options.go", "spans.go"},
 	} {
 		found := 0
 		err := filepath.WalkDir("..", func(file string, entry fs.DirEntry, err error) error {

@@ -19,7 +19,7 @@ import (
 	"github.com/counterd/counterd/internal/testkit"
 )
 
-// console matches the blocks of the README that show commands with their output.
+// console matches the blocks of a page that show commands with their output.
 var console = regexp.MustCompile("(?s)```console\n(.*?)```")
 
 // What differs from run to run.
@@ -31,12 +31,14 @@ var (
 
 const readmeAddress = "127.0.0.1:8080"
 
-// shown is a command of the README and the output shown.
+// shown is a command of a page and the output shown.
 type shown struct{ command, output string }
 
-func readShown(t *testing.T) (list []shown) {
+const readme = "../README.md"
+
+func readShown(t *testing.T, page string) (list []shown) {
 	t.Helper()
-	text, err := os.ReadFile("../README.md")
+	text, err := os.ReadFile(page)
 	require.NoError(t, err)
 	for _, block := range console.FindAllStringSubmatch(string(text), -1) {
 		commands, err := splitShown(block[1])
@@ -73,10 +75,10 @@ func splitShown(block string) (list []shown, err error) {
 	return list, nil
 }
 
-// blockBehind returns the first block of the language behind a line of the README.
-func blockBehind(t *testing.T, line, language string) string {
+// blockBehind returns the first block of the language behind a line of a page.
+func blockBehind(t *testing.T, page, line, language string) string {
 	t.Helper()
-	text, err := os.ReadFile("../README.md")
+	text, err := os.ReadFile(page)
 	require.NoError(t, err)
 	_, rest, found := strings.Cut(string(text), line)
 	require.True(t, found, "no line is %q", line)
@@ -87,29 +89,35 @@ func blockBehind(t *testing.T, line, language string) string {
 	return block
 }
 
-// serves is a command of the README that serves.
+// serves is a command of a page that serves.
 var serves = regexp.MustCompile(`(?m)^go run ./cmd/counterd (.*)\n`)
 
-// serve runs a command of the README that serves, in a folder and on free ports, and returns
-// its address.
-func serve(t *testing.T, command, dir string) string {
+// build returns the path of a counterd.
+func build(t *testing.T) string {
 	t.Helper()
-	testkit.Tool(t, "apt-get install curl", "curl") // which the README calls it with
+	binary := filepath.Join(t.TempDir(), "counterd")
+	output, err := exec.Command("go", "build", "-o", binary, "../cmd/counterd").CombinedOutput()
+	require.NoError(t, err, "%s", output)
+	return binary
+}
+
+// serve runs a command of a page that serves, by a counterd, in a folder and on free ports, and returns
+// its address.
+func serve(t *testing.T, counterd, command, dir string) string {
+	t.Helper()
+	testkit.Tool(t, "apt-get install curl", "curl") // which the pages call it with
 	match := serves.FindStringSubmatch(command)
 	require.NotNil(t, match, "the command does not serve: %s", command)
 	args := strings.Fields(match[1])
 	for i, arg := range args {
-		if arg == ":8080" || arg == ":9090" {
+		if arg == ":8080" || arg == ":9090" || arg == "127.0.0.1:8081" {
 			args[i] = "127.0.0.1:0"
 		}
 	}
 	if !slices.Contains(args, "-listen") {
 		args = append(args, "-listen", "127.0.0.1:0")
 	}
-	binary := filepath.Join(t.TempDir(), "counterd")
-	build, err := exec.Command("go", "build", "-o", binary, "../cmd/counterd").CombinedOutput()
-	require.NoError(t, err, "%s", build)
-	server := exec.Command(binary, args...)
+	server := exec.Command(counterd, args...)
 	server.Dir = dir
 	server.Env = append(os.Environ(), "COUNTERD_TIMEOUT=1s") // the machine may be busy
 	log, err := server.StderrPipe()
@@ -135,9 +143,9 @@ func serve(t *testing.T, command, dir string) string {
 func TestTheReadmeIsTrue(t *testing.T) {
 	const begin = "A limit takes five lines"
 	folder := t.TempDir()
-	require.NoError(t, os.WriteFile(filepath.Join(folder, "rules.yaml"), []byte(blockBehind(t, begin, "yaml")), 0o600))
-	address := serve(t, blockBehind(t, begin, "sh"), folder)
-	list := readShown(t)
+	require.NoError(t, os.WriteFile(filepath.Join(folder, "rules.yaml"), []byte(blockBehind(t, readme, begin, "yaml")), 0o600))
+	address := serve(t, build(t), blockBehind(t, readme, begin, "sh"), folder)
+	list := readShown(t, readme)
 	require.Greater(t, len(list), 6)
 	for _, shown := range list {
 		command := strings.ReplaceAll(shown.command, readmeAddress, address)
@@ -154,14 +162,14 @@ func TestTheReadmeIsTrue(t *testing.T) {
 
 // What the README has others call with serves: its certificate, its tokens and its flags.
 func TestTheReadmeServesOverTLS(t *testing.T) {
-	block := blockBehind(t, "This certificate signs itself", "sh")
+	block := blockBehind(t, readme, "This certificate signs itself", "sh")
 	folder := t.TempDir()
 	testkit.Tool(t, "apt-get install openssl", "openssl")
 	steps := exec.CommandContext(t.Context(), "bash", "-ec", serves.ReplaceAllString(block, ""))
 	steps.Dir = folder
 	output, err := steps.CombinedOutput()
 	require.NoError(t, err, "%s", output)
-	_, port, err := net.SplitHostPort(serve(t, block, folder))
+	_, port, err := net.SplitHostPort(serve(t, build(t), block, folder))
 	require.NoError(t, err)
 	ask := exec.CommandContext(t.Context(), "bash", "-ec", `curl -s --cacert cert.pem --connect-to localhost::127.0.0.1: -H "Authorization: Bearer $(awk '/^ops/ {print $3}' tokens)" \
 		--json '{"features": {"ip": "192.168.0.1"}}' https://localhost:`+port+`/v1/events/url_shorten/hit`)
@@ -178,7 +186,7 @@ var makes = regexp.MustCompile(`(?m)^make ([a-z]+) `)
 func TestTheReadmeMakesTargets(t *testing.T) {
 	makefile, err := os.ReadFile("../Makefile")
 	require.NoError(t, err)
-	targets := makes.FindAllStringSubmatch(blockBehind(t, "# counterd\n", "sh"), -1)
+	targets := makes.FindAllStringSubmatch(blockBehind(t, readme, "# counterd\n", "sh"), -1)
 	require.Len(t, targets, 2)
 	for _, target := range targets {
 		assert.Contains(t, string(makefile), "\n"+target[1]+":")
@@ -191,11 +199,11 @@ var figure = regexp.MustCompile(`(?m)^\| ([A-D]\d+) \| [^|]+ \| ([\d,]+) \|$`)
 
 // The README's figures are those of the same rows in docs/performance.md.
 func TestTheReadmeQuotesTheFigures(t *testing.T) {
-	readme, err := os.ReadFile("../README.md")
+	text, err := os.ReadFile(readme)
 	require.NoError(t, err)
 	performance, err := os.ReadFile("performance.md")
 	require.NoError(t, err)
-	figures := figure.FindAllStringSubmatch(string(readme), -1)
+	figures := figure.FindAllStringSubmatch(string(text), -1)
 	require.Greater(t, len(figures), 4)
 	for _, row := range figures {
 		assert.Regexp(t, `(?m)^\| `+row[1]+` \| [^|]+ \| `+row[2]+` \(`, string(performance), "the row %s of the README", row[1])
@@ -212,7 +220,7 @@ func steady(output string) string {
 func TestTheReadmeEmbedsTheExample(t *testing.T) {
 	example, err := os.ReadFile("../example_test.go")
 	require.NoError(t, err)
-	block := blockBehind(t, "## Embed\n", "go")
+	block := blockBehind(t, readme, "## Embed\n", "go")
 	assert.Contains(t, block, "counterd.New(")
 	for line := range strings.Lines(block) {
 		assert.Contains(t, string(example), strings.TrimSpace(line))

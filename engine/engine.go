@@ -107,9 +107,32 @@ type Session interface {
 	// Wait returns what the search has found so far, no earlier than the truth.
 	Wait(search int) Wait
 
+	// Explain starts a step that finds what the limit's count consists of, after a step that looks, and
+	// the next moments at which it holds less, at most so many, if nothing else comes. One step can have
+	// several limits.
+	Explain(limit, moments int)
+	// Explanation returns what the step has found so far.
+	Explanation(limit int) Explanation
+
 	// End gives the session back. It must not be used any more.
 	End()
 }
+
+// Explanation is what a limit's count consists of, and how room returns.
+type Explanation struct {
+	Sum   []Part  // sum up to the count of the window, the oldest first; none is 0
+	Frees []Freed // in the order of time
+	Whole bool    // the step has ended; else the store failed before
+}
+
+// Part is what was counted in an interval.
+type Part struct {
+	Level Level // of the interval; those of several lengths have the finest one
+	Interval
+}
+
+// Freed is by how much a limit holds less from a moment on, in Unix milliseconds.
+type Freed struct{ At, Count int64 }
 
 // Limit is a limit as a session keeps it.
 type Limit struct {
@@ -171,6 +194,11 @@ func Seconds(n int64) Wait { return Wait(n) * Wait(time.Second) }
 
 // Seconds returns the wait in whole seconds, rounded up. That of Never is of no use.
 func (w Wait) Seconds() int64 { return CeilSeconds(time.Duration(w)) }
+
+// Milliseconds returns the wait in whole milliseconds, rounded up. That of Never is of no use.
+func (w Wait) Milliseconds() int64 {
+	return int64((time.Duration(w) + time.Millisecond - 1) / time.Millisecond)
+}
 
 // Longer returns the longer of two waits. None is longer than Never.
 func (w Wait) Longer(other Wait) Wait {

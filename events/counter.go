@@ -79,6 +79,20 @@ func (c Counter) ID() string {
 	return string(append(appendString(space[:0], c.Event), c.Feature.id...))
 }
 
+// CounterOf returns a counter and its ID: of an event that no rules need to have, and of the feature of those kinds with
+// their values, in that order. Unlike those of rules they are any text, and may repeat. The event and the feature
+// are parts of the ID, so that all take one allocation.
+func CounterOf(event []byte, retention time.Duration, pairs ...[2]string) (Counter, string) {
+	var space [idSpace]byte
+	bytes := append(binary.AppendUvarint(space[:0], uint64(len(event))), event...)
+	feature := len(bytes)
+	for _, pair := range pairs {
+		bytes = appendString(appendString(bytes, pair[0]), pair[1])
+	}
+	id := string(bytes)
+	return Counter{Event: id[feature-len(event) : feature], Feature: Feature{id[feature:]}, Retention: retention}, id
+}
+
 // Counter returns the one counter of those features together; of the whole
 // event where there are none and a rule counts it. Errors wrap ErrInvalid.
 func (e *Event) Counter(features Features) (Counter, error) {
@@ -194,17 +208,6 @@ func (e *Event) wantsFeature() error {
 type Feature struct {
 	// id holds each kind and value behind its length, in the order of kinds.
 	id string
-}
-
-// FeatureOf returns the feature of those kinds with their values, in that order. Unlike those of rules
-// they are any text, and may repeat.
-func FeatureOf(pairs ...[2]string) Feature {
-	var space [idSpace]byte
-	id := space[:0]
-	for _, pair := range pairs {
-		id = appendString(appendString(id, pair[0]), pair[1])
-	}
-	return Feature{string(id)}
 }
 
 // idSpace is enough for the identity of most counters.

@@ -17,7 +17,7 @@ func TestValidName(t *testing.T) {
 	for _, name := range []string{"a", "url_shorten", "login.failed", "a-9", strings.Repeat("x", MaxEventName)} {
 		assert.True(t, ValidName(name), name)
 	}
-	for _, name := range []string{"", "A", "9a", "_a", ".a", "a b", "a/b", "é", "a\n", "a:b", strings.Repeat("x", MaxEventName+1)} {
+	for _, name := range []string{"", "A", "9a", "_a", ".a", "a b", "a/b", "denied/a", "é", "a\n", "a:b", strings.Repeat("x", MaxEventName+1)} {
 		assert.False(t, ValidName(name), "%q", name)
 	}
 }

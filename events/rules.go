@@ -78,6 +78,14 @@ func (r *Rules) All() []*Event {
 	return events
 }
 
+// Longest returns how long the counter that is remembered for longest is, apart from those of overrides; 0: there is none.
+func (r *Rules) Longest() (longest time.Duration) {
+	for _, event := range r.Events {
+		longest = max(longest, event.Remembered())
+	}
+	return longest
+}
+
 // Event is one kind of event, and how it is counted. An Event with a name alone
 // is counted per each feature it comes with and remembered for a day.
 type Event struct {
@@ -149,6 +157,8 @@ type Rule struct {
 
 	// Revision is that of the Rules.
 	Revision uint64
+	// Place is where the rule is: its line, and its path in a rules file; empty: in no file.
+	Place string
 }
 
 // Limit allows at most N in any window of that length.

@@ -70,7 +70,7 @@ func (all searches) end() {
 func (q *search) advance() {
 	q.wanted = nil
 	for !q.over {
-		if q.found.Level == q.of.finest || q.leaves(q.found.First()) == q.leaves(q.found.Last()) {
+		if q.found.Level == q.of.finest || q.of.leaves(q.limit, q.found.First()) == q.of.leaves(q.limit, q.found.Last()) {
 			q.over = true
 			return
 		}
@@ -79,26 +79,26 @@ func (q *search) advance() {
 			q.wanted = q.tiles
 			return
 		}
-		q.dropLost()
+		q.need -= q.of.lost(q.found, q.tiles)
 		q.found = q.pick()
 	}
 }
 
-// leaves returns the second in which events of that second have left the window.
-func (q *search) leaves(second int64) int64 {
-	_, last := q.of.all[q.limit].of.Around(second)
+// leaves returns the second in which events of that second have left the window of the limit.
+func (w *windows) leaves(limit int, second int64) int64 {
+	_, last := w.all[limit].of.Around(second)
 	return last + 1
 }
 
-// dropLost drops what the bucket that was found held and its children, which were read
-// after it, do not: that has been rolled back since, or was lost. When the first of them has
-// left the window it counts no more, for then they count in its place.
-func (q *search) dropLost() {
-	gap := q.of.value(q.found)
-	for _, tile := range q.tiles {
-		gap -= q.of.value(tile)
+// lost returns what a bucket held and its children, which were read after it, do not: that has been
+// rolled back since, or was lost. When the first of them has left the window it counts no more, for
+// then they count in its place.
+func (w *windows) lost(b Bucket, children []Bucket) int64 {
+	gap := w.value(b)
+	for _, child := range children {
+		gap -= w.value(child)
 	}
-	q.need -= max(gap, 0)
+	return max(gap, 0)
 }
 
 // pick returns the tile in which the last of what has to leave lies.
@@ -125,5 +125,5 @@ func (w *windows) Wait(number int) engine.Wait {
 	if q.found.Level > w.finest {
 		last = min(last, BucketAt(w.finest, max(stamp, q.found.First())).Last())
 	}
-	return engine.Seconds(max(q.leaves(last)-stamp, 1))
+	return engine.Seconds(max(q.of.leaves(q.limit, last)-stamp, 1))
 }

@@ -30,17 +30,20 @@ type session struct {
 	whole   bool          // their round trip was made
 	after   store.Op      // what follows them: a rollback, a hint
 	follows [1]*store.Op
+
+	explanations []explanation
 }
 
 // phase is what a session's next round trip is for.
 type phase uint8
 
 const (
-	reading   phase = iota // what is wanted
-	looking                // exact sums
-	adding                 // the adds, and what bounds the limits
-	narrowing              // the buckets at the edges of windows whose bounds leave a limit open
-	searching              // when limits have room
+	reading    phase = iota // what is wanted
+	looking                 // exact sums
+	adding                  // the adds, and what bounds the limits
+	narrowing               // the buckets at the edges of windows whose bounds leave a limit open
+	searching               // when limits have room
+	explaining              // what limits count, and when that leaves
 )
 
 var sessions = sync.Pool{New: func() any { return new(session) }}
@@ -75,6 +78,8 @@ func (c *Counters) Begin(counter events.Counter, id string, moment engine.Moment
 func (s *session) End() {
 	s.leave()
 	s.windows.end()
+	clear(s.explanations)
+	s.explanations = s.explanations[:0]
 	s.counters, s.counter, s.moment, s.hits, s.after.Counter = nil, events.Counter{}, engine.Moment{}, nil, ""
 	sessions.Put(s)
 }
@@ -179,6 +184,15 @@ func (s *session) plan(now time.Time) {
 		s.wantOpenEdges(s.most)
 	case searching:
 		s.searches.advance(&s.known)
+	case explaining:
+		for i := range s.explanations { // before any wants, as what is wanted is taken for known
+			s.explanations[i].advance()
+		}
+		for i := range s.explanations {
+			for _, bucket := range s.explanations[i].wanted {
+				s.want(bucket)
+			}
+		}
 	}
 }
 

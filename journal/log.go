@@ -233,6 +233,27 @@ func (l *Log) Frees(limit Limit, cost, now int64) (at int64, ok bool) {
 	return max(now, limit.Leaves(l.judge.counted.times[leave-1])), true
 }
 
+// Counted yields the times at which something counts in the window of the limit that ends at now, or is later, oldest
+// first, and how much. Of a token bucket there are none: it has a level.
+func (l *Log) Counted(limit Limit, now int64) iter.Seq2[int64, int64] {
+	return func(yield func(int64, int64) bool) {
+		if limit.isBucket() {
+			return
+		}
+		counted, window := &l.judge.counted, limit.around(now)
+		for i := counted.search(window.edge); i < counted.search(window.last); i++ {
+			if count := counted.upTo(i+1) - counted.upTo(i); count != 0 && !yield(counted.times[i], count) {
+				return
+			}
+		}
+	}
+}
+
+// Returns returns the first moment after now at which a token bucket of that level lacks only so many tokens.
+func (l Limit) Returns(level, tokens, now int64) int64 {
+	return now + (max(level-tokens*l.Window, 0)+l.Rate-1)/l.Rate
+}
+
 // History returns the intervals of length milliseconds that hold events, oldest first: their
 // beginnings and counts.
 func (l *Log) History(length int64) iter.Seq2[int64, int64] {

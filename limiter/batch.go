@@ -38,7 +38,7 @@ type hit struct {
 	path     path
 	cost     int64
 	counters []*counterState // its counters
-	costs    []int64         // on each of them, if it has parts
+	costs    []partCost      // on each of them, if it has parts
 	limits   []limitEval     // its limits, in the order of the rules
 	verdict  verdict
 	retries  bool
@@ -53,7 +53,24 @@ func (h *hit) costOn(c *counterState) int64 {
 	case len(h.costs) == 0:
 		return h.cost
 	}
-	return h.costs[slices.Index(h.counters, c)]
+	return h.costs[slices.Index(h.counters, c)].asks
+}
+
+// addsTo returns what of the cost on the counter the hit adds to it: 0 where it only looks.
+func (h *hit) addsTo(c *counterState) int64 {
+	if len(h.costs) == 0 {
+		return h.costOn(c)
+	}
+	return min(h.costs[slices.Index(h.counters, c)].adds, h.costOn(c))
+}
+
+// partCost is what a part of a hit, or all of them on one counter, asks room for and adds.
+type partCost struct{ asks, adds int64 }
+
+// join adds up what parts add. What looks asks for room for itself alone.
+func (p *partCost) join(other partCost) {
+	p.adds += other.adds
+	p.asks = max(p.asks, p.adds, other.asks)
 }
 
 // until returns when what the hit reserves ends, or 0.
@@ -187,11 +204,11 @@ func (f *batch) join(r *request) {
 		if at < 0 {
 			at, h.counters = len(h.counters), append(h.counters, c)
 			if len(r.costs) > 0 {
-				h.costs = append(h.costs, 0)
+				h.costs = append(h.costs, partCost{})
 			}
 		}
 		if len(r.costs) > 0 {
-			h.costs[at] += r.costs[i]
+			h.costs[at].join(r.costs[i])
 		}
 		if a.Listing == events.Denied && !a.Rule.Shadow {
 			h.path = listed
@@ -308,8 +325,12 @@ func (f *batch) add() {
 		for _, c := range h.counters {
 			switch h.path {
 			case adding:
-				c.adding += h.costOn(c)
-				c.hits = append(c.hits, engine.Hit{Cost: h.costOn(c), Pending: len(h.counters) > 1, Counts: limitsOn{h, c}.counts(), Ends: h.until(), Waits: h.maxWait})
+				adds := h.addsTo(c)
+				c.adding += adds
+				c.looked += h.costOn(c) - adds
+				if adds > 0 {
+					c.hits = append(c.hits, engine.Hit{Cost: adds, Pending: len(h.counters) > 1, Counts: limitsOn{h, c}.counts(), Ends: h.until(), Waits: h.maxWait})
+				}
 			case looking:
 				c.looked += h.costOn(c)
 			}
@@ -323,6 +344,10 @@ func (f *batch) add() {
 	}
 	for _, c := range counters {
 		f.begin(c, now)
+		if len(c.hits) == 0 {
+			c.open().Look()
+			continue
+		}
 		c.open().Add(c.hits, c.most())
 	}
 	f.travel(counters, now, true)

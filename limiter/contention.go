@@ -10,10 +10,11 @@ import (
 )
 
 // The adds of a hit that is denied are transient: they are rolled back. Other hits count
-// them meanwhile. One limit orders all hits of one cost, so there a transient add costs no
-// other hit its place: the hits ahead are admitted, or there is no room. Several limits,
-// several counters and several replicas order the same hits differently. Hits may then deny
-// each other although each would fit: that is contention.
+// them meanwhile. One limit orders all hits, so there a transient add costs no other hit its
+// place, as long as what is ahead of it fits: that is admitted, or will be. More than that
+// is denied in part, and a hit that costs less may fit in its place. Several limits, several
+// counters and several replicas order the same hits differently. Hits may then deny each other
+// although each would fit: that is contention.
 //
 // So a hit that is denied under contention rolls its adds back, looks, and adds again where
 // the look finds room. A limit that a look finds without room is Full by one of these rules,
@@ -154,11 +155,11 @@ func (h *hit) findFull(now time.Time, long time.Duration) {
 func (u *limitEval) order() int { return u.counter.open().Span(u.window.index).Order }
 
 // inOneOrder reports whether all limits of the hit put hits in the same order, and the one that
-// denies it knows of no hits ahead that may be rolled back.
+// denies it knows of no hits ahead that may be rolled back: all of them fit.
 func (h *hit) inOneOrder() bool {
 	for i := range h.limits {
 		u := &h.limits[i]
-		if u.counter != h.limits[0].counter || u.order() != h.limits[0].order() || u.denies() && u.outcome == engine.FullForNow {
+		if u.counter != h.limits[0].counter || u.order() != h.limits[0].order() || u.denies() && (u.outcome == engine.FullForNow || u.count > u.window.ceiling) {
 			return false
 		}
 	}

@@ -24,15 +24,18 @@ import (
 )
 
 // Limits that order the same hits differently, all of them full at the same number:
-// a burst admits that number, no more and no fewer.
+// a burst admits that number, no more and no fewer. So does one limit whose hits cost
+// more in one process than in another: a hit that does not fit may be ahead of one that does.
 func TestABurstOnStackedLimitsAdmitsWhatFits(t *testing.T) {
 	for name, test := range map[string]struct {
 		rounds int
+		most   int64 // that a hit costs
 		limits string
 	}{
-		"equal":        {6, "[{per: ip, rate: [10/s, 10/m, 10/h, 10/d]}]"},
-		"two counters": {4, "[{per: ip, rate: 10/d}, {per: [ip, user], rate: 10/h}]"},
-		"three":        {3, "[{per: ip, rate: 20/m}, {per: user, rate: [10/s, 50/h]}, {per: [], rate: 1000/d}]"},
+		"equal":        {6, 1, "[{per: ip, rate: [10/s, 10/m, 10/h, 10/d]}]"},
+		"two counters": {4, 1, "[{per: ip, rate: 10/d}, {per: [ip, user], rate: 10/h}]"},
+		"three":        {3, 1, "[{per: ip, rate: 20/m}, {per: user, rate: [10/s, 50/h]}, {per: [], rate: 1000/d}]"},
+		"costs":        {100, 3, "[{per: ip, rate: 10/h}]"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			event := testkit.Event(t, test.limits)
@@ -48,10 +51,11 @@ func TestABurstOnStackedLimitsAdmitsWhatFits(t *testing.T) {
 					var running sync.WaitGroup
 					for i := range 200 {
 						running.Go(func() {
-							d, err := limiters[i%3].Hit(t.Context(), hitOf(event, 1, who))
+							cost := 1 + int64(i%3)%test.most
+							d, err := limiters[i%3].Hit(t.Context(), hitOf(event, cost, who))
 							assert.NoError(t, err)
 							if d.Allowed {
-								admitted.Add(1)
+								admitted.Add(cost)
 							}
 						})
 					}

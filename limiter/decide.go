@@ -26,12 +26,16 @@ func (f *batch) decide() {
 				f.failLate(h)
 			}
 			for _, c := range h.counters {
+				adds := h.addsTo(c)
+				if adds == 0 {
+					continue
+				}
 				if h.verdict == admitted || c.name.countAll {
-					c.taken += h.costOn(c)
+					c.taken += adds
 					c.hits[c.decided].Stays = true
 				}
 				if h.verdict == admitted {
-					h.note(c, f.l.store.Capabilities().Alias)
+					h.note(c, f.l.alias)
 				}
 				c.decided++
 			}
@@ -75,7 +79,7 @@ func (h *hit) isAhead() bool {
 		u := &h.limits[i]
 		taken := u.counter.taken
 		if u.counter.name.countAll && h.path == adding {
-			taken -= h.costOn(u.counter)
+			taken -= h.addsTo(u.counter)
 		}
 		if u.counter.err == nil && taken > 0 && (u.cached != nil || u.count != u.standing(taken, h.costOn(u.counter)).Count) {
 			return true
@@ -88,7 +92,7 @@ func (h *hit) isAhead() bool {
 func (h *hit) charge(times int64) {
 	for _, c := range h.counters {
 		if c.name.countAll && h.path == adding {
-			c.taken += times * h.costOn(c)
+			c.taken += times * h.addsTo(c)
 		}
 	}
 }
@@ -182,7 +186,7 @@ func (f *batch) decision(h *hit) Decision {
 			s.OnError = u.rule.OnError
 		}
 		if charged := d.Allowed || u.counter.name.countAll && h.path == adding; charged && !f.moment.Check && u.source != ofNone {
-			s.Count += h.costOn(u.counter)
+			s.Count += h.addsTo(u.counter)
 		}
 		if !s.Unknown {
 			s.Remaining = max(s.Limit()-s.Count, 0)

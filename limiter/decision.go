@@ -19,7 +19,7 @@ type Decision struct {
 	RetryAfter engine.Wait
 	// Wait is how long a hit that is allowed waits for its turn, of leaky buckets: the longest.
 	Wait   engine.Wait
-	Limits []LimitState // of all rules that apply, in their order
+	Limits []LimitState // of all rules that apply, in their order, or that of the hit's parts
 	// Reserved is what an admitted hit that reserves, takes leases, or waits, has added on each counter that
 	// keeps it to be settled.
 	Reserved []engine.Reserved
@@ -59,6 +59,9 @@ type LimitState struct {
 	Failed  bool
 	OnError events.OnError
 }
+
+// Vetoes reports whether the limit does not admit the hit, and is no shadow.
+func (s *LimitState) Vetoes() bool { return !s.Allowed && !s.Shadow }
 
 // Limit returns how many the limit admits at once: N, or its burst.
 func (s *LimitState) Limit() int64 { return events.Limit{N: s.N, Burst: s.Burst}.Most() }

@@ -95,7 +95,8 @@ type Limiter struct {
 	tally        tally
 	// replicated: the store keeps several replicas of a counter.
 	replicated bool
-	since      func(counter string) int64 // of the store's capabilities, or nil
+	since      func(counter string) int64  // of the store's capabilities, or nil
+	alias      func(counter string) string // as well
 	stamps     stamps
 	denials    *denialCache
 	coalescer  *coalesce.Coalescer[*request]
@@ -146,7 +147,7 @@ func New(config Config, keep ...engine.Engine) (*Limiter, error) {
 	}
 	l.coalescer = coalesce.New[*request](l.timeout/maxWaitShare, MaxHits)
 	can := l.store.Capabilities()
-	l.replicated, l.since = can.Replicated(), can.Since
+	l.replicated, l.since, l.alias = can.Replicated(), can.Since, can.Alias
 	if l.timeout < 0 || l.timeout > l.grace/2 {
 		return nil, fmt.Errorf("limiter: the timeout, %s, is more than half the grace, %s", l.timeout, l.grace)
 	}
@@ -192,10 +193,19 @@ type Hit struct {
 	Parts []Part
 }
 
-// Part is a part of a hit with a cost of its own. The costs of parts on the same counter add up.
+// Part is a part of a hit with a cost of its own. The costs of parts on the same counter add up, except of parts that
+// look.
 type Part struct {
 	events.Applied
-	Cost int64 // 1 to MaxCost
+	Cost  int64 // 1 to MaxCost; 0 behind a part on the same counter, which has the cost for both
+	Looks bool  // it adds nothing: it asks whether its cost alone has room, or what others add to its counter
+}
+
+func (p *Part) cost() partCost {
+	if p.Looks {
+		return partCost{asks: p.Cost}
+	}
+	return partCost{p.Cost, p.Cost}
 }
 
 // Result is what became of one of several hits: a decision, or why there is none.
@@ -266,6 +276,24 @@ func (l *Limiter) Hits(ctx context.Context, hits []Hit) ([]Result, error) {
 // Check returns the decision that the hit would get, with exact counts, and adds
 // nothing.
 func (l *Limiter) Check(ctx context.Context, h Hit) (Decision, error) {
+	return l.check(ctx, h, func(*batch) error { return nil })
+}
+
+// Explain returns the decision of a Check, and of each of its limits what the count consists of and the
+// next moments at which it holds less, at most so many. A limit that is not decided on the store, or this
+// process's own, has none. It makes some more round trips, for which it has ten times the timeout. If the store
+// fails meanwhile the error wraps [engine.ErrStore].
+func (l *Limiter) Explain(ctx context.Context, h Hit, moments int) (Decision, []Explained, error) {
+	var explained []Explained
+	d, err := l.check(ctx, h, func(f *batch) (err error) {
+		explained, err = f.explain(f.hits.all[0], moments)
+		return err
+	})
+	return d, explained, err
+}
+
+// check decides the hit, and hands what it was decided on to explain.
+func (l *Limiter) check(ctx context.Context, h Hit, explain func(*batch) error) (Decision, error) {
 	if err := ctx.Err(); err != nil {
 		return Decision{}, err
 	}
@@ -290,6 +318,9 @@ func (l *Limiter) Check(ctx context.Context, h Hit) (Decision, error) {
 	f.decide()
 	f.counters.later(f.l)
 	f.findResets()
+	if err := explain(f); err != nil {
+		return Decision{}, err
+	}
 	r.decision = f.decision(f.hits.all[0])
 	if l.onDecision != nil {
 		l.onDecision(ctx, h, &r.decision, CallCheck)

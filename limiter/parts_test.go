@@ -26,12 +26,18 @@ func partOf(name string, n, cost int64, change ...func(*events.Rule)) limiter.Pa
 	for _, change := range change {
 		change(rule)
 	}
-	counter := events.Counter{Event: "parts", Feature: events.FeatureOf([2]string{"name", name})}
-	return limiter.Part{Applied: events.Applied{Rule: rule, Counter: counter, ID: counter.ID()}, Cost: cost}
+	counter, id := events.CounterOf([]byte("parts"), 0, [2]string{"name", name})
+	return limiter.Part{Applied: events.Applied{Rule: rule, Counter: counter, ID: id}, Cost: cost}
 }
 
 func hitOfParts(parts ...limiter.Part) limiter.Hit {
 	return limiter.Hit{Event: &events.Event{Name: "parts"}, Parts: parts}
+}
+
+// looking returns the part as one that only looks.
+func looking(part limiter.Part) limiter.Part {
+	part.Looks = true
+	return part
 }
 
 func quota(rule *events.Rule)  { rule.Throttle.Kind = events.Quota }
@@ -55,6 +61,14 @@ func TestPartsAreDecidedTogether(t *testing.T) {
 		"all quotas are":   {[]limiter.Part{partOf("a", 5, 6, quota), partOf("b", 3, 4, quota)}, false, []int64{0, 0}, []int64{0, 0}},
 		"quota and limit":  {[]limiter.Part{partOf("a", 5, 6, quota), partOf("b", 3, 1)}, false, []int64{0, 0}, []int64{0, 0}},
 		"a limit denies":   {[]limiter.Part{partOf("a", 5, 1, quota), partOf("b", 3, 4)}, false, []int64{0, 0}, []int64{0, 0}},
+
+		"a look":                {[]limiter.Part{looking(partOf("a", 5, 5)), partOf("b", 9, 7)}, true, []int64{0, 7}, []int64{0, 7}},
+		"a look denies":         {[]limiter.Part{partOf("b", 9, 7), looking(partOf("a", 5, 6))}, false, []int64{0, 0}, []int64{0, 0}},
+		"a hit beside a look":   {[]limiter.Part{looking(partOf("a", 5, 5)), partOf("b", 9, 10)}, false, []int64{0, 0}, []int64{0, 0}},
+		"looks and a hit":       {[]limiter.Part{looking(partOf("a", 5, 4)), partOf("a", 5, 5), looking(partOf("a", 5, 1))}, true, []int64{5, 5, 5}, []int64{5, 5, 5}},
+		"looks for more":        {[]limiter.Part{partOf("a", 5, 3), partOf("a", 5, 1), looking(partOf("a", 5, 6))}, false, []int64{0, 0, 0}, []int64{0, 0, 0}},
+		"looks alone":           {[]limiter.Part{looking(partOf("a", 5, 5)), looking(partOf("a", 5, 5)), looking(partOf("b", 1, 1))}, true, []int64{0, 0, 0}, []int64{0, 0, 0}},
+		"a quota that is there": {[]limiter.Part{looking(partOf("a", 5, 5, quota)), partOf("b", 3, 4, quota)}, true, []int64{0, 4}, []int64{0, 4}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			clock := testkit.NewClock(time.Time{})
@@ -115,15 +129,15 @@ func TestConcurrentParts(t *testing.T) {
 		shared, narrow := partOf("shared", 30, 1), partOf("narrow", 10, 2)
 		var both, alone atomic.Int64
 		var running sync.WaitGroup
-		for g := range 66 {
+		for g := range 88 {
 			running.Go(func() {
-				parts := [][]limiter.Part{{shared, narrow}, {narrow, shared}, {shared}}[g%3]
+				parts := [][]limiter.Part{{shared, narrow}, {narrow, shared}, {shared}, {shared, looking(narrow)}}[g%4]
 				for i := range 3 {
 					d, err := limiters[i].Hit(t.Context(), hitOfParts(parts...))
 					assert.NoError(t, err)
 					switch {
 					case !d.Allowed:
-					case g%3 < 2:
+					case g%4 < 2:
 						both.Add(1)
 					default:
 						alone.Add(1)

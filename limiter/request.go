@@ -19,7 +19,7 @@ type request struct {
 
 	ctx      context.Context
 	cost     int64
-	costs    []int64 // of the applied rules, each on its counter; none: all of them cost the same
+	costs    []partCost // of the applied rules, each on its counter; none: all of them cost the same
 	reserved time.Duration
 	applied  []events.Applied
 	err      error // a fault of the hit
@@ -67,7 +67,10 @@ func (r *request) take(parts []Part) error {
 		return engine.OutOfRange(engine.ArgHits, "%d parts, a hit has at most %d", len(parts), MaxHits)
 	}
 	for i := range parts {
-		r.applied, r.costs = append(r.applied, parts[i].Applied), append(r.costs, parts[i].Cost)
+		r.applied, r.costs = append(r.applied, parts[i].Applied), append(r.costs, parts[i].cost())
+		if parts[i].Cost == 0 && slices.ContainsFunc(parts[:i], func(p Part) bool { return p.ID == parts[i].ID }) {
+			continue
+		}
 		if err := CheckCost(parts[i].Cost); err != nil {
 			return err
 		}

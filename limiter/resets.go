@@ -22,7 +22,7 @@ func (u *limitEval) leaves() engine.Wait {
 // mayBeInOwnWay reports whether the hit fitted the limit, and may not any more: another limit
 // has denied it, and this one's counter counts it all the same.
 func (h *hit) mayBeInOwnWay(u *limitEval) bool {
-	return h.isDenied() && h.path == adding && u.counter.name.countAll && u.enforced() && u.counter.err == nil
+	return h.isDenied() && h.path == adding && u.counter.name.countAll && h.addsTo(u.counter) > 0 && u.enforced() && u.counter.err == nil
 }
 
 // resets are the searches for when hits fit that do not fit now.

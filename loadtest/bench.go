@@ -43,6 +43,7 @@ func (f *benchFlags) flags(set *flag.FlagSet) {
 	set.IntVar(&f.config.Rounds, "rounds", bench.DefaultRounds, "`number` of slices of each row")
 	set.DurationVar(&f.config.Duration, "duration", bench.DefaultDuration, "`length` of a slice")
 	set.StringVar(&f.rows, "rows", "", "measure the rows that match this `regexp`, and those that they are compared with (default all)")
+	set.StringVar(&f.config.Peer, "peer", "", "another rate limit service's `address` for gRPC, for rows that measure it beside counterd (default none)")
 	set.StringVar(&f.config.Counterd, "counterd", "", "the `program` counterd (default the one beside this program)")
 }
 

@@ -11,6 +11,9 @@ import (
 	"slices"
 	"strings"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
 	"github.com/counterd/counterd/api/client"
 	"github.com/counterd/counterd/internal/authorities"
 )
@@ -79,6 +82,14 @@ func (c *credentials) parse(urls ...string) error {
 	return errors.Join(faults...)
 }
 
+// parseRLS reads the files of a target over gRPC: it is called with TLS if a flag is for that, else in plain text.
+func (c *credentials) parseRLS() error {
+	if c.ca+c.cert+c.key+c.serverName != "" {
+		return c.parse("https:")
+	}
+	return c.parse()
+}
+
 // token returns how the token is read for each call; nil: there is none.
 func (c *credentials) token() func() (string, error) {
 	if c.tokenFile == "" {
@@ -96,7 +107,17 @@ func (c *credentials) advised(err error) error {
 	on, there := errors.AsType[*net.OpError](err)
 	const trusted = "-cert and -key show one of an authority that the target trusts, and that has not expired"
 	advice := ""
-	switch {
+	switch code := status.Code(err); {
+	case code == codes.Unauthenticated:
+		advice = "-token-file holds a token that the target knows"
+	case code == codes.PermissionDenied:
+		advice = "-token-file holds one that is good for decisions"
+	case code == codes.Unimplemented:
+		advice = "the target has no RateLimitService: -rls of counterd names its address"
+	case code == codes.Unavailable && c.secure:
+		advice = "where the target speaks no TLS, leave out -ca, -cert, -key and -server-name"
+	case code == codes.Unavailable:
+		advice = "where the target speaks TLS, -ca names its authorities"
 	case invalid: // it has expired, say: no flag makes up for that
 	case errors.Is(err, client.ErrUnknown):
 		advice = "-event names one that the server has"

@@ -27,7 +27,7 @@ func (t *texts) Set(s string) error {
 }
 
 // positive are the flags whose numbers and durations are above 0.
-const positive = "batch c clients duration features memory population processes replicas rounds servers soak timeout trial"
+const positive = "batch c clients duration features memory population processes replicas requests rounds servers soak timeout trial"
 
 // parse reads the flags.
 func parse(set *flag.FlagSet, args []string) error {

@@ -7,7 +7,6 @@ import (
 	"flag"
 	"fmt"
 	"log/slog"
-	"math/rand/v2"
 	"slices"
 	"strconv"
 	"strings"
@@ -18,6 +17,7 @@ import (
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/loadtest/arrival"
 	"github.com/counterd/counterd/loadtest/process"
+	"github.com/counterd/counterd/loadtest/rlsclient"
 	load "github.com/counterd/counterd/loadtest/run"
 	"github.com/counterd/counterd/loadtest/share"
 	"github.com/counterd/counterd/loadtest/traffic"
@@ -25,7 +25,8 @@ import (
 
 const runAbout = `The open model: requests arrive when they are due, whatever becomes of earlier ones, and each
 latency counts from there; "late" is this program's own share. It calls each -url in turn, or,
-with -embedded, a limiter in this process. What it counts stays counted. A -profile is
+with -embedded, a limiter in this process, or, with -rls, servers of Envoy's RateLimitService,
+of a hit or a check in one descriptor. What it counts stays counted. A -profile is
 
   ramp:100-2000           from one rate a second to another, over the -duration
   step:100x10s,500x20s    rates, each for a while
@@ -42,6 +43,7 @@ const runExamples = `  loadtest run -url http://a:8080 -url http://b:8080 -rate 
   loadtest run -profile burst:200+2000/10s -duration 1m -mix hit=80,check=10,increment=5,count=5
   loadtest run -embedded 127.0.0.1:11211 -rules rules.yaml -event login_failed -kind email -rate 2000
   loadtest run -rate 500 -duration 1m -max-failures 0.1% -max-p99 20ms       for a pipeline
+  loadtest run -rls 127.0.0.1:8081 -event edge -kind remote_address -mix hit=90,check=10
   loadtest run -url https://counterd.internal:8443 -ca ca.pem -cert me.pem -key me.key -token-file token
   loadtest run -find-max -p99 5ms -trial 10s
 `
@@ -51,34 +53,27 @@ type runFlags struct {
 	to              load.HTTPConfig
 	credentials     credentials
 	embedded, rules string
-	calls           traffic.Config
-	kind            string
-	population      int
-	zipf            float64
-	mix, costs      string
-	seed            uint64
+	rls             string
+	traffic         trafficFlags
 	rate            float64
 	config          load.Config
 	findMax         bool
 	search          load.Search
 	bounds          load.Bounds
-	http            *load.HTTP // without -embedded
+	target          load.Target // without -embedded
 }
 
 func (f *runFlags) flags(set *flag.FlagSet) {
-	to, calls, config := &f.to, &f.calls, &f.config
+	to, calls, config := &f.to, &f.traffic.calls, &f.config
 	set.Var((*texts)(&to.URLs), "url", "a server's `URL`; several are called in turn (default http://127.0.0.1:8080)")
 	set.Var((*texts)(&to.Admin), "admin", "`URL` of /metrics if it is not the server's; one for each server")
+	set.StringVar(&f.rls, "rls", "", "ask servers of Envoy's RateLimitService at `host:port,...` in turn; -event is the domain")
 	f.credentials.add(set)
 	set.DurationVar(&to.Timeout, "timeout", client.DefaultTimeout, "longest `time` of a call, and of the wait for a place in flight at the end")
 	set.StringVar(&f.embedded, "embedded", "", "no network: `memory`, or Memcached servers as host:port,...")
 	set.StringVar(&f.rules, "rules", "", "rules `file`, with -embedded (default that of counterd without one)")
 	set.StringVar(&calls.Event, "event", "url_shorten", "the `event`")
-	set.StringVar(&f.kind, "kind", "ip", "the `kind` of feature, or several, as ip,user")
-	set.IntVar(&f.population, "population", 10_000, "`number` of different features of each kind")
-	set.Float64Var(&f.zipf, "zipf", 0, "features by Zipf's law with this `s` above 1 (default evenly)")
-	set.StringVar(&f.mix, "mix", "hit", "`weights` of calls: hit, check, increment, count, batch, as in hit=80,check=20")
-	set.StringVar(&f.costs, "costs", "1", "`weights` of costs, as in 1=90,5=10")
+	f.traffic.add(set, "hit, check, increment, count, batch")
 	set.IntVar(&calls.BatchSize, "batch", traffic.DefaultBatch, "`number` of hits of a batch")
 	set.DurationVar(&calls.Window, "window", traffic.DefaultWindow, "`length` of the window of counts")
 	set.Float64Var(&f.rate, "rate", load.DefaultStart, "arrivals a second, a `number`; with -find-max of the first trial")
@@ -95,12 +90,12 @@ func (f *runFlags) flags(set *flag.FlagSet) {
 		return err
 	})
 	set.DurationVar(&f.bounds.P99, "max-p99", 0, "longest p99, a `time`; a longer one makes the exit status 1; 0: any")
-	set.Uint64Var(&f.seed, "seed", 0, "`number` that the calls depend on (default a random one)")
 }
 
 func (f *runFlags) check(set *flag.FlagSet) (err error) {
 	if err := refused(set,
-		refusal{f.embedded != "", "url admin " + credentialFlags, "excludes -embedded"},
+		refusal{f.embedded != "", "url admin rls " + credentialFlags, "excludes -embedded"},
+		refusal{f.rls != "", "url", "excludes -rls"},
 		refusal{f.config.Arrivals != "", "rate", "excludes -profile"},
 		refusal{f.findMax, "profile duration max-failures max-p99", "excludes -find-max"},
 		refusal{f.embedded == "", "rules", "goes with -embedded"},
@@ -109,11 +104,16 @@ func (f *runFlags) check(set *flag.FlagSet) (err error) {
 	); err != nil {
 		return err
 	}
-	if err := f.checkTraffic(); err != nil {
+	if err := f.traffic.parse(); err != nil {
 		return err
 	}
+	f.config.Source = f.traffic.source
 	if err := f.checkArrivals(given(set, "duration")); err != nil || f.embedded != "" {
 		return err
+	}
+	f.to.Token, f.to.Conns = f.credentials.token(), f.config.InFlight
+	if f.rls != "" {
+		return f.checkRLS()
 	}
 	if len(f.to.URLs) == 0 {
 		f.to.URLs = []string{"http://127.0.0.1:8080"}
@@ -121,41 +121,33 @@ func (f *runFlags) check(set *flag.FlagSet) (err error) {
 	if err := f.credentials.parse(slices.Concat(f.to.URLs, f.to.Admin)...); err != nil {
 		return err
 	}
-	f.to.Token, f.to.TLS, f.to.Conns = f.credentials.token(), f.credentials.tls, f.config.InFlight
-	if f.http, err = load.NewHTTP(f.to); err != nil {
+	f.to.TLS = f.credentials.tls
+	if f.target, err = load.NewHTTP(f.to); err != nil {
 		return fmt.Errorf("-url or -admin: %w", err)
 	}
 	return nil
 }
 
-// checkTraffic reads the flags of the calls.
-func (f *runFlags) checkTraffic() (err error) {
-	f.seed = cmp.Or(f.seed, rand.Uint64())
-	f.calls.Rand = rand.New(rand.NewPCG(f.seed, 0))
-	var populations []traffic.Population
-	kinds := strings.Split(f.kind, ",")
-	for i, kind := range kinds {
-		if err := traffic.CheckPopulation(kind, f.population, f.zipf); err != nil {
-			return err
-		}
-		if slices.Contains(kinds[:i], kind) {
-			return errors.New("-kind has one twice")
-		}
-		if f.zipf > 0 {
-			populations = append(populations, traffic.NewZipf(kind, f.population, f.zipf, f.calls.Rand))
-		} else {
-			populations = append(populations, traffic.NewUniform(kind, f.population, f.calls.Rand))
+// checkRLS reads the flags of servers of Envoy's RateLimitService.
+func (f *runFlags) checkRLS() error {
+	if err := errors.Join(f.traffic.overRLS(), f.credentials.parseRLS()); err != nil {
+		return err
+	}
+	var metrics *load.HTTP
+	if f.to.TLS = f.credentials.tls; len(f.to.Admin) > 0 {
+		f.to.URLs = f.to.Admin
+		var err error
+		if metrics, err = load.NewHTTP(f.to); err != nil {
+			return fmt.Errorf("-admin: %w", err)
 		}
 	}
-	f.calls.Population = traffic.Together(populations...)
-	if f.calls.Mix, err = traffic.ParseMix(f.mix); err != nil {
-		return fmt.Errorf("-mix: %w", err)
+	config := rlsclient.Config{TLS: f.to.TLS, Token: f.to.Token, Timeout: f.to.Timeout}
+	to, err := load.NewRLS(strings.Split(f.rls, ","), f.traffic.kinds(), config, metrics)
+	if err != nil {
+		return fmt.Errorf("-rls: %w", err)
 	}
-	if f.calls.Costs, err = traffic.ParseCosts(f.costs); err != nil {
-		return fmt.Errorf("-costs: %w", err)
-	}
-	f.config.Source, err = traffic.New(f.calls)
-	return err
+	f.target = to
+	return nil
 }
 
 // checkArrivals reads the flags of the arrivals.
@@ -171,7 +163,7 @@ func (f *runFlags) checkArrivals(lengthGiven bool) (err error) {
 	if steps, are := c.Profile.(arrival.Steps); are && !lengthGiven {
 		c.Duration = max(steps.Length(), load.MinDuration)
 	}
-	c.Drain, c.Traffic = f.to.Timeout, f.says()
+	c.Drain, c.Traffic = f.to.Timeout, f.traffic.says(f.traffic.calls.Event)
 	if f.findMax {
 		f.search.Start = f.rate
 		return cmp.Or(c.Check(), f.search.Check())
@@ -188,22 +180,6 @@ func (f *runFlags) takes() string {
 		return fmt.Sprintf("about 20 to 40 trials of %s, 100 at the most", f.search.Trial)
 	}
 	return (f.config.WarmUp + f.config.Duration).String()
-}
-
-// says describes the calls.
-func (f *runFlags) says() string {
-	population := fmt.Sprintf("%d %s", f.population, f.kind)
-	if f.zipf > 0 {
-		population += fmt.Sprintf(" by Zipf's law, %v", f.zipf)
-	}
-	text := fmt.Sprintf("%s: %s; %s", f.calls.Event, f.mix, population)
-	if f.costs != "1" {
-		text += "; costs " + f.costs
-	}
-	if f.calls.Mix[traffic.Batch] > 0 {
-		text += fmt.Sprintf("; batches of %d", f.calls.BatchSize)
-	}
-	return fmt.Sprintf("%s; seed %d", text, f.seed)
 }
 
 // newEmbedded returns a counterd in this process.
@@ -233,14 +209,14 @@ func (f *runFlags) newEmbedded(ctx context.Context) (load.Target, error) {
 
 // run loads the target and prints the report.
 func (f *runFlags) run(ctx context.Context, s *session) (right bool, err error) {
-	var to load.Target = f.http
+	to := f.target
 	if f.embedded != "" {
 		if to, err = f.newEmbedded(ctx); err != nil {
 			return false, fmt.Errorf("-embedded: %w", err)
 		}
 	}
 	defer func() { err = errors.Join(err, to.Close()) }()
-	f.config.Ready = func() { s.complain("this takes %s; -seed %d", f.takes(), f.seed) }
+	f.config.Ready = func() { s.complain("this takes %s; -seed %d", f.takes(), f.traffic.seed) }
 	f.config.Target, f.config.Progress, f.config.Pause, f.config.Machine = to, s.bar, process.Sleep, process.Machine
 	if f.findMax {
 		knee, err := load.FindMax(ctx, f.config, f.search)

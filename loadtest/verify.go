@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/counterd/counterd/loadtest/verify"
@@ -30,6 +31,11 @@ Without -url it starts what it needs, on free ports of loopback, and ends it; wi
 kills (kill -9) the Memcached servers and starts them again, empty, one at a time. With -url
 it adds to the event's counters, of features that it makes up, and resets some of these.
 
+With -rls it calls servers of Envoy's RateLimitService, counterd's or others, and holds admissions,
+denials, limit_remaining and duration_until_reset to the log, by the -rules: the event is the
+domain, and each hit is one descriptor with all kinds of features of the rules, in alphabetical
+order. envoyproxy/ratelimit counts as {algorithm: fixed-window, count: all} does.
+
 -soak 10m is a long run with 32 clients, two processes, three servers that it kills, and two
 copies of each counter, unless flags say otherwise. It bounds each call, the goroutines and
 the heap, too.
@@ -39,6 +45,7 @@ const verifyExamples = `  loadtest verify -store embedded -duration 10s
   loadtest verify -servers 3 -replicas 2 -chaos -duration 2m
   loadtest verify -soak 8h -clients 128 -json
   loadtest verify -protocol classic -processes 3
+  loadtest verify -rls 127.0.0.1:8081 -rules rules.yaml -event login
   loadtest verify -url http://10.0.0.1:8080 -url http://10.0.0.2:8080 -event url_shorten -rate 500
 `
 
@@ -47,13 +54,14 @@ type verifyFlags struct {
 	config      verify.Config
 	urls        texts
 	credentials credentials
-	rules       string
+	rls, rules  string
 	soak        time.Duration
 }
 
 func (f *verifyFlags) flags(set *flag.FlagSet) {
 	c, d := &f.config, verify.Config{}.Filled()
 	set.Var(&f.urls, "url", "a target's `URL`, once for each; none: they are started here")
+	set.StringVar(&f.rls, "rls", "", "targets of Envoy's RateLimitService at `host:port,...`; with -rules and -event")
 	f.credentials.add(set)
 	set.StringVar(&c.Event, "event", "", "the `event` to call for (default verify, of the rules made up here)")
 	set.DurationVar(&c.Duration, "duration", d.Duration, "how `long` clients call")
@@ -69,7 +77,7 @@ func (f *verifyFlags) flags(set *flag.FlagSet) {
 	set.IntVar(&c.Fleet.Servers, "servers", 0, "`number` of Memcached servers to start (default 2, with -soak 3)")
 	set.IntVar(&c.Fleet.Replicas, "replicas", 0, "`copies` of each counter (default 1, with -soak 2)")
 	set.StringVar(&c.Fleet.Protocol, "protocol", "", "`commands` for the servers: auto, meta or classic (default counterd's)")
-	set.StringVar(&f.rules, "rules", "", "rules `file` of the processes to start (default the rules made up here)")
+	set.StringVar(&f.rules, "rules", "", "rules `file` of the processes to start (default the rules made up here), or of what -rls calls")
 	set.BoolVar(&c.Chaos, "chaos", false, "kill the servers that were started, and start them again, empty")
 	set.StringVar(&c.Fleet.Counterd, "counterd", "", "the `program` counterd (default the one beside this program)")
 }
@@ -77,9 +85,15 @@ func (f *verifyFlags) flags(set *flag.FlagSet) {
 func (f *verifyFlags) check(set *flag.FlagSet) error {
 	c := &f.config
 	c.URLs, c.Fleet.Memcached = f.urls, "memcached"
+	if f.rls != "" {
+		c.RLS = strings.Split(f.rls, ",")
+	}
+	others := len(f.urls)+len(c.RLS) > 0
 	if err := refused(set,
-		refusal{len(f.urls) == 0, credentialFlags, "is for targets that others have started: with -url"},
-		refusal{len(f.urls) > 0, "store processes servers replicas protocol rules counterd soak chaos", "is of what is started here: not with -url"},
+		refusal{!others, credentialFlags, "is for targets that others have started: with -url or -rls"},
+		refusal{others, "store processes servers replicas protocol counterd soak chaos", "is of what is started here: not with -url or -rls"},
+		refusal{len(f.urls) > 0, "rls", "and -url exclude each other"},
+		refusal{len(f.urls) > 0, "rules", "is not for -url: it is asked for them"},
 		refusal{given(set, "soak"), "duration chaos store", "and -soak exclude each other"},
 	); err != nil {
 		return err
@@ -90,11 +104,15 @@ func (f *verifyFlags) check(set *flag.FlagSet) error {
 	if c.Seed == 0 {
 		c.Seed = rand.Uint64()
 	}
-	if err := f.credentials.parse(f.urls...); err != nil {
+	parse := func() error { return f.credentials.parse(f.urls...) }
+	if f.rls != "" {
+		parse = f.credentials.parseRLS
+	}
+	if err := parse(); err != nil {
 		return err
 	}
 	c.Token, c.TLS = f.credentials.token(), f.credentials.tls
-	if c.Fleet.Counterd == "" && len(f.urls) == 0 {
+	if c.Fleet.Counterd == "" && !others {
 		var err error
 		if c.Fleet.Counterd, err = besideThis("counterd"); err != nil {
 			return err
@@ -109,6 +127,8 @@ func (f *verifyFlags) check(set *flag.FlagSet) error {
 		if c.Event == "" {
 			return errors.New("-rules wants -event, one of its events")
 		}
+	} else if f.rls != "" {
+		return errors.New("-rls wants -rules, what its targets shall admit, and -event")
 	}
 	return programsThere(c.Check())
 }

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/counterd/counterd/dryrun"
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/events/rulesfile"
 	"github.com/counterd/counterd/loadtest/accesslog"
@@ -163,7 +164,7 @@ func (s *session) printAndWrite(r pageResult, name string) error {
 // offlineAdvice says what helps.
 func offlineAdvice(err error) error {
 	switch {
-	case errors.Is(err, whatif.ErrMemory):
+	case errors.Is(err, dryrun.ErrMemory):
 		return fmt.Errorf("%w; -memory allows more", err)
 	case errors.Is(err, whatif.ErrNoFeatures):
 		return fmt.Errorf("%w; -features names the fields", err)

@@ -62,7 +62,7 @@ type Memory struct {
 	known    *marker   // as it was read last; nil: it was not, or there is none
 	asked    bool      // it was read, or there was none
 	seen     time.Time // when this one was read first
-	asserted bool      // the list in use was written into it, or was found there
+	asserted uint64    // the ID of the marker into which the list in use was written, or where it was found
 	fewer    bool      // the last statistics had fewer evictions
 	// behind: it was away, and there may be hints of what it missed. lacks: it has missed
 	// something without a hint, and its marker is to say so.
@@ -141,7 +141,7 @@ func (l *Losses) relist(servers []Server) {
 		}
 	}
 	for _, m := range l.memories {
-		m.asserted = false
+		m.asserted = 0
 		if m.known == nil || len(former) == 0 {
 			continue
 		}
@@ -151,9 +151,9 @@ func (l *Losses) relist(servers []Server) {
 	}
 }
 
-// assert has the marker name the list in use. A process with fewer replicas than others only looks on.
+// assert has the marker name the list in use, once: the writer of the next one may have another list. A process with fewer replicas than others only looks on.
 func (m *Memory) assert(k *marker, now int64) (changed bool) {
-	if m.asserted || !slices.Contains(m.all.list, m.name) || k.Replicas > m.all.replicas {
+	if m.asserted == k.ID || !slices.Contains(m.all.list, m.name) || k.Replicas > m.all.replicas {
 		return false
 	}
 	changed = k.Replicas != m.all.replicas
@@ -589,7 +589,7 @@ func (m *Memory) learn(k *marker, marked bool) {
 		m.heed()
 	}
 	if slices.Equal(k.Servers, m.all.list) {
-		m.asserted = true
+		m.asserted = k.ID
 	}
 	if marked && m.isUp() {
 		m.behind, m.lacks = false, false

@@ -644,21 +644,30 @@ func TestServersThatLeftAreForgotten(t *testing.T) {
 	})
 }
 
-// A process that keeps one replica on one of the servers, to look into it, changes nothing for the others.
+// A process that keeps one replica on one of the servers, to look into it, changes nothing for the others; not even if
+// it finds it empty, and marks it, before they do.
 func TestAnOnlooker(t *testing.T) {
-	inWorld(t, 2, 3, func(w *world, p *worldProcess) {
-		w.lose(w.list[0])
-		w.settle()
-		before, all := w.servers[w.list[0]].marker.text, w.list
-		w.list, w.replicas = w.list[:1], 1
-		onlooker := w.start()
-		onlooker.look()
-		assert.Equal(t, before, w.servers[w.list[0]].marker.text)
-		w.list, w.all = all, w.all[:1]
-		onlooker.set.Close()
-		w.repair()
-		assert.Equal(t, []int64{0, 0, 0}, p.states())
-	})
+	for name, first := range map[string]bool{"later": false, "first": true} {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, 2, 3, func(w *world, p *worldProcess) {
+				w.lose(w.list[0])
+				if !first {
+					w.settle()
+				}
+				before, all := w.servers[w.list[0]].marker.text, w.list
+				w.list, w.replicas = w.list[:1], 1
+				onlooker := w.start()
+				onlooker.look()
+				assert.Equal(t, first, before != w.servers[w.list[0]].marker.text)
+				w.list, w.all = all, w.all[:1]
+				onlooker.set.Close()
+				w.settle()
+				assert.NotZero(t, p.states()[0])
+				w.repair()
+				assert.Equal(t, []int64{0, 0, 0}, p.states())
+			})
+		})
+	}
 }
 
 // The first processes of a fleet may begin at the same time. A server alone does not know that

@@ -3,6 +3,7 @@ package rls_test
 import (
 	"context"
 	"fmt"
+	"io"
 	"net"
 	"sync"
 	"sync/atomic"
@@ -15,6 +16,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 
+	"github.com/counterd/counterd/api/connections"
 	"github.com/counterd/counterd/internal/testkit/leaktest"
 	"github.com/counterd/counterd/internal/testkit/memcachedtest"
 	"github.com/counterd/counterd/memcache"
@@ -32,13 +34,13 @@ domain: ten
 descriptors:
   - {key: k, rate_limit: {unit: hour, requests_per_unit: 10}}
   - {key: all, rate_limit: {unit: hour, requests_per_unit: 1000}}
-`)}}, false)
+`)}})
 	require.NoError(t, err)
-	server := grpc.NewServer()
 	limits := func() *rlsconfig.Config { return config }
-	newServer(t, fleet, nil, setting{timeout: timeout}, limits, nil).Register(server)
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	server := newServer(t, fleet, nil, setting{timeout: timeout}, limits, io.Discard).NewGRPC(nil)
+	inner, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
+	listener := connections.NewListener(inner, 0)
 	var serving sync.WaitGroup
 	serving.Go(func() { assert.NoError(t, server.Serve(listener)) })
 	conn, err := grpc.NewClient(listener.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))

@@ -2,6 +2,9 @@ package rls_test
 
 import (
 	"context"
+	"io"
+	"log/slog"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -34,21 +37,29 @@ type kit struct {
 	clock  *testkit.Clock
 	store  *watched
 	limits atomic.Pointer[rlsconfig.Config]
-	faults []error
+	log    testkit.Log
 }
 
 // watched is a store that counts writes, and may fail or hang.
 type watched struct {
 	store.Store
-	writes int
+	writes atomic.Int64
 	fails  error
+	of     string // fails is of the counters alone that have this in their ID
 	hangs  bool
 }
 
 func (w *watched) Do(ctx context.Context, ops ...*store.Op) {
+	left := ops[:0:0]
 	for _, op := range ops {
-		w.writes += len(op.Writes)
-		op.Err = w.fails
+		w.writes.Add(int64(len(op.Writes)))
+		if op.Err = w.fails; !strings.Contains(op.Counter, w.of) {
+			op.Err, left = nil, append(left, op)
+		}
+	}
+	if w.of != "" {
+		w.Store.Do(ctx, left...)
+		return
 	}
 	switch {
 	case w.hangs:
@@ -78,20 +89,19 @@ func newKit(t *testing.T, s setting) *kit {
 	if s.timeout == 0 {
 		s.timeout = 20 * time.Second // the machine may be busy
 	}
-	onError := func(_ context.Context, err error) { k.faults = append(k.faults, err) }
-	k.Server = newServer(t, k.store, k.clock.Now, s, k.limits.Load, onError)
+	k.Server = newServer(t, k.store, k.clock.Now, s, k.limits.Load, &k.log)
 	return k
 }
 
 func (k *kit) reload(config string) {
 	k.t.Helper()
-	parsed, err := rlsconfig.Parse([]rlsconfig.File{{Name: "limits.yaml", Text: []byte(config)}}, false)
+	parsed, err := rlsconfig.Parse([]rlsconfig.File{{Name: "limits.yaml", Text: []byte(config)}})
 	require.NoError(k.t, err)
 	k.limits.Store(parsed)
 }
 
 func newServer(
-	t *testing.T, st store.Store, clock func() time.Time, s setting, limits func() *rlsconfig.Config, onError func(context.Context, error),
+	t testing.TB, st store.Store, clock func() time.Time, s setting, limits func() *rlsconfig.Config, log io.Writer,
 ) *rls.Server {
 	t.Helper()
 	if s.rules == "" {
@@ -109,7 +119,7 @@ func newServer(
 	counters := counting.New(counting.Config{}, buckets, logs, leases)
 	decides, err := service.New(service.Config{Rules: func() *events.Rules { return rules }, Limiter: decider, Counters: counters})
 	require.NoError(t, err)
-	server, err := rls.New(rls.Config{Service: decides, Gate: service.NewGate(s.gate), Descriptors: limits, OnError: onError})
+	server, err := rls.New(rls.Config{Service: decides, Gate: service.NewGate(s.gate), Descriptors: limits, Log: slog.New(slog.NewTextHandler(log, nil))})
 	require.NoError(t, err)
 	return server
 }

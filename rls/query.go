@@ -12,6 +12,8 @@ import (
 
 	ratelimitv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/structpb"
 
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/limiter"
@@ -27,10 +29,12 @@ type (
 
 // query is a request as it is decided.
 type query struct {
+	domain      string
 	event       *events.Event // that names the hit; nil: no limit applies
 	descriptors []descriptor
 	parts       []part // what the descriptors count on, each once
 	decision    limiter.Decision
+	configured  *structpb.Struct // the metadata of limits in the configuration; nil: there is none
 }
 
 // descriptor is one of a request's.
@@ -40,12 +44,18 @@ type descriptor struct {
 	unlimited bool
 	current   *limit // the limit as configured; nil: it is one of the rules
 	parts     []int  // of the query; none: no limit applies
+
+	// Memory, for the one part that most have, and of the answer.
+	one    [1]int
+	status descriptorStatus
+	limit  limit
+	reset  durationpb.Duration
 }
 
 // part is what a descriptor counts on, and what its limits said.
 type part struct {
 	limiter.Part
-	looks  bool  // nothing is counted
+	shares bool  // a part before has the same counter, by another rule or another of its lists: it has the cost for both
 	refund int64 // so much is given back
 	states []limiter.LimitState
 }
@@ -60,11 +70,11 @@ func (s *Server) read(in *rlsv3.RateLimitRequest) (*query, error) {
 	case n > limiter.MaxHits:
 		return nil, invalid(fmt.Sprintf("there are %d descriptors: a request has at most %d", n, limiter.MaxHits))
 	}
-	q := &query{descriptors: make([]descriptor, len(in.Descriptors))}
+	q := &query{domain: in.Domain, descriptors: make([]descriptor, len(in.Descriptors)), parts: make([]part, 0, len(in.Descriptors))}
 	apply := func(int, *ratelimitv3.RateLimitDescriptor) error { return nil }
-	if config := s.config.Descriptors(); config != nil && config.HasDomain(in.Domain) {
+	config := s.config.Descriptors()
+	if q.event = config.Event(in.Domain); q.event != nil {
 		found := find(config, in)
-		q.event = &events.Event{Name: in.Domain}
 		apply = func(i int, d *ratelimitv3.RateLimitDescriptor) error { return q.byConfig(i, d, found[i]) }
 	} else if event, err := s.config.Service.Event(in.Domain); err == nil {
 		q.event = event.Event
@@ -104,12 +114,14 @@ type configured struct {
 // find returns what the configuration says of all descriptors.
 func find(config *rlsconfig.Config, in *rlsv3.RateLimitRequest) []configured {
 	all := make([]configured, len(in.Descriptors))
+	ofAll := make([]rlsconfig.Entry, 0, len(in.Descriptors)) // most have one
 	var replaced []string
 	for i, d := range in.Descriptors {
-		entries := make([]rlsconfig.Entry, len(d.GetEntries()))
-		for j, e := range d.GetEntries() {
-			entries[j] = rlsconfig.Entry{Key: e.GetKey(), Value: e.GetValue()}
+		from := len(ofAll)
+		for _, e := range d.GetEntries() {
+			ofAll = append(ofAll, rlsconfig.Entry{Key: e.GetKey(), Value: e.GetValue()})
 		}
+		entries := ofAll[from:len(ofAll):len(ofAll)]
 		all[i].entries = entries
 		if d.GetLimit() != nil {
 			continue
@@ -120,7 +132,7 @@ func find(config *rlsconfig.Config, in *rlsv3.RateLimitRequest) []configured {
 		}
 	}
 	for i := range all {
-		if limit := all[i].limit; limit != nil && limit.Name != "" && slices.Contains(replaced, limit.Name) {
+		if limit := all[i].limit; limit != nil && !limit.Unlimited && limit.Name != "" && slices.Contains(replaced, limit.Name) {
 			all[i].limit = nil
 		}
 	}
@@ -138,13 +150,16 @@ func (q *query) byConfig(i int, d *ratelimitv3.RateLimitDescriptor, c configured
 	if c.limit == nil {
 		return nil
 	}
+	if c.limit.Metadata != nil {
+		q.merge(c.limit.Metadata)
+	}
 	of, rule := &q.descriptors[i], c.limit.Rule
 	if of.unlimited = c.limit.Unlimited; of.unlimited {
 		return nil
 	}
-	of.current = currentOf(c.limit.Name, c.limit.N, unit(c.limit.Unit), c.limit.Multiplier)
-	counter := counterOf(q.event.Name, rule.Limits[0].Window, c.entries)
-	q.add(i, events.Applied{Rule: rule, Counter: counter, ID: counter.ID()})
+	of.current = of.limitOf(c.limit.Name, c.limit.N, unit(c.limit.Unit), c.limit.Multiplier)
+	counter, id := counterOf(q.domain, rule.Limits[0].Window, c.entries)
+	q.add(i, events.Applied{Rule: rule, Counter: counter, ID: id})
 	return nil
 }
 
@@ -166,21 +181,26 @@ func override(own *ratelimitv3.RateLimitDescriptor_RateLimitOverride) (*rlsconfi
 // maxEntries is the most bytes of entries by which a counter is named as they are.
 const maxEntries = 1 << 10
 
-// counterOf returns the counter of a descriptor's entries. Windows of another length have counters of
+// counterOf returns the counter of a descriptor's entries, and its ID. Windows of another length have counters of
 // their own, as the entries of another domain have. No event of the rules has such a name.
-func counterOf(domain string, window time.Duration, entries []rlsconfig.Entry) events.Counter {
-	pairs, bytes := make([][2]string, len(entries)), 0
-	for i, e := range entries {
-		pairs[i] = [2]string{e.Key, e.Value}
+func counterOf(domain string, window time.Duration, entries []rlsconfig.Entry) (events.Counter, string) {
+	var (
+		pairSpace  [4][2]string // on the stack
+		eventSpace [64]byte
+	)
+	pairs, bytes := pairSpace[:0], 0
+	for _, e := range entries {
+		pairs = append(pairs, [2]string{e.Key, e.Value})
 		bytes += len(e.Key) + len(e.Value)
 	}
-	feature := events.FeatureOf(pairs...)
 	if bytes > maxEntries {
-		sum := sha256.Sum256([]byte(events.Counter{Feature: feature}.ID()))
-		feature = events.FeatureOf([2]string{"/sha256", string(sum[:])})
+		_, id := events.CounterOf(nil, 0, pairs...)
+		sum := sha256.Sum256([]byte(id))
+		pairs = append(pairs[:0], [2]string{"/sha256", string(sum[:])})
 	}
-	event := "rls/" + strconv.FormatInt(int64(window/time.Second), 10) + "/" + domain
-	return events.Counter{Event: event, Feature: feature, Retention: window}
+	event := strconv.AppendInt(append(eventSpace[:0], "rls/"...), int64(window/time.Second), 10)
+	event = append(append(event, '/'), domain...)
+	return events.CounterOf(event, window, pairs...)
 }
 
 // byRules has a descriptor count by the rules of the event, its entries being features. What another
@@ -196,7 +216,7 @@ func (q *query) byRules(i int, d *ratelimitv3.RateLimitDescriptor) error {
 		}
 		features[e.GetKey()] = e.GetValue()
 	}
-	if !slices.ContainsFunc(q.event.Rules, func(rule events.Rule) bool { return rule.Applies(features) }) {
+	if !q.applies(features) {
 		return nil
 	}
 	if q.event.HasLeases() {
@@ -210,47 +230,71 @@ func (q *query) byRules(i int, d *ratelimitv3.RateLimitDescriptor) error {
 		if q.descriptors[i].refund && a.Rule.InLog() {
 			return invalid("is_negative_hits: its event has limits in a log, which gives nothing back")
 		}
+		if len(q.parts) == limiter.MaxHits {
+			return invalid(fmt.Sprintf("with it the request counts on more than %d counters: ask in several requests", limiter.MaxHits))
+		}
 		q.add(i, a)
 	}
 	return nil
 }
 
+// applies reports whether a rule of the event applies to the features.
+func (q *query) applies(features events.Features) bool {
+	for n := range q.event.Rules {
+		if q.event.Rules[n].Applies(features) {
+			return true
+		}
+	}
+	return false
+}
+
 // add has a descriptor count on a counter, by a rule.
 func (q *query) add(i int, a events.Applied) {
 	of := &q.descriptors[i]
-	p := part{Part: limiter.Part{Applied: a, Cost: max(of.cost, 1)}, looks: of.cost == 0 || of.refund}
+	p := part{Part: limiter.Part{Applied: a, Cost: max(of.cost, 1), Looks: of.cost == 0 || of.refund}}
 	if of.refund {
-		p.Cost, p.refund = 1, of.cost
+		p.Cost, p.refund, p.Listing = 1, of.cost, events.Allowed // it denies nothing
 	}
-	at := -1
-	if of.current == nil {
-		at = slices.IndexFunc(q.parts, func(other part) bool {
-			return other.Rule == a.Rule && other.ID == a.ID && (other.refund > 0) == of.refund
-		})
+	at, holder, others := -1, -1, q.parts
+	if of.current != nil { // a configuration's count each for itself
+		others = nil
 	}
-	if at < 0 {
+	for n := range others {
+		other := &others[n]
+		if other.ID != a.ID || (other.refund > 0) != of.refund {
+			continue
+		}
+		if holder < 0 && other.Rule.InLog() == a.Rule.InLog() {
+			holder = n
+		}
+		if other.Rule == p.Rule && other.Listing == p.Listing {
+			at = n
+			break
+		}
+	}
+	if holder >= 0 {
+		of := &q.parts[holder]
+		of.Cost, of.refund, of.Looks = max(of.Cost, p.Cost), max(of.refund, p.refund), of.Looks && p.Looks
+		p.Cost, p.shares = 0, true
+	}
+	switch {
+	case at < 0:
 		at, q.parts = len(q.parts), append(q.parts, p)
-	} else {
-		other := &q.parts[at]
-		other.Cost, other.refund, other.looks = max(other.Cost, p.Cost), max(other.refund, p.refund), other.looks && p.looks
+	case at != holder:
+		q.parts[at].Looks = q.parts[at].Looks && p.Looks
+	}
+	if of.parts == nil {
+		of.parts = of.one[:0]
 	}
 	of.parts = append(of.parts, at)
 }
 
-// decide decides the query. Parts that only look are decided first, together with the others: if one denies, nothing
-// is counted, or given back. What is given back denies nothing. If the store fails, its timeout is over, and nothing
-// else is asked of it.
+// decide decides the query: all of its parts at once, and then it gives back, if nothing denies and the store has
+// answered.
 func (q *query) decide(ctx context.Context, s *service.Service) error {
 	q.decision.Allowed = true
-	if slices.ContainsFunc(q.parts, func(p part) bool { return p.looks && p.refund == 0 }) {
-		if err := q.ask(ctx, s.CheckParts, func(p *part) bool { return p.refund == 0 }); err != nil || !q.decision.Allowed {
-			return err
-		}
-	}
-	if !q.failed() {
-		if err := q.ask(ctx, s.HitParts, func(p *part) bool { return !p.looks }); err != nil {
-			return err
-		}
+	if err := q.ask(ctx, s, func(p *part) bool { return p.refund == 0 }); err != nil {
+		return err
 	}
 	if !slices.ContainsFunc(q.parts, func(p part) bool { return p.refund > 0 }) {
 		return nil
@@ -262,12 +306,12 @@ func (q *query) decide(ctx context.Context, s *service.Service) error {
 	defer func() { q.decision = decided }()
 	var fault error
 	for n := range q.parts {
-		if p := &q.parts[n]; p.refund > 0 && decided.Allowed && fault == nil {
+		if p := &q.parts[n]; p.refund > 0 && !p.shares && decided.Allowed && fault == nil {
 			_, fault = s.Refund(ctx, p.Counter, p.refund)
 		}
 	}
 	if fault == nil {
-		fault = q.ask(ctx, s.CheckParts, func(p *part) bool { return p.refund > 0 })
+		fault = q.ask(ctx, s, func(p *part) bool { return p.refund > 0 })
 	}
 	if fault != nil {
 		return fmt.Errorf("%w: %w", errRefund, fault)
@@ -283,17 +327,16 @@ func (q *query) failed() bool {
 // errRefund is the error of a refund that the store did not take, wholly or in part. The request is decided.
 var errRefund = errors.New("rls: what a request gives back stays counted, at least a part of it")
 
-// asker decides a hit of several parts, or checks it.
-type asker = func(context.Context, *events.Event, []limiter.Part) (limiter.Decision, error)
-
-// ask has some of the parts decided.
-func (q *query) ask(ctx context.Context, ask asker, which func(*part) bool) error {
-	var asked []limiter.Part
-	var of []int
+// ask has some of the parts decided at once: as a hit, if one of them counts.
+func (q *query) ask(ctx context.Context, s *service.Service, which func(*part) bool) error {
+	asked, of := make([]limiter.Part, 0, len(q.parts)), make([]int, 0, len(q.parts))
+	ask := s.CheckParts
 	for n := range q.parts {
 		if p := &q.parts[n]; which(p) {
 			asked, of = append(asked, p.Part), append(of, n)
-			p.states = nil
+			if !p.Looks {
+				ask = s.HitParts
+			}
 		}
 	}
 	if len(asked) == 0 {
@@ -304,9 +347,11 @@ func (q *query) ask(ctx context.Context, ask asker, which func(*part) bool) erro
 		return err
 	}
 	q.decision = d
-	for _, state := range d.Limits {
-		p := &q.parts[of[state.Part]]
-		p.states = append(p.states, state)
+	for from, to := 0, 0; from < len(d.Limits); from = to {
+		part := d.Limits[from].Part
+		for to = from; to < len(d.Limits) && d.Limits[to].Part == part; to++ {
+		}
+		q.parts[of[part]].states = d.Limits[from:to]
 	}
 	return nil
 }

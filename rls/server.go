@@ -3,16 +3,17 @@ package rls
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"time"
 
 	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"go.opentelemetry.io/otel/trace"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/metadata"
-	"google.golang.org/grpc/status"
 
 	"github.com/counterd/counterd/engine"
 	"github.com/counterd/counterd/events"
+	"github.com/counterd/counterd/internal/sparse"
 	"github.com/counterd/counterd/rls/rlsconfig"
 	"github.com/counterd/counterd/service"
 )
@@ -21,17 +22,28 @@ import (
 type Config struct {
 	Service *service.Service
 	Gate    *service.Gate
-	// Descriptors returns the configuration of envoyproxy/ratelimit in force; nil: there is none, and each
-	// domain is an event of the rules.
+	// Descriptors returns the configuration of envoyproxy/ratelimit in force; nil, or if it returns nil: there is
+	// none, and each domain is an event of the rules.
 	Descriptors func() *rlsconfig.Config
-	// OnError gets each error that is answered, in the goroutine of the call; nil: it is not called.
-	OnError func(ctx context.Context, err error)
+	Health      service.Health // what health checks say
+	// OnCall is called for each ShouldRateLimit when it is decided: with its domain, or Other if it is neither in
+	// the configuration nor an event, with OK, OVER_LIMIT or the name of a gRPC code, and with its duration. The
+	// calls come from many goroutines, and must not panic. nil: no call.
+	OnCall    func(domain, code string, took time.Duration)
+	Log       *slog.Logger // nil: slog.Default
+	AccessLog bool         // each ShouldRateLimit is logged, without features and addresses
+	// Tracer makes a span of each ShouldRateLimit, in the trace of its caller; nil: there are no spans.
+	Tracer trace.Tracer
 }
+
+// Other is the domain, for Config.OnCall, that a client has made up.
+const Other = "other"
 
 // Server answers ShouldRateLimit. It is safe for concurrent use.
 type Server struct {
 	rlsv3.UnimplementedRateLimitServiceServer
 	config Config
+	lines  sparse.Lines // of the log, by their causes
 }
 
 // New returns a Server. Its error reports what the config lacks.
@@ -42,8 +54,11 @@ func New(config Config) (*Server, error) {
 	if config.Descriptors == nil {
 		config.Descriptors = func() *rlsconfig.Config { return nil }
 	}
-	if config.OnError == nil {
-		config.OnError = func(context.Context, error) {}
+	if config.OnCall == nil {
+		config.OnCall = func(string, string, time.Duration) {}
+	}
+	if config.Log == nil {
+		config.Log = slog.Default()
 	}
 	return &Server{config: config}, nil
 }
@@ -57,33 +72,38 @@ func (s *Server) Register(server grpc.ServiceRegistrar) {
 // request is InvalidArgument; a store that fails is decided by the rules' on_error, before the caller's
 // deadline.
 func (s *Server) ShouldRateLimit(ctx context.Context, in *rlsv3.RateLimitRequest) (*rlsv3.RateLimitResponse, error) {
-	response, err := s.decide(ctx, in)
-	if err != nil {
-		s.config.OnError(ctx, err)
-		return nil, status.Error(codeOf(err), err.Error())
-	}
-	return response, nil
-}
-
-func (s *Server) decide(ctx context.Context, in *rlsv3.RateLimitRequest) (*rlsv3.RateLimitResponse, error) {
+	c := call{server: s, began: time.Now(), access: s.config.AccessLog}
+	ctx = c.trace(ctx)
+	defer c.report(ctx)
 	admission, err := s.config.Gate.Admit(service.ClassDecide, tokenOf(ctx))
 	defer admission.Release()
+	c.client = admission.Client
 	if err != nil {
-		return nil, err
+		return nil, c.failed(ctx, err)
 	}
+	return s.decide(ctx, in, &c)
+}
+
+// decide decides a request that is admitted.
+func (s *Server) decide(ctx context.Context, in *rlsv3.RateLimitRequest, c *call) (*rlsv3.RateLimitResponse, error) {
 	q, err := s.read(in)
 	if err != nil {
-		return nil, err
+		return nil, c.failed(ctx, err)
+	}
+	if q.event != nil {
+		c.domain = q.domain
 	}
 	ctx, end := beforeDeadline(ctx)
 	defer end()
 	switch err := q.decide(ctx, s.config.Service); {
 	case errors.Is(err, errRefund):
-		s.config.OnError(ctx, err)
+		s.logError(ctx, err)
 	case err != nil:
-		return nil, err
+		return nil, c.failed(ctx, err)
 	}
-	return q.response(), nil
+	response := q.response(s.config.Service.Rules())
+	c.code = response.OverallCode.String()
+	return response, nil
 }
 
 // beforeDeadline returns a context that ends so long before the caller's deadline that an answer still comes
@@ -120,9 +140,4 @@ func codeOf(err error) codes.Code {
 		return codes.DeadlineExceeded
 	}
 	return codes.Unavailable
-}
-
-// tokenOf returns the token of a call, of its metadata.
-func tokenOf(ctx context.Context) service.Token {
-	return service.TokenOf(metadata.ValueFromIncomingContext(ctx, "counterd-token"), metadata.ValueFromIncomingContext(ctx, "authorization"))
 }

@@ -3,8 +3,11 @@ package rls_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -21,6 +24,7 @@ import (
 	"github.com/counterd/counterd/limiter"
 	"github.com/counterd/counterd/rls"
 	"github.com/counterd/counterd/service"
+	"github.com/counterd/counterd/store"
 )
 
 const (
@@ -39,7 +43,7 @@ descriptors:
   - key: all
     rate_limit: {unit: minute, unit_multiplier: 5, requests_per_unit: 10}
   - key: free
-    rate_limit: {unlimited: true}
+    rate_limit: {unlimited: true, name: none}
   - key: tried
     rate_limit: {unit: hour, requests_per_unit: 1}
     shadow_mode: true
@@ -55,6 +59,12 @@ descriptors:
     rate_limit: {unit: minute, requests_per_unit: 4}
   - key: instead
     rate_limit: {unit: hour, requests_per_unit: 9, replaces: [{name: for-ada}]}
+  - key: instead-of-free
+    rate_limit: {unit: hour, requests_per_unit: 10, replaces: [{name: none}]}
+  - key: tried-quota
+    quota_mode: true
+    shadow_mode: true
+    rate_limit: {unit: day, requests_per_unit: 1}
 `
 
 func TestADescriptorIsLimitedByItsConfiguration(t *testing.T) {
@@ -92,7 +102,7 @@ func TestWithoutALimit(t *testing.T) {
 		assert.Nil(t, answer.Statuses[0].CurrentLimit)
 	}
 	assert.Equal(t, []any{ok, ok, uint32(math.MaxUint32)}, says(k.ask("shop", of("free", "x"))))
-	assert.Zero(t, k.store.writes)
+	assert.Zero(t, k.store.writes.Load())
 }
 
 // One request is one decision: if a descriptor denies, nothing is counted.
@@ -107,6 +117,12 @@ func TestADeniedRequestCountsNowhere(t *testing.T) {
 	assert.Equal(t, []any{ok, ok, uint32(2), ok, uint32(6)}, says(k.ask("shop", of("user", "eve"), of("all", ""))))
 	twice := k.ask("shop", costing(2, of("user", "eve")), costing(2, of("user", "eve")))
 	assert.Equal(t, []any{over, over, uint32(0), over, uint32(0)}, says(twice), "a descriptor that is there twice counts twice")
+	first := k.ask("shop", costing(0, of("user", "eva")), costing(3, of("user", "eva")))
+	assert.Equal(t, []any{ok, ok, uint32(0), ok, uint32(0)}, says(first), "a look beside a hit needs no room, and sees it")
+	last := k.ask("shop", costing(3, of("user", "mia")), costing(0, of("user", "mia")))
+	assert.Equal(t, []any{ok, ok, uint32(0), ok, uint32(0)}, says(last))
+	looks := []*descriptor{costing(0, of("user", "zoe")), costing(0, of("user", "zoe")), costing(0, of("user", "zoe")), costing(0, of("user", "zoe"))}
+	assert.Equal(t, ok, k.ask("shop", looks...).OverallCode, "nor do looks add up")
 }
 
 func TestHitsAddend(t *testing.T) {
@@ -123,6 +139,11 @@ func TestHitsAddend(t *testing.T) {
 	denied := ask(1, of("all", ""), costing(0, of("user", "bob")))
 	assert.Equal(t, []any{over, ok, uint32(5), over, uint32(0)}, says(denied), "bob has no room left, and nothing is counted")
 	assert.Equal(t, []any{ok, ok, uint32(5)}, says(ask(1, costing(0, of("all", "")))))
+	// Beside what is counted, or another look, it asks for no room of its own.
+	ask(2, of("user", "eve"))
+	assert.Equal(t, []any{ok, ok, uint32(1), ok, uint32(1)}, says(ask(1, costing(0, of("user", "eve")), costing(0, of("user", "eve")))))
+	assert.Equal(t, []any{ok, ok, uint32(0), ok, uint32(0)}, says(ask(1, costing(0, of("user", "eve")), of("user", "eve"))))
+	assert.Equal(t, over, ask(1, of("user", "eve"), costing(0, of("user", "eve"))).OverallCode)
 }
 
 func TestRefunds(t *testing.T) {
@@ -137,9 +158,59 @@ func TestRefunds(t *testing.T) {
 	assert.Equal(t, []any{over, ok, uint32(6), over, uint32(0)}, says(answer), "nothing is given back if a descriptor denies")
 	assert.Equal(t, []any{ok, ok, uint32(5)}, says(k.ask("shop", of("all", ""))))
 	k.reload("{domain: shop, descriptors: [{key: all, rate_limit: {unit: minute, unit_multiplier: 5, requests_per_unit: 2}}]}")
-	assert.Equal(t, []any{ok, ok, uint32(0)}, says(k.ask("shop", refunding(1, of("all", "")))), "a refund denies nothing, also of a limit that is over")
+	answer = k.ask("shop", refunding(1, of("all", "")))
+	assert.Equal(t, []any{ok, ok, uint32(0)}, says(answer), "a refund denies nothing, also of a limit that is over")
+	assert.Nil(t, answer.Statuses[0].DurationUntilReset)
+	assert.NotContains(t, answer.DynamicMetadata.GetFields(), "limits")
 	assert.Equal(t, over, k.ask("shop", of("all", "")).OverallCode)
-	assert.Empty(t, k.faults)
+	assert.Empty(t, k.log.String())
+}
+
+// heldRollback is a store whose first rollback on a counter waits.
+type heldRollback struct {
+	store.Store
+	of            string // is in the ID of the counter
+	once          sync.Once
+	held, release chan struct{}
+}
+
+func (h *heldRollback) Do(ctx context.Context, ops ...*store.Op) {
+	if slices.ContainsFunc(ops, func(op *store.Op) bool { return op.Kind() == store.Subtract && strings.Contains(op.Counter, h.of) }) {
+		h.once.Do(func() {
+			close(h.held)
+			<-h.release
+		})
+	}
+	h.Store.Do(ctx, ops...)
+}
+
+// A refund may take what a hit in flight has added that is denied. Even so what is admitted, less what was given back,
+// never exceeds the limit.
+func TestARefundBesideAHitInFlight(t *testing.T) {
+	k := newKit(t, setting{config: shop})
+	process := newServer(t, k.store.Store, k.clock.Now, setting{timeout: 20 * time.Second}, k.limits.Load, &k.log)
+	other := &kit{Server: process, t: t}
+	h := &heldRollback{Store: k.store.Store, of: "all", held: make(chan struct{}), release: make(chan struct{})}
+	k.store.Store = h
+	k.ask("shop", costing(3, of("user", "bob")))
+	var flight sync.WaitGroup
+	flight.Go(func() {
+		assert.Equal(t, over, k.ask("shop", costing(4, of("all", "")), of("user", "bob")).OverallCode)
+	})
+	<-h.held // what it has added to all is not rolled back yet
+	assert.Equal(t, []any{ok, ok, uint32(10)}, says(other.ask("shop", refunding(4, of("all", "")))))
+	admitted := 0
+	hits := func() {
+		for other.ask("shop", of("all", "")).OverallCode == ok {
+			admitted++
+		}
+	}
+	hits()
+	close(h.release)
+	flight.Wait()
+	k.clock.Advance(time.Second) // after which no denial is remembered
+	hits()
+	assert.Equal(t, 10+4, admitted)
 }
 
 // A descriptor's own limit takes the place of the configured one, with a counter of its own.
@@ -189,8 +260,18 @@ func TestModes(t *testing.T) {
 		assert.Equal(t, want, says(k.ask("shop", both...)))
 	}
 	assert.Equal(t, over, k.ask("shop", of("day", "")).OverallCode, "alone it denies")
+	assert.Equal(t, over, k.ask("shop", costing(0, of("burst", "")), of("day", "")).OverallCode)
+	k.clock.Advance(time.Minute)
+	assert.Equal(t, []any{ok, ok, uint32(4), over, uint32(0)}, says(k.ask("shop", costing(0, of("burst", "")), of("day", ""))), "one that is only looked at has room")
 
-	// A limit that another one replaces does not count.
+	shadowed := k.ask("shop", of("tried-quota", ""), of("burst", "of shadow"))
+	for range 2 {
+		shadowed = k.ask("shop", of("tried-quota", ""), of("burst", "of shadow"))
+	}
+	assert.Equal(t, []any{ok, ok, uint32(0), ok, uint32(1)}, says(shadowed), "nor does the shadow of a quota")
+
+	// A limit that another one replaces does not count. One without a number is not replaced.
+	assert.Equal(t, []any{ok, ok, uint32(9), ok, uint32(math.MaxUint32)}, says(k.ask("shop", of("instead-of-free", ""), of("free", "x"))))
 	assert.Equal(t, []any{ok, ok, uint32(0), ok, uint32(8)}, says(k.ask("shop", of("user", "ada"), of("instead", ""))))
 	assert.Equal(t, []any{ok, ok, uint32(4)}, says(k.ask("shop", of("user", "ada"))))
 }
@@ -249,6 +330,38 @@ events:
 	k.refused(codes.InvalidArgument, "a limit of its own", in("login", own))
 }
 
+// Rules per the same kinds have one counter. The second descriptor costs more of it than the first.
+func TestRulesThatShareACounterCountOnce(t *testing.T) {
+	k := newKit(t, setting{rules: "events: {e: {limits: [{per: user, rate: 9/h}, {per: user, rate: 20/d}, {per: user, rate: 12/d, algorithm: sliding-log}]}}"})
+	assert.Equal(t, []any{ok, ok, uint32(8)}, says(k.ask("e", of("user", "ann"))))
+	assert.Equal(t, []any{ok, ok, uint32(5), ok, uint32(5)}, says(k.ask("e", of("user", "ann"), costing(3, of("user", "ann")))))
+	assert.Equal(t, []any{ok, ok, uint32(0)}, says(k.ask("e", costing(5, of("user", "ann")))))
+	assert.Equal(t, []any{over, over, uint32(0)}, says(k.ask("e", of("user", "ann"))))
+
+	k = newKit(t, setting{rules: "events: {e: {limits: [{per: user, rate: 9/h}, {per: user, rate: 20/d, shadow: true}]}}"})
+	k.ask("e", costing(8, of("user", "ann")))
+	assert.Equal(t, []any{ok, ok, uint32(4)}, says(k.ask("e", refunding(3, of("user", "ann")))))
+	assert.Equal(t, []any{ok, ok, uint32(4)}, says(k.ask("e", costing(0, of("user", "ann")))))
+}
+
+// What only looks adds nothing, to a log either, beside what is counted: also if the hit is denied, where denied hits
+// count.
+func TestLooksByRules(t *testing.T) {
+	k := newKit(t, setting{rules: "events: {e: {limits: [{per: ip, rate: 3/h, algorithm: sliding-log}, {per: user, rate: 4/h, count: all}]}}"})
+	ask := func(ofIP, ofUser uint64) []any {
+		return says(k.ask("e", costing(ofIP, of("ip", "192.0.2.1")), costing(ofUser, of("user", "ann"))))
+	}
+	assert.Equal(t, []any{ok, ok, uint32(3), ok, uint32(3)}, ask(0, 1))
+	assert.Equal(t, []any{ok, ok, uint32(2), ok, uint32(3)}, ask(1, 0))
+	assert.Equal(t, []any{ok, ok, uint32(0), ok, uint32(3)}, ask(2, 0))
+	for left := range uint32(3) {
+		assert.Equal(t, []any{over, over, uint32(0), ok, 2 - left}, ask(0, 1))
+	}
+	assert.Equal(t, []any{over, over, uint32(0), over, uint32(0)}, ask(0, 0))
+	k.clock.Advance(time.Hour)
+	assert.Equal(t, []any{ok, ok, uint32(3), ok, uint32(4)}, ask(0, 0))
+}
+
 func TestFaultsOfRequests(t *testing.T) {
 	k := newKit(t, setting{config: shop})
 	many := make([]*descriptor, limiter.MaxHits+1)
@@ -264,8 +377,8 @@ func TestFaultsOfRequests(t *testing.T) {
 	} {
 		k.refused(codes.InvalidArgument, reason, in)
 	}
-	assert.Len(t, k.faults, 5)
-	assert.Zero(t, k.store.writes)
+	assert.Empty(t, k.log.String(), "what is wrong with a request is its client's to know")
+	assert.Zero(t, k.store.writes.Load())
 	assert.Equal(t, ok, k.ask("shop", nil).OverallCode)
 	_, err := rls.New(rls.Config{})
 	assert.ErrorContains(t, err, "a Service and a Gate")
@@ -306,13 +419,22 @@ events:
 	assert.Equal(t, []any{ok, ok, uint32(0)}, says(k.ask("open", of("user", "ada"))))
 	assert.Nil(t, k.ask("shop", of("user", "ada")).Statuses[0].CurrentLimit, "what remains is not known")
 	assert.Equal(t, ok, k.ask("shop", refunding(2, of("user", "ada"))).OverallCode)
-	require.Len(t, k.faults, 1)
-	assert.ErrorContains(t, k.faults[0], "stays counted")
+	assert.Equal(t, 1, strings.Count(k.log.String(), "stays counted"))
 
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	_, err := k.ShouldRateLimit(ctx, &request{Domain: "shop", Descriptors: []*descriptor{of("user", "bob")}})
 	assert.Equal(t, codes.Canceled, statusOf(err))
+}
+
+// If the store answers for some counters alone, those count, also beside a descriptor that looks.
+func TestAStoreThatFailsInPart(t *testing.T) {
+	k := newKit(t, setting{config: shop})
+	k.store.fails, k.store.of = errors.New("down"), "bob"
+	for left := range uint32(10) {
+		assert.Equal(t, []any{ok, ok, uint32(0), ok, 9 - left}, says(k.ask("shop", costing(0, of("user", "bob")), of("all", ""))))
+	}
+	assert.Equal(t, over, k.ask("shop", costing(0, of("user", "bob")), of("all", "")).OverallCode)
 }
 
 // A store that hangs fails no request either: it is answered before its deadline, be that before the timeout or not.
@@ -331,4 +453,109 @@ func TestAStoreThatHangs(t *testing.T) {
 			}
 		}
 	})
+}
+
+// What is admitted although its limit is full is OK: by an allow list, and by a soft throttle.
+func TestAdmittedBeyondALimit(t *testing.T) {
+	k := newKit(t, setting{rules: `
+events:
+  listed: {limits: [{per: user, rate: 1/h, allow: [ada]}]}
+  soft: {limits: [{per: user, rate: 10/h, throttle: soft 10%}]}
+`})
+	for range 3 {
+		assert.Equal(t, []any{ok, ok, uint32(0)}, says(k.ask("listed", of("user", "ada"))))
+	}
+	assert.Equal(t, []any{ok, ok, uint32(0)}, says(k.ask("soft", costing(11, of("user", "ada")))))
+	assert.Equal(t, []any{over, over, uint32(0)}, says(k.ask("soft", of("user", "ada"))))
+}
+
+// Responses have the headers that the rules choose, also with names that no header has as they are; requests of a
+// leaky bucket how long they wait.
+func TestHeaders(t *testing.T) {
+	const config = "{domain: shop, descriptors: [{key: user, rate_limit: {unit: hour, requests_per_unit: 2, name: 'é\"'}}]}"
+	headersOf := func(r *response) (all []string) {
+		for _, header := range r.ResponseHeadersToAdd {
+			all = append(all, header.Key+": "+header.Value)
+		}
+		return all
+	}
+	k := newKit(t, setting{config: config, rules: "{events: {queued: {limits: [{per: user, rate: 2/s, queue: 3}]}}, headers: [ratelimit, x-ratelimit]}"})
+	k.ask("shop", of("user", "bob"))
+	assert.Equal(t, []string{
+		`Ratelimit-Policy: "%C3%A9\"";q=2;w=3600`, `Ratelimit: "%C3%A9\"";r=0`, "X-Ratelimit-Limit: 2", "X-Ratelimit-Remaining: 0", "X-Ratelimit-Reset: 0",
+	}, headersOf(k.ask("shop", of("user", "bob"))))
+	assert.Equal(t, "Retry-After: 3600", headersOf(k.ask("shop", of("user", "bob")))[0])
+	k.ask("queued", of("user", "bob"))
+	wait := k.ask("queued", of("user", "bob")).RequestHeadersToAdd
+	require.Len(t, wait, 1)
+	assert.Equal(t, "Counterd-Wait: 0.5", wait[0].Key+": "+wait[0].Value)
+
+	k = newKit(t, setting{config: config, rules: "{events: {unused: {}}, headers: none}"})
+	assert.Empty(t, headersOf(k.ask("shop", of("user", "bob"))))
+}
+
+// The metadata of the limits that apply is that of the response, the later one's where two have the same.
+func TestMetadataOfLimits(t *testing.T) {
+	k := newKit(t, setting{config: `
+domain: shop
+descriptors:
+  - {key: a, metadata: {team: one, list: [1, true]}, rate_limit: {unit: hour, requests_per_unit: 1}}
+  - {key: b, metadata: {team: two}, rate_limit: {unlimited: true}}
+  - {key: c, rate_limit: {unit: hour, requests_per_unit: 1}}
+`})
+	assert.Nil(t, k.ask("shop", of("c", "")).DynamicMetadata)
+	assert.Equal(t, map[string]any{"domain": "shop", "metadata": map[string]any{"team": "two", "list": []any{1.0, true}}},
+		k.ask("shop", of("a", ""), of("b", "")).DynamicMetadata.AsMap())
+	assert.Equal(t, []any{"a"}, k.ask("shop", of("a", "")).DynamicMetadata.AsMap()["limits"])
+}
+
+// A request that would count on very many counters is refused, at once.
+func TestVeryManyCounters(t *testing.T) {
+	var rules strings.Builder
+	rules.WriteString("events:\n  many:\n    limits:\n")
+	for n := range 60 {
+		fmt.Fprintf(&rules, "      - {per: user, rate: 9/%ds}\n", n+1)
+	}
+	k := newKit(t, setting{rules: rules.String()})
+	in := &request{Domain: "many"}
+	for n := range 16 {
+		in.Descriptors = append(in.Descriptors, of("user", fmt.Sprint(n)))
+	}
+	answer, err := k.ShouldRateLimit(t.Context(), in)
+	require.NoError(t, err)
+	assert.Equal(t, ok, answer.OverallCode)
+	in.Descriptors = append(in.Descriptors, of("user", "one"))
+	k.refused(codes.InvalidArgument, "descriptors[16]: with it the request counts on more than 1000 counters", in)
+}
+
+// Two addresses of one network have one counter, and each has its own place on the rule's lists.
+func TestListsOfDescriptorsOnOneCounter(t *testing.T) {
+	k := newKit(t, setting{rules: "events: {e: {limits: [{per: ip, rate: 3/h, allow: ['2001:db8::1'], deny: ['2001:db8::2']}]}}"})
+	allowed, denied, unlisted := of("ip", "2001:db8::1"), of("ip", "2001:db8::2"), of("ip", "2001:db8::3")
+	assert.Equal(t, over, k.ask("e", unlisted, denied).OverallCode)
+	assert.Equal(t, over, k.ask("e", denied, unlisted).OverallCode)
+	assert.Equal(t, ok, k.ask("e", costing(0, allowed), costing(2, unlisted)).OverallCode)
+	assert.Equal(t, []any{ok, ok, uint32(0), ok, uint32(0)}, says(k.ask("e", allowed, costing(1, unlisted))))
+	assert.Equal(t, over, k.ask("e", allowed, unlisted).OverallCode)
+	assert.Equal(t, over, k.ask("e", unlisted, allowed).OverallCode)
+	assert.Equal(t, ok, k.ask("e", allowed).OverallCode)
+}
+
+// The headers have the limits of all descriptors, also if they only look.
+func TestHeadersOfLooks(t *testing.T) {
+	k := newKit(t, setting{config: shop})
+	answer := k.ask("shop", costing(0, of("user", "bob")), of("all", ""))
+	require.Len(t, answer.ResponseHeadersToAdd, 2)
+	assert.Equal(t, `"user";r=3, "all";r=9`, answer.ResponseHeadersToAdd[1].Value)
+}
+
+// A limit that a reload has added says that it is incomplete, until its window has passed.
+func TestAfterAReload(t *testing.T) {
+	k := newKit(t, setting{config: shop})
+	before := k.limits.Load()
+	k.reload("{domain: shop, descriptors: [{key: fresh, rate_limit: {unit: minute, requests_per_unit: 9}}]}")
+	k.limits.Load().Succeed(before, k.clock.Now())
+	assert.Equal(t, []any{"fresh"}, k.ask("shop", of("fresh", "")).DynamicMetadata.AsMap()["incomplete"])
+	k.clock.Advance(61 * time.Second)
+	assert.Nil(t, k.ask("shop", of("fresh", "")).DynamicMetadata)
 }

@@ -24,6 +24,7 @@ const (
 	ClassPublic    Class = iota + 1 // needs no token
 	ClassDecide                     // hit, batch, authorize, check
 	ClassRead                       // count, history
+	ClassSee                        // explain, top
 	ClassIncrement                  // increment
 	ClassReset                      // reset
 	ClassRules                      // the rules in force
@@ -33,7 +34,7 @@ const (
 // classNames are the classes as a file of tokens names them, which has those from
 // ClassDecide on.
 var classNames = [...]string{
-	ClassPublic: "anyone", ClassDecide: "decide", ClassRead: "read", ClassIncrement: "increment",
+	ClassPublic: "anyone", ClassDecide: "decide", ClassRead: "read", ClassSee: "see", ClassIncrement: "increment",
 	ClassReset: "reset", ClassRules: "rules", ClassOperate: "operate",
 }
 
@@ -113,29 +114,39 @@ func (g *Gate) Admit(class Class, token Token) (Admission, error) {
 	return a, nil
 }
 
-// checkToken notes the token's name, or returns why the token is not good for the class.
-func (g *Gate) checkToken(a *Admission, class Class, presented Token) error {
-	if g.config.Tokens == nil {
-		return nil
-	}
-	if !presented.Given {
-		return g.refuse(a, class, TokenMissing)
-	}
-	token, known := g.config.Tokens().find(presented.Text)
-	if !known {
-		return g.refuse(a, class, TokenUnknown)
-	}
-	a.Client = token.name
-	if !token.classes.has(class) {
-		return g.refuse(a, class, TokenForbidden)
-	}
-	return nil
+// Knows reports whether the token admits requests of the class. Nothing is counted.
+func (g *Gate) Knows(class Class, token Token) bool {
+	_, refusal := g.judge(class, token)
+	return refusal == nil
 }
 
-func (g *Gate) refuse(a *Admission, class Class, reason Reason) error {
-	refusal := &Refusal{class, reason, a.Client}
+// checkToken notes the token's name, or returns why the token is not good for the class.
+func (g *Gate) checkToken(a *Admission, class Class, presented Token) error {
+	name, refusal := g.judge(class, presented)
+	a.Client = name
+	if refusal == nil {
+		return nil
+	}
 	g.config.Refusals.add(refusal)
 	return refusal
+}
+
+// judge returns the name of the token, if it is known, and why it is not good for the class; nil: it is.
+func (g *Gate) judge(class Class, presented Token) (name string, refusal *Refusal) {
+	if g.config.Tokens == nil {
+		return "", nil
+	}
+	if !presented.Given {
+		return "", &Refusal{class, TokenMissing, ""}
+	}
+	token, known := g.config.Tokens().find(presented.Text)
+	switch {
+	case !known:
+		return "", &Refusal{class, TokenUnknown, ""}
+	case !token.classes.has(class):
+		return token.name, &Refusal{class, TokenForbidden, token.name}
+	}
+	return token.name, nil
 }
 
 // Admission is a request that a Gate has admitted, and the memory that the request holds. One

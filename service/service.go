@@ -8,9 +8,11 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/counterd/counterd/counting"
+	"github.com/counterd/counterd/denied"
 	"github.com/counterd/counterd/engine"
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/limiter"
+	"github.com/counterd/counterd/top"
 )
 
 // Config sets up a Service. Rules, Limiter and Counters are needed, the latter two on one
@@ -27,6 +29,8 @@ type Config struct {
 	// Tracer makes a span of each decision, a child of the span in the call's context; nil:
 	// decisions have no spans.
 	Tracer trace.Tracer
+	// Top knows the features with the most hits of this process; nil: there is none.
+	Top *top.Top
 }
 
 // Service decides and counts by the rules in force. It is safe for concurrent use.
@@ -90,6 +94,19 @@ func (s *Service) Check(ctx context.Context, event Event, features events.Featur
 	return s.decide(ctx, limiter.Hit{Event: event.Event, Features: features, Cost: cost}, limiter.CallCheck, s.config.Limiter.Check)
 }
 
+// explainedMoments is how many moments an explanation has at which room returns.
+const explainedMoments = 10
+
+// Explain returns the decision of a Check, and what it was computed from. See limiter.Limiter.Explain.
+func (s *Service) Explain(ctx context.Context, event Event, features events.Features, cost int64) (d limiter.Decision, explained []limiter.Explained, err error) {
+	d, err = s.decide(ctx, limiter.Hit{Event: event.Event, Features: features, Cost: cost}, limiter.CallCheck, func(ctx context.Context, h limiter.Hit) (limiter.Decision, error) {
+		var err error
+		d, explained, err = s.config.Limiter.Explain(ctx, h, explainedMoments)
+		return d, err
+	})
+	return d, explained, err
+}
+
 // HitParts decides a hit of several parts. The event only names it.
 func (s *Service) HitParts(ctx context.Context, event *events.Event, parts []limiter.Part) (limiter.Decision, error) {
 	return s.decide(ctx, limiter.Hit{Event: event, Parts: parts}, limiter.CallHit, s.config.Limiter.Hit)
@@ -132,6 +149,14 @@ func (s *Service) Hits(ctx context.Context, hits []limiter.Hit) ([]limiter.Resul
 	return results, err
 }
 
+// Top returns the features with the most hits of the last hour, as this process decided them.
+func (s *Service) Top(q top.Query) top.List {
+	if s.config.Top == nil {
+		return top.List{}
+	}
+	return s.config.Top.List(q)
+}
+
 // Incremented is what an Increment has added to.
 type Incremented struct {
 	At       time.Time // in whole seconds, UTC
@@ -165,7 +190,20 @@ func (s *Service) History(ctx context.Context, counter events.Counter, level eng
 	return s.config.Counters.History(ctx, counter, level, from, to)
 }
 
-// Reset forgets one counter. An error of a store that was asked wraps ErrNotReset, too.
+// DeniedHistory returns the denied hits of a counter by the minute, the hour or the day, as far back as package denied
+// remembers them. A hit is among them two seconds after its decision. A Reset does not forget them.
+func (s *Service) DeniedHistory(ctx context.Context, counter events.Counter, level engine.Level, from, to time.Time) (engine.History, error) {
+	event, err := s.Event(counter.Event)
+	switch {
+	case err != nil:
+		return engine.History{}, err
+	case level == engine.Second:
+		return engine.History{}, engine.OutOfRange(engine.ArgLevel, "denied hits are counted by minute, hour and day")
+	}
+	return s.config.Counters.History(ctx, denied.CounterOf(event.Event, counter.Feature), level, from, to)
+}
+
+// Reset forgets one counter, but not its denied hits. An error of a store that was asked wraps ErrNotReset, too.
 func (s *Service) Reset(ctx context.Context, counter events.Counter) error {
 	err := s.config.Counters.Reset(ctx, counter)
 	if errors.Is(err, engine.ErrStore) && !errors.Is(err, ErrOverload) {
@@ -214,5 +252,5 @@ func Unanswered(limit *limiter.LimitState) bool { return limit.Failed && limit.U
 // Denies reports whether the limit is a reason to deny the hit. A hit that never fits is
 // denied even where the store does not answer.
 func Denies(limit *limiter.LimitState) bool {
-	return !limit.Allowed && !limit.Shadow && (!Unanswered(limit) || limit.Reset == engine.Never)
+	return limit.Vetoes() && (!Unanswered(limit) || limit.Reset == engine.Never)
 }

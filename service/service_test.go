@@ -13,6 +13,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/counterd/counterd/counting"
+	"github.com/counterd/counterd/denied"
 	"github.com/counterd/counterd/engine"
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/events/rulesfile"
@@ -158,6 +159,36 @@ func TestCounting(t *testing.T) {
 	count, err = c.Count(t.Context(), counter, time.Minute, time.Time{})
 	require.NoError(t, err)
 	assert.Zero(t, count.Count)
+}
+
+// Denied hits have a history of minutes, hours and days, as far back as they are remembered. A reset does not forget them.
+func TestDeniedHistory(t *testing.T) {
+	st := newStore()
+	c := newService(t, st, "events: {e: {limits: [{per: ip, rate: 9/m}]}}")
+	event, err := c.Event("e")
+	require.NoError(t, err)
+	counter, err := event.Counter(ip)
+	require.NoError(t, err)
+	counters := counting.New(counting.Config{}, hierarchy.NewCounters(hierarchy.Config{Store: st, Clock: clock}))
+	_, err = counters.Increment(t.Context(), 3, time.Time{}, denied.CounterOf(event.Event, counter.Feature))
+	require.NoError(t, err)
+	require.NoError(t, c.Reset(t.Context(), counter))
+	for level, buckets := range map[engine.Level]int{engine.Minute: 24*60 + 1, engine.Hour: 25, engine.Day: 2} {
+		history, err := c.DeniedHistory(t.Context(), counter, level, time.Time{}, time.Time{})
+		require.NoError(t, err)
+		assert.Len(t, history.Intervals, buckets, "%s", level)
+		assert.Equal(t, int64(3), history.Intervals[len(history.Intervals)-1].Count, "%s", level)
+	}
+	_, err = c.DeniedHistory(t.Context(), counter, engine.Second, time.Time{}, time.Time{})
+	require.ErrorIs(t, err, engine.ErrOutOfRange)
+	assert.ErrorContains(t, err, "minute, hour and day")
+	_, err = c.DeniedHistory(t.Context(), counter, engine.Hour, now.Add(-25*time.Hour), time.Time{})
+	assert.ErrorIs(t, err, engine.ErrOutOfRange)
+	_, err = c.DeniedHistory(t.Context(), events.Counter{Event: "other"}, engine.Hour, time.Time{}, time.Time{})
+	assert.ErrorIs(t, err, events.ErrUnknownEvent)
+	history, err := c.History(t.Context(), counter, engine.Minute, now, now)
+	require.NoError(t, err)
+	assert.Zero(t, history.Intervals[0].Count)
 }
 
 // failing is a store that does not answer.

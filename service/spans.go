@@ -24,11 +24,12 @@ func startSpan(ctx context.Context, tracer trace.Tracer) (context.Context, trace
 // describe says in a span what was decided. A span holds names of the rules and numbers, no
 // feature and no text of an error.
 func describe(span trace.Span, hit limiter.Hit, call limiter.Call, d *limiter.Decision, err error) {
-	span.SetAttributes(
-		attribute.String("counterd.event", hit.Event.Name),
-		attribute.String("counterd.call", call.String()),
-		attribute.Int64("counterd.cost", hit.Cost),
-	)
+	span.SetAttributes(attribute.String("counterd.event", hit.Event.Name), attribute.String("counterd.call", call.String()))
+	if len(hit.Parts) > 0 {
+		span.SetAttributes(attribute.Int("counterd.parts", len(hit.Parts)))
+	} else {
+		span.SetAttributes(attribute.Int64("counterd.cost", hit.Cost))
+	}
 	if err != nil {
 		span.SetStatus(codes.Error, "")
 		return

@@ -166,3 +166,23 @@ func TestAReleaseBesideARenewal(t *testing.T) {
 	clock.Advance(2 * time.Second)
 	require.True(t, other.take(t, event, someUser).Allowed, "nothing is left of the renewal")
 }
+
+// A part of a hit takes one lease, whatever it costs elsewhere, and none if it only looks.
+func TestLeasesOfParts(t *testing.T) {
+	clock := testkit.NewClock(time.Time{})
+	l := newLeaser(t, memcache.NewEmbedded(memcache.EmbeddedConfig{Clock: clock.Now}), clock.Now)
+	event := testkit.Event(t, "[{per: ip, concurrent: 2, lease: 60s}]")
+	applied, err := event.Apply(nil, someUser)
+	require.NoError(t, err)
+	for _, c := range []struct {
+		looks   bool
+		allowed bool
+		count   int64
+	}{{true, true, 0}, {false, true, 1}, {true, true, 1}, {false, true, 2}, {true, false, 2}, {false, false, 2}} {
+		hit := limiter.Hit{Event: event, Parts: []limiter.Part{{Applied: applied[0], Cost: 3, Looks: c.looks}}}
+		d, err := l.Limiter.Hit(t.Context(), hit)
+		require.NoError(t, err)
+		require.Equal(t, c.allowed, d.Allowed, "%+v", c)
+		require.Equal(t, c.count, d.Limits[0].Count, "%+v", c)
+	}
+}

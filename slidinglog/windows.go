@@ -21,6 +21,8 @@ type windows struct {
 	log      journal.Log
 	question journal.Question
 	waits    []engine.Wait // of the searches
+
+	explanations map[int]engine.Explanation // by their limits
 }
 
 func (w *windows) begin(moment engine.Moment, retention time.Duration) {
@@ -32,6 +34,7 @@ func (w *windows) begin(moment engine.Moment, retention time.Duration) {
 func (w *windows) end() {
 	w.occupancy.clear()
 	w.waits, w.question.Limits = w.waits[:0], w.question.Limits[:0]
+	clear(w.explanations)
 }
 
 // Limit adds a limit.

@@ -109,13 +109,17 @@ func (c *Client) Count(ctx context.Context, event string, features events.Featur
 }
 
 // History returns the buckets of one counter at a level: second, minute, hour or
-// day. The zero times are as far back as it is remembered, and now.
-func (c *Client) History(ctx context.Context, event string, features events.Features, level string, from, to time.Time) (wire.History, error) {
+// day. The zero times are as far back as it is remembered, and now. The outcome is denied for
+// the hits that its limits denied, which have no seconds; admitted or empty for what it counts.
+func (c *Client) History(ctx context.Context, event string, features events.Features, level string, from, to time.Time, outcome string) (wire.History, error) {
 	var history wire.History
 	query := featureQuery(features)
 	query.Set("level", level)
 	setMoment(query, "from", from)
 	setMoment(query, "to", to)
+	if outcome != "" {
+		query.Set("outcome", outcome)
+	}
 	err := c.server.callOn(ctx, event, http.MethodGet, "history", query, nil, &history)
 	return history, err
 }
@@ -201,6 +205,50 @@ func (c *Client) Check(ctx context.Context, event string, features events.Featur
 	query.Set("cost", strconv.FormatInt(cost, 10))
 	err := c.server.callOn(ctx, event, http.MethodGet, "check", query, nil, &decision)
 	return decision, err
+}
+
+// Explain returns the decision that a hit would get, as Check does, and for each of its limits what the count consists
+// of, and when room returns.
+func (c *Client) Explain(ctx context.Context, event string, features events.Features, cost int64) (wire.Explained, error) {
+	var explained wire.Explained
+	query := featureQuery(features)
+	query.Set("cost", strconv.FormatInt(cost, 10))
+	err := c.server.callOn(ctx, event, http.MethodGet, "explain", query, nil, &explained)
+	return explained, err
+}
+
+// MaxTop is the most features that a Top has.
+const MaxTop = 1000
+
+// TopQuery says what a Top is of.
+type TopQuery struct {
+	Outcome string        // denied or admitted; empty: denied
+	Event   string        // empty: all events
+	N       int           // at most so many features, up to MaxTop; 0: 20
+	Window  time.Duration // in whole minutes, up to an hour; 0: an hour
+	Alone   bool          // of that process alone, without its peers
+}
+
+// Top returns the features with the most hits, as the server, and its peers if it has some, have decided them.
+func (c *Client) Top(ctx context.Context, q TopQuery) (wire.Top, error) {
+	var top wire.Top
+	query := url.Values{}
+	for name, value := range map[string]string{"outcome": q.Outcome, "event": q.Event} {
+		if value != "" {
+			query.Set(name, value)
+		}
+	}
+	if q.N != 0 {
+		query.Set("limit", strconv.Itoa(q.N))
+	}
+	if q.Window != 0 {
+		query.Set("window", events.FormatDuration(q.Window))
+	}
+	if q.Alone {
+		query.Set("peers", "false")
+	}
+	err := c.server.call(ctx, http.MethodGet, c.server.base.JoinPath("v1", "top"), query, nil, &top)
+	return top, err
 }
 
 // Batch adds and decides 1 to 1,000 hits in one exchange, those on the same

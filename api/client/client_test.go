@@ -87,9 +87,14 @@ func TestAgainstTheRealServer(t *testing.T) {
 	assert.Equal(t, int64(3), count.Count)
 	assert.Equal(t, at.Unix(), count.To.Unix())
 
-	history, err := c.History(t.Context(), "url_shorten", user, "hour", at, time.Time{})
+	history, err := c.History(t.Context(), "url_shorten", user, "hour", at, time.Time{}, "")
 	require.NoError(t, err)
 	assert.Equal(t, int64(3), history.Buckets[0].Count)
+
+	history, err = c.History(t.Context(), "url_shorten", user, "hour", at, time.Time{}, "denied")
+	require.NoError(t, err)
+	assert.Equal(t, "denied", history.Outcome)
+	assert.Zero(t, history.Buckets[0].Count)
 
 	require.NoError(t, c.Reset(t.Context(), "url_shorten", user))
 	count, err = c.Count(t.Context(), "url_shorten", user, 24*time.Hour, time.Time{})

@@ -44,7 +44,7 @@ func TestNamesOfEvents(t *testing.T) {
 			"increment": func() error { _, err := c.Increment(t.Context(), name, who, 1, time.Time{}); return err },
 			"count":     func() error { _, err := c.Count(t.Context(), name, who, time.Minute, time.Time{}); return err },
 			"history": func() error {
-				_, err := c.History(t.Context(), name, who, "hour", time.Time{}, time.Time{})
+				_, err := c.History(t.Context(), name, who, "hour", time.Time{}, time.Time{}, "")
 				return err
 			},
 			"reset": func() error { return c.Reset(t.Context(), name, who) },
@@ -173,7 +173,7 @@ func TestHostileAnswersTakeLittleMemory(t *testing.T) {
 		}},
 		"limits": {200, fill(`{"limits":[`, `{}`, `]}`), func(c *client.Client) error { _, err := c.Hit(t.Context(), "e", who, 1); return err }},
 		"buckets": {200, fill(`{"buckets":[`, `{}`, `]}`), func(c *client.Client) error {
-			_, err := c.History(t.Context(), "e", who, "hour", time.Time{}, time.Time{})
+			_, err := c.History(t.Context(), "e", who, "hour", time.Time{}, time.Time{}, "")
 			return err
 		}},
 		"rules": {200, fill(`{"events":[{"rules":[`, `{}`, `]}]}`), func(c *client.Client) error { _, err := c.Events(t.Context()); return err }},
@@ -235,7 +235,7 @@ func TestLongAnswersAreDecoded(t *testing.T) {
 				require.NoError(t, err)
 				assert.Len(t, got.Events, len(body.Events))
 			case wire.History:
-				got, err := c.History(t.Context(), "e", who, "second", time.Time{}, time.Time{})
+				got, err := c.History(t.Context(), "e", who, "second", time.Time{}, time.Time{}, "")
 				require.NoError(t, err)
 				assert.Len(t, got.Buckets, len(body.Buckets))
 			case wire.Results:

@@ -1,5 +1,5 @@
-// Package connections bounds the connections of an HTTP server, so that clients keep theirs
-// whatever strangers open. Package api has the server that goes with it.
+// Package connections bounds the connections of a server, so that clients keep theirs whatever
+// strangers open. Packages api and rls have the servers that go with it.
 package connections
 
 import (
@@ -8,6 +8,7 @@ import (
 	"context"
 	"crypto/tls"
 	"fmt"
+	"math"
 	"net"
 	"net/http"
 	"net/netip"
@@ -31,6 +32,10 @@ const (
 	maxPartial   = 4 << 20
 	freePartial  = 2 << 10
 	freePartial2 = 512
+	// maxUnread bounds the calls of clients over gRPC whose requests are not read yet.
+	maxUnread = 10_000
+	// idleAfter is how long a client's connection over gRPC has had no call that is idle. No call takes as long.
+	idleAfter = time.Minute
 	// maxAnswering bounds the strangers' connections over HTTP/2 with requests that are not
 	// answered yet. Each may have maxStreams of them.
 	maxAnswering = 64
@@ -41,7 +46,7 @@ const (
 //
 //   - first a stranger's, a connection on which no request was admitted yet: of the address
 //     that holds the most of them, the one that has been quiet for longest;
-//   - then an idle one, the one that has been idle for longest.
+//   - then an idle one, the one that has been idle for longest; over gRPC one without a call for a minute.
 //
 // Where there is neither, the Listener answers the new connection with a 503 and closes it: a
 // queue would hide from its client that another process may have time. A server
@@ -55,6 +60,7 @@ type Listener struct {
 	most    int
 	refused atomic.Int64
 	partial atomic.Int64 // bytes that count towards maxPartial
+	unread  atomic.Int64 // calls that count towards maxUnread
 
 	mu        sync.Mutex
 	open      map[*Connection]struct{}
@@ -127,9 +133,24 @@ func (l *Listener) evictOne() bool {
 		most = &l.idle
 	}
 	if most.Len() == 0 {
-		return false
+		return l.evictUncalled()
 	}
 	oldest(most).evict()
+	return true
+}
+
+// evictUncalled closes the client's connection over gRPC whose last call is the oldest, if it is idle, with mu held.
+func (l *Listener) evictUncalled() bool {
+	var first *Connection
+	for c := range l.open {
+		if called := c.called.Load(); called != 0 && (first == nil || called < first.called.Load()) {
+			first = c
+		}
+	}
+	if first == nil || time.Since(time.Unix(0, first.called.Load())) < idleAfter {
+		return false
+	}
+	first.evict()
 	return true
 }
 
@@ -198,11 +219,14 @@ type Connection struct {
 	two      atomic.Bool  // over HTTP/2, where a busy connection goes on reading headers
 	partial  atomic.Int64 // bytes that were read of headers, since the last answer
 	removed  atomic.Bool  // it is none of the listener's any more
+	called   atomic.Int64 // when a client's last call over gRPC began, in Unix nanoseconds; 0: there was none
+	unread   atomic.Int64 // calls that count towards maxUnread; below 0: none do any more
 
 	// Guarded by the listener's mu.
 	evictable spot
 	answering spot
 	quiet     uint64 // the listener's clock when the connection became quiet
+	streams   int    // a stranger's, over gRPC, that have not ended
 }
 
 // spot is the place of a connection in one of its listener's lists.
@@ -294,6 +318,9 @@ func (c *Connection) remove() {
 	delete(c.listener.open, c)
 	c.removed.Store(true)
 	c.parsed()
+	if n := c.unread.Swap(math.MinInt32); n > 0 {
+		c.listener.unread.Add(-n)
+	}
 }
 
 func (c *Connection) Close() error {
@@ -343,6 +370,78 @@ func (c *Connection) works(two bool) {
 	c.answering.set(&l.answering, c)
 	if l.answering.Len() > maxAnswering {
 		oldest(&l.answering).evict()
+	}
+}
+
+// OfGRPC returns the connection of a Listener that a gRPC server got, or nil. Its server reports
+// no states: the connection is evictable until it is a client's, and then by its last call.
+func OfGRPC(conn net.Conn) *Connection {
+	c := acceptedFrom(conn)
+	if c != nil {
+		c.parsed() // what came before HTTP/2 was the handshake
+		c.two.Store(true)
+		c.busy.Store(true)
+	}
+	return c
+}
+
+// Begin notes a stream of a stranger over gRPC. The caller reports its end by End.
+func (c *Connection) Begin() {
+	l := c.listener
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	c.streams++
+	if _, open := l.open[c]; !open || c.streams > 1 {
+		return
+	}
+	c.answering.set(&l.answering, c)
+	if l.answering.Len() > maxAnswering {
+		oldest(&l.answering).evict()
+	}
+}
+
+// End notes the end of a stream that has begun.
+func (c *Connection) End() {
+	c.listener.mu.Lock()
+	defer c.listener.mu.Unlock()
+	if c.streams--; c.streams == 0 {
+		c.answering.clear()
+		c.parsed()
+	}
+}
+
+// Await notes a call of a client over gRPC whose request has not been read yet, until Received. Of too many it closes
+// the connection with the most of them. A nil Connection has none.
+func (c *Connection) Await() {
+	if c == nil {
+		return
+	}
+	c.called.Store(time.Now().UnixNano())
+	if c.unread.Add(1) <= 0 {
+		return
+	}
+	l := c.listener
+	if l.unread.Add(1) <= maxUnread {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.unread.Load() <= maxUnread {
+		return
+	}
+	most := c
+	for other := range l.open {
+		if other.unread.Load() > most.unread.Load() {
+			most = other
+		}
+	}
+	most.evict()
+}
+
+// Received notes that the request of an awaited call has been read, or never will be.
+func (c *Connection) Received() {
+	if c != nil && c.unread.Add(-1) >= 0 {
+		c.listener.unread.Add(-1)
 	}
 }
 

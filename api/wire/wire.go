@@ -69,9 +69,10 @@ type History struct {
 	Event   string   `json:"event"`
 	Feature string   `json:"feature"`
 	Level   string   `json:"level"`
-	From    Moment   `json:"from"`            // first second of the first bucket
-	To      Moment   `json:"to"`              // last second of the last bucket
-	Exact   *bool    `json:"exact,omitempty"` // present if false
+	Outcome string   `json:"outcome,omitempty"` // denied, if its hits were
+	From    Moment   `json:"from"`              // first second of the first bucket
+	To      Moment   `json:"to"`                // last second of the last bucket
+	Exact   *bool    `json:"exact,omitempty"`   // present if false
 	Buckets []Bucket `json:"buckets"`
 }
 
@@ -184,6 +185,60 @@ type LimitState struct {
 
 // IsExact reports whether Count is exact, not an upper bound.
 func (s LimitState) IsExact() bool { return s.Exact == nil || *s.Exact }
+
+// Explained is the decision of a check, and what it was computed from.
+type Explained struct {
+	Decision
+	Limits []ExplainedLimit `json:"limits"`
+}
+
+// ExplainedLimit is the state of one limit, and what its count consists of.
+type ExplainedLimit struct {
+	LimitState
+	Sum   []Part  `json:"sum"`   // sum up to Count, the oldest first
+	Frees []Freed `json:"frees"` // the next moments at which room returns, if nothing else comes
+	Rule  string  `json:"rule"`  // where it is in its file
+}
+
+// Part is what was counted from the first second to the last, both included.
+type Part struct {
+	Level string `json:"level"` // of the bucket, or second
+	From  Moment `json:"from"`
+	To    Moment `json:"to"`
+	Count int64  `json:"count"`
+}
+
+// Freed is how much room returns at a moment.
+type Freed struct {
+	At    Moment `json:"at"`
+	Count int64  `json:"count"`
+}
+
+// Top has the features with the most hits.
+type Top struct {
+	Features []TopFeature `json:"features"` // those with the highest counts first
+	Rest     int64        `json:"rest"`     // the most hits that a feature may have had that is not among them
+	// Processes is how many processes have said what they know, if there are peers; else 0.
+	Processes  int      `json:"processes,omitzero"`
+	Unanswered []string `json:"unanswered,omitempty"` // the peers that have not
+}
+
+// TopFeature is how many hits of a feature were admitted, or denied: at most Count, and at least Count - Error.
+type TopFeature struct {
+	Event   string `json:"event"`
+	Feature string `json:"feature"`
+	// Features are its kinds with their values, as in a Hit.
+	Features map[string]string `json:"features"`
+	Count    int64             `json:"count"`
+	Error    int64             `json:"error"`
+	Limits   []TopLimit        `json:"limits,omitempty"` // that denied
+}
+
+// TopLimit is how many hits of a feature a limit has denied at the least.
+type TopLimit struct {
+	Name  string `json:"name"`
+	Count int64  `json:"count"`
+}
 
 // Batch asks for several hits at once.
 type Batch struct {

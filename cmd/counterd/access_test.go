@@ -198,6 +198,7 @@ func TestSecureByDefault(t *testing.T) {
 	for _, good := range [][]string{
 		nil, {"-listen", "localhost:0"}, {"-listen", "127.9.9.9:0"}, {"-listen", "[::1]:0"}, {"-admin", "127.0.0.1:0"}, {"-drain-delay", "10s"},
 		{"-listen", ":0", "-tokens", "none"}, {"-listen", ":0", "-tokens", "file"}, append(tls, "-listen", ":0", "-tls-client-ca", "ca"),
+		{"-rls", ":0", "-tokens", "none"}, {"-rls", "127.0.0.1:0"}, append(tls, "-rls", ":0", "-tls-client-ca", "ca"),
 		{"-admin", ":0", "-tokens", "none"}, {"-admin", ":0", "-listen", ":0", "-tokens", "file"}, append(tls, "-admin", "[::1]:0"),
 	} {
 		_, err := parseServe(good, io.Discard)
@@ -205,7 +206,7 @@ func TestSecureByDefault(t *testing.T) {
 	}
 	for _, bad := range [][]string{
 		{"-listen", ":0"}, {"-listen", "0.0.0.0:0"}, {"-listen", "[::]:0"}, {"-listen", "192.0.2.1:0"}, {"-listen", "counterd.example:0"},
-		append(tls, "-listen", ":0"), {"-admin", ":0"}, {"-admin", "192.0.2.1:0"}, append(tls, "-admin", ":0", "-tls-client-ca", "ca"),
+		append(tls, "-listen", ":0"), {"-rls", ":0"}, {"-rls", "192.0.2.1:0"}, append(tls, "-rls", ":0"), {"-admin", ":0"}, {"-admin", "192.0.2.1:0"}, append(tls, "-admin", ":0", "-tls-client-ca", "ca"),
 	} {
 		_, err := parseServe(bad, io.Discard)
 		require.ErrorIs(t, err, errUsage, "%q", bad)

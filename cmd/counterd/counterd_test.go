@@ -73,10 +73,16 @@ var servingAt = regexp.MustCompile(`(?:msg=serving address=|"msg":"serving","add
 // timeout, it is the longest that the default of the grace allows: the machine may be busy.
 func startProcess(t *testing.T, args ...string) *process {
 	t.Helper()
+	return startCommand(t, nil, append([]string{"-listen", "127.0.0.1:0", "-timeout", "1s"}, args...)...)
+}
+
+// startCommand runs counterd with these variables and arguments until the test ends.
+func startCommand(t *testing.T, variables []string, args ...string) *process {
+	t.Helper()
 	p := &process{log: &testkit.Log{}}
 	leaktest.Check(t)
-	p.Cmd = exec.Command(os.Args[0], append([]string{"-listen", "127.0.0.1:0", "-timeout", "1s"}, args...)...)
-	p.Env = append(os.Environ(), asCommand+"=1")
+	p.Cmd = exec.Command(os.Args[0], args...)
+	p.Env = append(append(os.Environ(), asCommand+"=1"), variables...)
 	p.Stderr = p.log
 	require.NoError(t, p.Start())
 	t.Cleanup(func() {
@@ -299,11 +305,11 @@ func TestMisspelledNamesAreErrorsThatNameTheRightOne(t *testing.T) {
 	t.Setenv("COUNTERD_PORT", "tcp://10.0.0.1:8080")
 	t.Setenv("COUNTERD_SERVICE_HOST", "10.0.0.1")
 	for text, args := range map[string][]string{
-		`unknown flag -replica: did you mean "replicas"?`:                   {"-replica", "2"},
-		`unknown argument "valdate": did you mean "validate"?`:              {"valdate"},
-		`unknown argument "serve": there is keys, probe, validate, version`: {"serve"},
-		`unknown flag -rules-file: there are `:                              {"-rules-file", "x"},
-		`-event is missing: name an event of the rules`:                     {"keys", "-feature", "ip:203.0.113.9"},
+		`unknown flag -replica: did you mean "replicas"?`:                                      {"-replica", "2"},
+		`unknown argument "valdate": did you mean "validate"?`:                                 {"valdate"},
+		`unknown argument "serve": there is import, keys, probe, ratelimit, validate, version`: {"serve"},
+		`unknown flag -rules-file: there are `:                                                 {"-rules-file", "x"},
+		`-event is missing: name an event of the rules`:                                        {"keys", "-feature", "ip:203.0.113.9"},
 	} {
 		var stderr bytes.Buffer
 		assert.Equal(t, exitUsage, runFor(t, args, io.Discard, &stderr))

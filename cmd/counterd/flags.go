@@ -48,9 +48,11 @@ Usage:
   counterd [flags]                                       serve
   counterd validate FILE                                 check a rules file, and print what each event costs
   counterd keys -event E -feature K:V [-feature K:V ...] print the Memcached keys of a counter now
+  counterd import ratelimit PATH                         print a configuration of envoyproxy/ratelimit as a rules file
   counterd probe [URL]                                   ask a counterd for its health
+  counterd ratelimit                                     serve in the place of envoyproxy/ratelimit, by its environment
   counterd -version                                      print the version
-  counterd help [keys|validate|probe]                    print this, or the help of a command
+  counterd help [import|keys|validate|probe|ratelimit]   print this, or the help of a command
 
 Flags, each with its environment variable:
 `
@@ -60,7 +62,7 @@ Examples:
   counterd
   counterd -listen :8080 -tls-cert cert.pem -tls-key key.pem -tokens tokens -admin :9090 -memcached 10.0.0.1:11211,10.0.0.2:11211
   counterd -rules rules.yaml -memcached /run/memcached.sock -log json
-  counterd -memcached dns:cache.internal:11211
+  counterd -memcached dns:cache.internal:11211 -rls 127.0.0.1:8081 -rls-config /etc/ratelimit
   counterd -memcached aws:my.cfg.use1.cache.amazonaws.com:11211
   counterd -memcached-file /etc/counterd/servers
   counterd -memcached cache.example:11211 -memcached-tls -memcached-ca ca.pem -memcached-auth /run/secrets/memcached
@@ -81,6 +83,12 @@ func (s *serveFlags) register(flags flagSet) {
 	flags.StringVar(&s.TLSKey, "tls-key", "", "`file` of its private key, PEM")
 	flags.StringVar(&s.TLSClientCA, "tls-client-ca", "", "`file` of the authorities, PEM, of which clients have to show a certificate")
 	flags.StringVar(&s.Admin, "admin", "", "`address` to serve metrics, profiles, healthz and readyz on: metrics are only there then")
+	flags.Func("peers", "`URLs` of the other processes, as in http://10.0.0.2:8080, comma-separated: GET /v1/top asks them, too, with its caller's token", func(text string) error {
+		s.Peers = strings.Split(text, ",")
+		return nil
+	})
+	flags.StringVar(&s.RLS, "rls", "", "`address` to serve Envoy's rate limit service on, over gRPC; its domains are events of the rules; none: it is not served")
+	flags.StringVar(&s.RLSConfig, "rls-config", "", "`file`, or folder of *.yaml files, of envoyproxy/ratelimit's configuration for -rls, reloaded when it changes and on SIGHUP; none: all domains are events")
 	flags.DurationVar(&s.DrainDelay, "drain-delay", 0, "how long requests are served on after SIGTERM, while readyz sends callers elsewhere")
 	registerKeySecret(flags, &s.Settings)
 	flags.TextVar(&s.Protocol, "protocol", s.Protocol, "`commands` for the servers: meta, classic (behind a proxy), or auto: what each one knows")

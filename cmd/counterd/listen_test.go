@@ -16,14 +16,14 @@ import (
 	"github.com/counterd/counterd/internal/testkit/memcachedtest"
 )
 
-// With an address for operators, metrics and profiles are there, with their token, and
+// With an address for operators, metrics, profiles and the page are there, with their token, and
 // nowhere else.
 func TestOperatorsHaveAnAddressOfTheirOwn(t *testing.T) {
 	server := memcachedtest.Start(t)
-	tokens := testkit.SecretFile(t, "edge decide,read,increment,reset,rules "+edgeToken+"\nops operate "+opsToken)
+	tokens := testkit.SecretFile(t, "edge decide,read,increment,reset,rules "+edgeToken+"\nops operate,see "+opsToken)
 	p := startProcess(t, "-memcached", server.Addr, "-timeout", "5s", "-grace", "10s", "-tokens", tokens, "-admin", "127.0.0.1:0")
 	admin := p.admin(t)
-	for _, path := range []string{"/metrics", "/debug/pprof/", "/debug/pprof/heap", "/debug/pprof/cmdline", "/debug/pprof/symbol", "/debug/pprof/goroutine?debug=1"} {
+	for _, path := range []string{"/metrics", "/debug/pprof/", "/debug/pprof/heap", "/debug/pprof/cmdline", "/debug/pprof/symbol", "/debug/pprof/goroutine?debug=1", "/ui/", "/ui", "/ui/rules", "/ui/page.css"} {
 		for token, want := range map[string][2]int{"": {404, 401}, edgeToken: {404, 403}, opsToken: {404, 200}} {
 			status, _ := ask(t, "GET", p.url+path, "", token)
 			assert.Equal(t, want[0], status, "%s of clients", path)
@@ -33,6 +33,8 @@ func TestOperatorsHaveAnAddressOfTheirOwn(t *testing.T) {
 	}
 	_, text := ask(t, "GET", admin+"/metrics", "", opsToken)
 	assert.Contains(t, text, "counterd_rules_generation 1\n")
+	_, text = ask(t, "GET", admin+"/ui/", "", opsToken)
+	assert.Contains(t, text, server.Addr)
 	_, text = ask(t, "GET", admin+"/debug/pprof/", "", opsToken)
 	assert.Contains(t, text, "goroutine")
 	status, _ := ask(t, "POST", admin+"/v1/events/url_shorten/hit", work[0].body, opsToken)
@@ -49,10 +51,10 @@ func TestOperatorsHaveAnAddressOfTheirOwn(t *testing.T) {
 	assert.NotContains(t, text, server.Addr, "whoever asks")
 }
 
-// Without one, metrics are where they were, and profiles nowhere.
+// Without one, metrics are where they were, the page too, since only this machine reaches it, and profiles nowhere.
 func TestWithoutAnAddressForOperators(t *testing.T) {
 	p := startProcess(t)
-	for path, want := range map[string]int{"/metrics": 200, "/debug/pprof/": 404, "/debug/pprof/heap": 404, "/debug/pprof/cmdline": 404} {
+	for path, want := range map[string]int{"/metrics": 200, "/ui/": 200, "/ui/feature?event=url_shorten&feature=ip:192.0.2.1": 200, "/debug/pprof/": 404, "/debug/pprof/heap": 404, "/debug/pprof/cmdline": 404} {
 		assert.Equal(t, want, status(t, p.url+path), path)
 	}
 }

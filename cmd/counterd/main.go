@@ -30,7 +30,7 @@ const (
 )
 
 // commands are what counterd does besides serving.
-var commands = []string{"keys", "probe", "validate", "version"}
+var commands = []string{"import", "keys", "probe", "ratelimit", "validate", "version"}
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -48,10 +48,14 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	}
 	if len(args) > 0 {
 		switch args[0] {
+		case "import":
+			command, rest = importRules, args[1:]
 		case "keys":
 			command, rest = keys, args[1:]
 		case "validate":
 			command, rest = validate, args[1:]
+		case "ratelimit":
+			command, rest = ratelimit, args[1:]
 		case "probe":
 			command, rest = probe, args[1:]
 		// Not a flag among the others: flags come from the environment, too, where deployments

@@ -13,6 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/internal/testkit"
@@ -33,10 +34,11 @@ var (
 func TestThePageOfTheMetrics(t *testing.T) {
 	servers := filepath.Join(t.TempDir(), "servers")
 	testkit.WriteFile(t, servers, strings.Join(memcachedtest.StartMany(t, 2), ","))
-	p := startProcess(t, "-memcached-file", servers, "-replicas", "2", "-otlp-endpoint", startCollector(t).URL,
+	p := startRLS(t, "-memcached-file", servers, "-replicas", "2", "-otlp-endpoint", startCollector(t).URL,
 		"-rules", "../../deploy/rules/rules.yaml")
 	_, err := p.client(t).Hit(t.Context(), "url_shorten", events.Features{"ip": "203.0.113.9"}, 1)
 	require.NoError(t, err)
+	require.Equal(t, "OK", answers(t.Context(), p.rls(t, insecure.NewCredentials()), "url_shorten", "ip", "203.0.113.9"))
 	p.get(t, "/metrics") // of which the next one tells
 	status, text := p.get(t, "/metrics")
 	require.Equal(t, http.StatusOK, status)

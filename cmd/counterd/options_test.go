@@ -30,6 +30,7 @@ var optionsOfFlags = map[string]struct {
 	of     any // the function
 	option counterd.Option
 }{
+	"peers":                 {"http://a:1,https://b", counterd.WithPeers, counterd.WithPeers("http://a:1", "https://b")},
 	"listen":                {"127.0.0.1:1", counterd.WithListen, counterd.WithListen("127.0.0.1:1")},
 	"memcached":             {"a:1,b:1", counterd.WithMemcached, counterd.WithMemcached("a:1", "b:1")},
 	"memcached-file":        {"servers", counterd.WithMemcachedFile, counterd.WithMemcachedFile("servers")},
@@ -52,6 +53,8 @@ var optionsOfFlags = map[string]struct {
 	"tls-cert":              {"cert", counterd.WithTLSCert, counterd.WithTLSCert("cert")},
 	"tls-key":               {"key", counterd.WithTLSKey, counterd.WithTLSKey("key")},
 	"tls-client-ca":         {"ca", counterd.WithTLSClientCA, counterd.WithTLSClientCA("ca")},
+	"rls":                   {"127.0.0.1:1", counterd.WithRLS, counterd.WithRLS("127.0.0.1:1")},
+	"rls-config":            {"folder", counterd.WithRLSConfig, counterd.WithRLSConfig("folder")},
 	"otlp-endpoint":         {"http://127.0.0.1:4318", counterd.WithOTLPEndpoint, counterd.WithOTLPEndpoint("http://127.0.0.1:4318")},
 	"access-log":            {"true", counterd.WithAccessLog, counterd.WithAccessLog()},
 }

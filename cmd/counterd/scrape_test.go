@@ -189,10 +189,24 @@ func TestOneScrapeShowsWhatWasDone(t *testing.T) {
 	trip := func(outcome string) float64 {
 		return series.take(t, fmt.Sprintf(`counterd_store_round_trips_total{kind="exchange",outcome=%q`, outcome))
 	}
-	dead := trip("refused") + trip("error") + trip("timeout")
+	taken := func(name string) float64 {
+		return series.take(t, fmt.Sprintf("counterd_store_%s_total{server=%q}", name, server.Addr))
+	}
+	failed, done, down := trip("refused")+trip("error")+trip("timeout"), trip("ok"), trip("down")
+	adds, reads, ended := taken("adds"), taken("reads"), series.take(t, "counterd_store_round_trip_duration_seconds_count")
 	assert.LessOrEqual(t, recalled, float64(denials-1), "the first denial is the store's")
-	assert.LessOrEqual(t, dead, 3.0)
 	looked := denials - 1 - recalled
+	dead := reads - 7 - missed - looked // two checks and the count read the hour that goes on, a reset four
+	assert.LessOrEqual(t, dead, 3.0)
+	assert.GreaterOrEqual(t, dead, 0.0)
+	// The history of denied hits adds to three levels of a counter, about a second later, and reads nothing.
+	written, lost := done-22-looked, failed-dead // 22: 15 lists of hits, two checks, an increment, a count, and a reset: a look and two epochs
+	assert.GreaterOrEqual(t, written, 0.0)
+	assert.GreaterOrEqual(t, lost, 0.0)
+	assert.GreaterOrEqual(t, down, 8-dead, "seven hits and a check when the server was gone")
+	assert.Equal(t, 18+dead+3*(written+lost), adds, "hits that reached the server, the increment, two epochs of the reset, and the hits that did not")
+	assert.Equal(t, done+failed, ended)
+	assert.LessOrEqual(t, series.take(t, `counterd_denied_history_dropped_total{reason="store"}`), denials+2.0)
 
 	want := zeros(server.Addr, map[string]string{"main": "five", "shade": "shade", "shut": "shut", "own": "own", "fresh": "fresh"})
 	for line := range strings.Lines(fmt.Sprintf(`counterd_bucket_cache_hits_total %v
@@ -262,22 +276,12 @@ counterd_pending{of="hits"} 0
 counterd_rules_generation 2
 counterd_rules_reload_failures_total 1
 counterd_server_list_failing{source="file"} 1
-counterd_store_adds_total{server="SERVER"} %v
-counterd_store_reads_total{server="SERVER"} %v
-counterd_store_round_trip_duration_seconds_count{server="SERVER"} %v
 counterd_store_round_trips_total{kind="delete",outcome="ok",server="SERVER"} 1
 counterd_store_round_trips_total{kind="roll_back",outcome="ok",server="SERVER"} 1
-counterd_store_round_trips_total{kind="exchange",outcome="down",server="SERVER"} %v
-counterd_store_round_trips_total{kind="exchange",outcome="ok",server="SERVER"} %v
 `,
 		18+looked-missed,     // each hit, check and count wants one, except hits with a cached denial
 		23+looked, 22+looked, // two hits of the batch are one
-		scrapes, scrapes, //
-		18+dead,              // hits that reached the server, the increment, two epochs of the reset, and the hits that did not
-		7+missed+looked+dead, // two checks and the count read the hour that goes on, a reset four
-		22+looked+dead,       //
-		8-dead,               // seven hits and a check when the server was gone
-		22+looked)) {         // 15 lists of hits, two checks, an increment, a count, and a reset: a look and two epochs
+		scrapes, scrapes)) {
 		name, value, _ := strings.Cut(strings.ReplaceAll(strings.TrimSpace(line), "SERVER", server.Addr), " ")
 		number, err := strconv.ParseFloat(value, 64)
 		require.NoError(t, err, line)
@@ -306,7 +310,7 @@ func zeros(server string, limits map[string]string) scraped {
 		}
 		series[fmt.Sprintf("counterd_limit_near_total{event=%q,limit=%q}", event, limit)] = 0
 	}
-	for _, class := range []string{"decide", "increment", "read", "reset", "rules", "operate"} {
+	for _, class := range []string{"decide", "increment", "read", "see", "reset", "rules", "operate"} {
 		for _, reason := range []string{"missing", "unknown", "forbidden"} {
 			series[fmt.Sprintf("counterd_unauthorized_total{class=%q,reason=%q}", class, reason)] = 0
 		}
@@ -319,7 +323,8 @@ func zeros(server string, limits map[string]string) scraped {
 			series[fmt.Sprintf("counterd_store_round_trips_total{kind=%q,outcome=%q,server=%q}", kind, outcome, server)] = 0
 		}
 	}
-	for _, outcome := range []string{"timeout", "refused", "error"} {
+	series[`counterd_denied_history_dropped_total{reason="full"}`] = 0
+	for _, outcome := range []string{"timeout", "refused", "error", "down", "ok"} {
 		delete(series, fmt.Sprintf("counterd_store_round_trips_total{kind=%q,outcome=%q,server=%q}", "exchange", outcome, server))
 	}
 	return series

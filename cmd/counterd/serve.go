@@ -14,7 +14,12 @@ import (
 )
 
 // serve runs the server until the context ends.
-func serve(ctx context.Context, args []string, stdout, stderr io.Writer) (err error) {
+func serve(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+	return serveBy(ctx, args, events.Example(), stdout, stderr)
+}
+
+// serveBy is serve, with the rules where no file of them is named.
+func serveBy(ctx context.Context, args []string, unnamed *events.Rules, stdout, stderr io.Writer) (err error) {
 	s, err := parseServe(args, stdout)
 	if err != nil {
 		return err
@@ -23,7 +28,7 @@ func serve(ctx context.Context, args []string, stdout, stderr io.Writer) (err er
 	hangups := make(chan os.Signal, 1)
 	signal.Notify(hangups, syscall.SIGHUP)
 	defer signal.Stop(hangups)
-	rules, err := readRules(s.rules)
+	rules, err := readRules(s.rules, unnamed)
 	if err != nil {
 		return err
 	}
@@ -36,10 +41,10 @@ func serve(ctx context.Context, args []string, stdout, stderr io.Writer) (err er
 	return limiter.Serve(ctx)
 }
 
-// readRules returns the rules of the file, or the example if there is none.
-func readRules(path string) (counterd.Rules, error) {
+// readRules returns the rules of the file, or those without one.
+func readRules(path string, unnamed *events.Rules) (counterd.Rules, error) {
 	if path == "" {
-		return counterd.RulesOf(events.Example()), nil
+		return counterd.RulesOf(unnamed), nil
 	}
 	return counterd.ReadRules(path)
 }

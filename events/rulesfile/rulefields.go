@@ -52,6 +52,7 @@ func (r ruleReader) rule(at place) *ruleFields {
 	rule := &ruleFields{at: at, fields: r.fields(at, "per", "rate", "concurrent", "lease", "name", "ipv6_prefix", "overrides",
 		"algorithm", "burst", "queue", "calendar", "allow", "deny", "throttle", "count", "precision", "on_error", "shadow")}
 	f := rule.fields
+	rule.Place = fmt.Sprintf("line %d: %s", at.node.Line, at.path)
 	r.required(rule)
 	rule.knownPer = r.per(rule)
 	name := r.name(f["name"])

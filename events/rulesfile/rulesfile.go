@@ -14,10 +14,19 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/counterd/counterd/events"
+	"github.com/counterd/counterd/internal/yamlfile"
 )
 
 // MaxSize is the most bytes that a rules file may have.
-const MaxSize = 1 << 20
+const MaxSize = yamlfile.MaxSize
+
+var format = yamlfile.Format{
+	TooLarge:  "the file has more than %d bytes",
+	Tag:       "%",
+	Directive: "directives are not taken: leave the line with % out",
+	Empty:     "it begins with events:",
+	Second:    "rules are one document",
+}
 
 // Read reads the rules file at path. Faults of its content are events.Faults, as
 // Parse returns them; a file that cannot be read is another error.
@@ -46,7 +55,7 @@ func Read(path string) (*events.Rules, error) {
 // Parse reads the text of a rules file: one YAML document of at most
 // MaxSize bytes. The error, if any, is events.Faults, with all faults there are.
 func Parse(data []byte) (*events.Rules, error) {
-	root, fault := decodeDocument(data)
+	root, fault := yamlfile.Decode(data, format)
 	if fault != nil {
 		return nil, events.Faults{*fault}
 	}

@@ -205,7 +205,7 @@ func TestDefaults(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, []events.Rule{{
 		Per:    []string{"user"},
-		Limits: []events.Limit{{Name: "user-5-per-1m", N: 5, Window: time.Minute}}, Revision: rules.Revision,
+		Limits: []events.Limit{{Name: "user-5-per-1m", N: 5, Window: time.Minute}}, Revision: rules.Revision, Place: "line 1: events.e.limits[0]",
 	}}, rules.Events["e"].Rules)
 }
 

@@ -21,6 +21,7 @@ import (
 
 	"github.com/counterd/counterd/algorithm"
 	"github.com/counterd/counterd/events"
+	"github.com/counterd/counterd/internal/yamlfile"
 )
 
 const schemaFile = "../../docs/rules.schema.json"
@@ -93,7 +94,7 @@ func scalar(node *yaml.Node) (value any, ok bool) {
 
 // instanceOf returns the instance that a file holds.
 func instanceOf(data []byte) (value any, ok bool) {
-	root, fault := decodeDocument(data)
+	root, fault := yamlfile.Decode(data, format)
 	if fault != nil {
 		return nil, false
 	}
@@ -170,7 +171,7 @@ func isBeyond(data []byte, fault events.Fault) (name string, found bool) {
 
 // valueAt returns the word at which the fault is; all, where it is no YAML.
 func valueAt(data []byte, fault events.Fault) string {
-	root, broken := decodeDocument(data)
+	root, broken := yamlfile.Decode(data, format)
 	if broken != nil {
 		return string(data)
 	}

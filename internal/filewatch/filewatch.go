@@ -1,10 +1,11 @@
-// Package filewatch tells when a file may have changed: edited in place, replaced, or
-// behind a link that now leads elsewhere; and reads what can be read again then.
+// Package filewatch tells when a file, or a folder's files, may have changed: edited in place,
+// replaced, or behind a link that now leads elsewhere; and reads what can be read again then.
 package filewatch
 
 import (
 	"context"
 	"errors"
+	"os"
 	"path/filepath"
 	"slices"
 	"time"
@@ -17,7 +18,7 @@ import (
 // the way to the file.
 const Glance = 5 * time.Second
 
-// Watch watches one file until Close.
+// Watch watches one file, or the files in one folder, until Close.
 type Watch struct {
 	path    string // absolute
 	report  func(error)
@@ -133,8 +134,9 @@ func (w *Watch) unwatched(err error) {
 
 // places are where a file is without the links that lead to its folder.
 type places struct {
-	link string // where the file, or a link to it, is; empty: its folder is gone
-	file string // what it leads to in the end; empty: nowhere
+	link   string // where the file, or a link to it, is; empty: its folder is gone
+	file   string // what it leads to in the end; empty: nowhere
+	folder bool   // that is a folder
 }
 
 func placesOf(path string) places {
@@ -144,13 +146,18 @@ func placesOf(path string) places {
 	}
 	if file, err := filepath.EvalSymlinks(path); err == nil {
 		p.file = file
+		info, err := os.Stat(file)
+		p.folder = err == nil && info.IsDir()
 	}
 	return p
 }
 
-// folders returns the one or two folders of the places.
+// folders returns the folders of the places, and the folder that is watched.
 func (p places) folders() []string {
 	var folders []string
+	if p.folder {
+		folders = append(folders, p.file)
+	}
 	for _, place := range []string{p.link, p.file} {
 		if place != "" && !slices.Contains(folders, filepath.Dir(place)) {
 			folders = append(folders, filepath.Dir(place))
@@ -162,5 +169,5 @@ func (p places) folders() []string {
 // concern reports whether a change there may have changed what is at the path: it
 // happened to it, or something now leads elsewhere.
 func (p places) concern(path, changed string) bool {
-	return changed == p.link || changed == p.file || p != placesOf(path)
+	return changed == p.link || changed == p.file || p.folder && filepath.Dir(changed) == p.file || p != placesOf(path)
 }

@@ -106,6 +106,29 @@ func TestEveryWayOfAChangeIsTold(t *testing.T) {
 	}
 }
 
+// Of a folder each file counts, and a link to another one.
+func TestAFolderIsWatched(t *testing.T) {
+	dir, err := filepath.EvalSymlinks(t.TempDir())
+	require.NoError(t, err)
+	path := filepath.Join(dir, "folder")
+	require.NoError(t, os.Mkdir(path, 0o700))
+	require.NoError(t, os.Mkdir(filepath.Join(dir, "other"), 0o700))
+	file := filepath.Join(path, "f")
+	for _, change := range []func() error{
+		func() error { return os.WriteFile(file, []byte("x"), 0o600) },
+		func() error { return os.WriteFile(file, []byte("y"), 0o600) },
+		func() error { return os.Symlink("f", filepath.Join(path, "link")) },
+		func() error { return os.Remove(file) },
+		func() error { return os.RemoveAll(path) },
+		func() error { return os.Symlink("other", path) },
+		func() error { return os.WriteFile(filepath.Join(dir, "other", "g"), nil, 0o600) },
+	} {
+		w := unglancing(t, path)
+		require.NoError(t, change())
+		w.told(t)
+	}
+}
+
 // A folder on the way to the file that is a link, or comes back as another one, is
 // found at a glance.
 func TestAFolderThatIsSwapped(t *testing.T) {

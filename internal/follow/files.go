@@ -25,8 +25,8 @@ const (
 	// quiet is how long files stay the same before they are read for good, so that a file
 	// that is being written is not.
 	quiet = 100 * time.Millisecond
-	// maxFiles is how many files may go together.
-	maxFiles = 3
+	// maxWatched is how many paths may be watched together.
+	maxWatched = 3
 	// maxFaultsLogged bounds the lines in the log for the faults, or warnings, of one file.
 	maxFaultsLogged = 1000
 )
@@ -34,13 +34,20 @@ const (
 // ErrTooLarge is the cause of the error of a file that is larger than a rules file may be.
 var ErrTooLarge = fmt.Errorf("a file is larger than %d bytes", rulesfile.MaxSize)
 
+// File is what a file holds.
+type File struct {
+	Path string // absolute
+	Data []byte
+}
+
 // Files follows files that go together, such as a certificate and its key, with a debounced
 // watcher. If a version is faulty, or the files do not suit each other yet, the version in force
 // stays. Its methods are safe for concurrent use.
 type Files struct {
-	what   string   // the files hold, for the log
-	paths  []string // absolute; none: there is nothing to follow
-	take   func(contents [][]byte) (logged []any, err error)
+	what   string                   // the files hold, for the log
+	paths  []string                 // absolute, of files or of a folder; none: there is nothing to follow
+	list   func() ([]string, error) // the files at the paths
+	take   func(files []File) (logged []any, err error)
 	state  func() []any // of what is in force, for the log; nil: nothing
 	log    *slog.Logger
 	asks   chan struct{}
@@ -62,8 +69,17 @@ type Files struct {
 
 // Open calls take with what the files hold, and again with each new version, until Close. take
 // puts it in force and returns what to log of it, or what is wrong with it. It keeps no slice of
-// the contents, and is called by one goroutine at a time.
-func Open(what string, paths []string, take func(contents [][]byte) (logged []any, err error), log *slog.Logger) (*Files, error) {
+// the data, and is called by one goroutine at a time.
+func Open(what string, paths []string, take func(files []File) (logged []any, err error), log *slog.Logger) (*Files, error) {
+	return open(what, paths, nil, take, log)
+}
+
+// OpenFolder does as Open does with the files that list returns of a path: of a folder, those in it.
+func OpenFolder(what, path string, list func(path string) ([]string, error), take func(files []File) (logged []any, err error), log *slog.Logger) (*Files, error) {
+	return open(what, []string{path}, list, take, log)
+}
+
+func open(what string, paths []string, list func(string) ([]string, error), take func([]File) ([]any, error), log *slog.Logger) (*Files, error) {
 	absolute := make([]string, len(paths))
 	for i, path := range paths {
 		var err error
@@ -72,19 +88,23 @@ func Open(what string, paths []string, take func(contents [][]byte) (logged []an
 		}
 	}
 	f := newFiles(what, absolute, take, log)
-	found, contents := f.read()
-	defer forget(contents)
+	if list != nil {
+		f.list = func() ([]string, error) { return list(absolute[0]) }
+	}
+	found, files := f.read()
+	defer forget(files)
 	f.inForce, f.judged = found, found
-	if _, err := f.takeAll(found, contents); err != nil {
+	if _, err := f.takeAll(found, files); err != nil {
 		return nil, fmt.Errorf("%s: %w", strings.Join(paths, ", "), err)
 	}
 	f.start()
 	return f, nil
 }
 
-func newFiles(what string, paths []string, take func([][]byte) ([]any, error), log *slog.Logger) *Files {
+func newFiles(what string, paths []string, take func([]File) ([]any, error), log *slog.Logger) *Files {
 	f := &Files{
 		what: what, paths: paths, take: take, log: log,
+		list: func() ([]string, error) { return paths, nil },
 		asks: make(chan struct{}, 1), done: make(chan struct{}), settle: time.NewTimer(quiet),
 	}
 	f.settle.Stop()
@@ -129,7 +149,7 @@ func (f *Files) Refused() bool { return f.refused.Load() }
 
 func (f *Files) run(ctx context.Context) {
 	defer close(f.done)
-	var changes [maxFiles]<-chan struct{}
+	var changes [maxWatched]<-chan struct{}
 	for i, path := range f.paths {
 		watch := filewatch.New(path, func(err error) {
 			f.log.Warn("the "+f.what+" file cannot be watched: it is read now and then instead", "every", filewatch.Glance, "error", err)
@@ -159,9 +179,9 @@ func (f *Files) run(ctx context.Context) {
 // look has the files judged, once they have been quiet, if they differ from what was judged last.
 func (f *Files) look() {
 	if !f.settling {
-		var contents [][]byte
-		f.pending, contents = f.read()
-		forget(contents)
+		var files []File
+		f.pending, files = f.read()
+		forget(files)
 		if !f.asked && equal(f.pending, f.judged) {
 			return
 		}
@@ -172,20 +192,20 @@ func (f *Files) look() {
 
 // settled has the files judged if they are still the same.
 func (f *Files) settled() {
-	found, contents := f.read()
+	found, files := f.read()
 	if !equal(found, f.pending) {
-		forget(contents)
+		forget(files)
 		f.pending = found
 		f.settle.Reset(quiet)
 		return
 	}
-	f.judge(found, contents)
+	f.judge(found, files)
 	f.judged, f.settling, f.asked = found, false, false
 }
 
-// judge puts in force what is new and good, and clears the contents.
-func (f *Files) judge(found []snapshot, contents [][]byte) {
-	defer forget(contents)
+// judge puts in force what is new and good, and clears the data.
+func (f *Files) judge(found []snapshot, files []File) {
+	defer forget(files)
 	known := equal(found, f.judged)
 	switch {
 	case equal(found, f.inForce):
@@ -198,7 +218,7 @@ func (f *Files) judge(found []snapshot, contents [][]byte) {
 	case known && !f.asked:
 		f.log.Debug("the " + f.what + " file is as broken as it was")
 	default:
-		logged, err := f.takeAll(found, contents)
+		logged, err := f.takeAll(found, files)
 		if err != nil {
 			f.refuse(err)
 			return
@@ -210,17 +230,17 @@ func (f *Files) judge(found []snapshot, contents [][]byte) {
 }
 
 // takeAll takes a version that could be read whole.
-func (f *Files) takeAll(found []snapshot, contents [][]byte) ([]any, error) {
+func (f *Files) takeAll(found []snapshot, files []File) ([]any, error) {
 	for i, one := range found {
 		if one.err != nil {
 			return nil, one.err
 		}
-		if len(contents[i]) > rulesfile.MaxSize { // it was cut off
+		if len(files[i].Data) > rulesfile.MaxSize { // it was cut off
 			return nil, ErrTooLarge
 		}
 		f.modified = one.modified
 	}
-	return f.take(contents)
+	return f.take(files)
 }
 
 // refuse logs why the version in force stays.
@@ -249,23 +269,28 @@ func (f *Files) stateInForce() []any {
 	return f.state()
 }
 
-func (f *Files) read() (list []snapshot, contents [][]byte) {
-	for _, path := range f.paths {
-		one, data := takeSnapshot(path)
-		list, contents = append(list, one), append(contents, data)
+func (f *Files) read() (found []snapshot, files []File) {
+	paths, err := f.list()
+	if err != nil {
+		return []snapshot{{err: err}}, []File{{}}
 	}
-	return list, contents
+	for _, path := range paths {
+		one, data := takeSnapshot(path)
+		found, files = append(found, one), append(files, File{path, data})
+	}
+	return found, files
 }
 
 // forget leaves no secret in memory that is free.
-func forget(contents [][]byte) {
-	for _, data := range contents {
-		clear(data)
+func forget(files []File) {
+	for _, file := range files {
+		clear(file.Data)
 	}
 }
 
 // snapshot is what a file held at one moment: its sum, since the content may be secret.
 type snapshot struct {
+	path     string
 	sum      [sha256.Size]byte
 	err      error // why it could not be read
 	modified time.Time
@@ -279,14 +304,14 @@ func takeSnapshot(path string) (snapshot, []byte) {
 	}
 	// The reader of the content reports a file that is one byte too large.
 	data, err := filewatch.Read(path, rulesfile.MaxSize+1)
-	return snapshot{sha256.Sum256(data), err, modified}, data
+	return snapshot{path, sha256.Sum256(data), err, modified}, data
 }
 
 func (s snapshot) equal(other snapshot) bool {
 	if s.err != nil || other.err != nil {
 		return s.err != nil && other.err != nil && s.err.Error() == other.err.Error()
 	}
-	return s.sum == other.sum
+	return s.path == other.path && s.sum == other.sum
 }
 
 func equal(a, b []snapshot) bool { return slices.EqualFunc(a, b, snapshot.equal) }

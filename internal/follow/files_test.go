@@ -22,12 +22,12 @@ func TestFilesThatGoTogether(t *testing.T) {
 	one, two := testkit.SecretFile(t, "a"), testkit.SecretFile(t, "a")
 	taken := make(chan string, 10)
 	log := &testkit.Log{}
-	f, err := Open("letters", []string{one, two}, func(contents [][]byte) ([]any, error) {
-		if string(contents[0]) != string(contents[1]) {
+	f, err := Open("letters", []string{one, two}, func(files []File) ([]any, error) {
+		if string(files[0].Data) != string(files[1].Data) {
 			return nil, errors.New("they differ")
 		}
-		taken <- string(contents[0])
-		return []any{"letter", string(contents[0])}, nil
+		taken <- string(files[0].Data)
+		return []any{"letter", string(files[0].Data)}, nil
 	}, slog.New(slog.NewTextHandler(log, nil)))
 	require.NoError(t, err)
 	defer f.Close()

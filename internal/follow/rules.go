@@ -47,6 +47,7 @@ type Rules struct {
 	rules      atomic.Pointer[events.Rules]
 	replacing  sync.Mutex
 	generation atomic.Int64 // of the rules in force; the first is 1
+	file       string       // absolute; empty: there is none
 }
 
 // NewRules puts the first rules in force, and follows their file, if any, until Close. A version of
@@ -68,11 +69,11 @@ func newRules(first *events.Rules, file RulesFile, log *slog.Logger) *Rules {
 	case file.path != "":
 		log.Info("the rules are not in a regular file: they are read once", "file", file.path)
 	}
-	r := &Rules{now: time.Now, suits: func(*events.Rules) error { return nil }}
+	r := &Rules{now: time.Now, file: file.path, suits: func(*events.Rules) error { return nil }}
 	r.Files = newFiles("rules", paths, r.take, log)
 	r.inForce, r.judged = file.found, file.found
 	r.state = func() []any { return []any{"generation", r.Generation()} }
-	r.warn(first)
+	warn(r.log, "rules", "counterd validate", first.Warnings)
 	r.rules.Store(first)
 	r.generation.Store(1)
 	return r
@@ -85,13 +86,8 @@ func (r *Rules) Rules() *events.Rules { return r.rules.Load() }
 // Generation returns the number of the rules in force; the first have 1.
 func (r *Rules) Generation() int64 { return r.generation.Load() }
 
-// Longest returns the longest retention of all counters.
-func (r *Rules) Longest() (longest time.Duration) {
-	for _, event := range r.Rules().All() {
-		longest = max(longest, event.Remembered())
-	}
-	return longest
-}
+// File returns where the rules file is; empty: there is none.
+func (r *Rules) File() string { return r.file }
 
 // Set puts other rules in force and returns their generation.
 func (r *Rules) Set(rules *events.Rules) int64 {
@@ -111,8 +107,8 @@ func (r *Rules) Ask() {
 }
 
 // take puts the rules of the file in force.
-func (r *Rules) take(contents [][]byte) ([]any, error) {
-	rules, err := rulesfile.Parse(contents[0])
+func (r *Rules) take(files []File) ([]any, error) {
+	rules, err := rulesfile.Parse(files[0].Data)
 	if err != nil {
 		return nil, err
 	}
@@ -120,16 +116,16 @@ func (r *Rules) take(contents [][]byte) ([]any, error) {
 	if err := r.suits(rules); err != nil {
 		return nil, err
 	}
-	r.warn(rules)
+	warn(r.log, "rules", "counterd validate", rules.Warnings)
 	return []any{"generation", r.Set(rules), "events", len(rules.Events)}, nil
 }
 
-// warn logs what is valid in the rules and probably a mistake.
-func (r *Rules) warn(rules *events.Rules) {
-	for _, warning := range rules.Warnings[:min(len(rules.Warnings), maxFaultsLogged)] {
-		r.log.Warn("warning of the rules file", "line", warning.Line, "warning", warning.Error())
+// warn logs what is valid in a file and probably a mistake. The command shows all warnings.
+func warn(log *slog.Logger, what, command string, warnings events.Faults) {
+	for _, warning := range warnings[:min(len(warnings), maxFaultsLogged)] {
+		log.Warn("warning of the "+what+" file", "line", warning.Line, "warning", warning.Error())
 	}
-	if len(rules.Warnings) > maxFaultsLogged {
-		r.log.Warn("more warnings of the rules file: counterd validate shows all", "warnings", len(rules.Warnings)-maxFaultsLogged)
+	if len(warnings) > maxFaultsLogged {
+		log.Warn("more warnings of the "+what+" file: "+command+" shows all", "warnings", len(warnings)-maxFaultsLogged)
 	}
 }

@@ -27,7 +27,7 @@ func BenchmarkHit(b *testing.B) {
 			if counted {
 				m := metrics.New()
 				m.Watch(metrics.Process{
-					Rules:          func() *events.Rules { return rules },
+					Rules:          func() []*events.Rules { return []*events.Rules{rules} },
 					Generation:     func() int64 { return 1 },
 					ReloadFailures: func() int64 { return 0 },
 				})

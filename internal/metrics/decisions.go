@@ -2,6 +2,7 @@ package metrics
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -28,14 +29,14 @@ const shadowDenied = service.Unavailable
 type decisions struct {
 	decided, onError, limit, near *prometheus.CounterVec
 
-	rules  atomic.Pointer[func() *events.Rules] // in force
+	rules  atomic.Pointer[func() []*events.Rules] // in force; no two have an event of one name
 	series atomic.Pointer[eventSeries]
 	mu     sync.Mutex // held while the series are renewed
 }
 
 // eventSeries are the series of some rules.
 type eventSeries struct {
-	rules  *events.Rules
+	rules  []*events.Rules
 	events map[*events.Event]*eventCounters
 	names  map[string]*eventCounters
 }
@@ -73,7 +74,7 @@ func newDecisions() *decisions {
 
 // follow has decisions be counted by the events and limits of the rules in force, which
 // the function returns. Before, none are.
-func (d *decisions) follow(inForce func() *events.Rules) {
+func (d *decisions) follow(inForce func() []*events.Rules) {
 	d.rules.Store(&inForce)
 	d.renew()
 }
@@ -139,7 +140,7 @@ func (d *decisions) of(event *events.Event) *eventCounters {
 	if counters := series.events[event]; counters != nil {
 		return counters
 	}
-	if inForce := d.rules.Load(); inForce != nil && (*inForce)() != series.rules {
+	if inForce := d.rules.Load(); inForce != nil && !slices.Equal((*inForce)(), series.rules) {
 		d.renew()
 		series = d.series.Load()
 	}
@@ -155,13 +156,15 @@ func (d *decisions) renew() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	before, rules := d.series.Load(), (*inForce)()
-	if before.rules == rules {
+	if slices.Equal(before.rules, rules) {
 		return
 	}
 	after := &eventSeries{rules: rules, events: map[*events.Event]*eventCounters{}, names: map[string]*eventCounters{}}
-	for name, event := range rules.Events {
-		counters := d.newCounters(event)
-		after.events[event], after.names[name] = counters, counters
+	for _, of := range rules {
+		for name, event := range of.Events {
+			counters := d.newCounters(event)
+			after.events[event], after.names[name] = counters, counters
+		}
 	}
 	d.series.Store(after)
 	d.drop(before, after)

@@ -61,7 +61,7 @@ func watch(t testing.TB, rules string) *watched {
 	w.limiter, err = limiter.New(limiter.Config{OnDecision: w.OnDecision, Timeout: 20 * time.Second}, counters)
 	require.NoError(t, err)
 	w.Watch(metrics.Process{
-		Rules:          w.rules.Load,
+		Rules:          func() []*events.Rules { return []*events.Rules{w.rules.Load()} },
 		Generation:     func() int64 { return 3 },
 		ReloadFailures: func() int64 { return 4 },
 		Servers: func() (all []memcache.ServerHealth) {

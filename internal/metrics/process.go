@@ -4,6 +4,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/counterd/counterd/counting"
+	"github.com/counterd/counterd/denied"
 	"github.com/counterd/counterd/engine"
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/hierarchy"
@@ -15,15 +16,16 @@ import (
 // Process is what a process knows of itself, to be read at each scrape. Where there is no
 // such thing it is nil.
 type Process struct {
-	Rules          func() *events.Rules // in force: decisions are counted by their events and limits
-	Generation     func() int64         // of the rules in force
-	ReloadFailures func() int64         // of the rules
+	Rules          func() []*events.Rules // in force: decisions are counted by their events and limits
+	Generation     func() int64           // of the rules in force
+	ReloadFailures func() int64           // of the rules
 	Servers        func() []memcache.ServerHealth
 	Replicas       interface{ PendingHints() (adds, servers int) }
 	Repair         func() repair.State // of the copies
 	Limiter        *limiter.Limiter
 	Counters       *counting.Counters
 	Buckets        *hierarchy.Counters
+	Denied         *denied.History
 	Connections    interface {
 		Open() int
 		Refused() int64
@@ -58,6 +60,13 @@ func (m *Metrics) Watch(p Process) {
 			func() float64 { return float64(p.Buckets.CacheStats().Hits) })
 		m.AddCounter("counterd_bucket_cache_misses_total", "Closed buckets that were read from the store.",
 			func() float64 { return float64(p.Buckets.CacheStats().Misses) })
+	}
+	if p.Denied != nil {
+		m.AddCounters("counterd_denied_history_dropped_total", "Denied hits that the history of their counter lacks, by reason.",
+			[]string{"reason"}, func(yield func([]string, float64) bool) {
+				lost := p.Denied.Lost()
+				_ = yield([]string{"full"}, float64(lost.Full)) && yield([]string{"store"}, float64(lost.Store))
+			})
 	}
 	if p.Connections != nil {
 		m.AddGauge("counterd_connections", "Connections of clients.",

@@ -85,6 +85,28 @@ func (m *Metrics) OnRequest(route, method string, status int, took time.Duration
 	of.took.Observe(took.Seconds())
 }
 
+// call is what a call of Envoy's rate limit service is counted by. Domains are the configured ones or events,
+// or other, and codes are the server's choice: so the series are bounded.
+type call struct{ domain, code string }
+
+// WatchCalls adds the calls of Envoy's rate limit service, and returns what counts them, for an rls.Config.
+func (m *Metrics) WatchCalls() func(domain, code string, took time.Duration) {
+	served := prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "counterd_rls_requests_total",
+		Help: "Calls of Envoy's rate limit service, by their domain and by OK, OVER_LIMIT or the gRPC code of their error; other: no domain of the configuration, and no event.",
+	}, []string{"domain", "code"})
+	took := prometheus.NewHistogram(prometheus.HistogramOpts{
+		Name: "counterd_rls_request_duration_seconds", Buckets: buckets[:],
+		Help: "Duration of calls of Envoy's rate limit service, from the end of their request until they were decided.",
+	})
+	m.Add(served, took)
+	calls := newSeries(func(of call) prometheus.Counter { return served.WithLabelValues(of.domain, of.code) })
+	return func(domain, code string, duration time.Duration) {
+		calls.of(call{domain, code}).Inc()
+		took.Observe(duration.Seconds())
+	}
+}
+
 // roundTrips counts the exchanges with the store's servers. The series of a server are all
 // there from its first trip on, and dropped when it is not in the list any more.
 type roundTrips struct {

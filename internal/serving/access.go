@@ -4,6 +4,7 @@ package serving
 
 import (
 	"log/slog"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -86,13 +87,23 @@ func warn(s settings.Settings) {
 		settings.WarnOfMode(s.Log, s.Tokens)
 	}
 	settings.WarnOfMode(s.Log, s.TLSKey)
-	for _, address := range []string{s.Listen, s.Admin} {
+	warnOfPeers(s)
+	for _, address := range []string{s.Listen, s.RLS, s.Admin} {
 		switch {
 		case address == "" || settings.OnLoopback(address):
 		case s.HasTokens() && s.TLSCert == "":
 			s.Log.Warn("tokens go unencrypted: TLS is not set", "address", address)
 		case s.Tokens == settings.OpenToAll && (s.TLSClientCA == "" || address == s.Admin):
 			s.Log.Warn("this address is open to all callers: no tokens are set", "address", address)
+		}
+	}
+}
+
+// warnOfPeers logs which peers get the tokens of callers unencrypted.
+func warnOfPeers(s settings.Settings) {
+	for _, peer := range s.Peers {
+		if host, plain := strings.CutPrefix(peer, "http://"); plain && s.HasTokens() && !settings.OnLoopback(strings.TrimSuffix(host, "/")) {
+			s.Log.Warn("tokens go unencrypted to a peer: its URL is not of https", "peer", peer)
 		}
 	}
 }
@@ -149,12 +160,8 @@ func (a *Access) Watch(m *metrics.Metrics) {
 // Refused is a followed file that may hold a version that was refused.
 type Refused interface{ Refused() bool }
 
-// WatchFiles adds the followed files to the metrics; rules is nil where none is followed.
-func (a *Access) WatchFiles(m *metrics.Metrics, rules Refused) {
-	files := map[string]Refused{}
-	if rules != nil {
-		files["rules"] = rules
-	}
+// WatchFiles adds the followed files to the metrics: those of access control, and these.
+func (a *Access) WatchFiles(m *metrics.Metrics, files map[string]Refused) {
 	if a.tokens != nil {
 		files["tokens"] = a.tokens
 	}
@@ -179,8 +186,8 @@ type tokensFile struct {
 
 func openTokens(path string, log *slog.Logger) (t *tokensFile, err error) {
 	t = &tokensFile{}
-	t.Files, err = follow.Open("tokens", []string{path}, func(contents [][]byte) ([]any, error) {
-		tokens, err := service.ParseTokens(contents[0])
+	t.Files, err = follow.Open("tokens", []string{path}, func(files []follow.File) ([]any, error) {
+		tokens, err := service.ParseTokens(files[0].Data)
 		if err != nil {
 			return nil, err
 		}

@@ -33,12 +33,12 @@ func openCertificates(s settings.Settings) (c *certificates, err error) {
 	if s.TLSClientCA != "" {
 		paths = append(paths, s.TLSClientCA)
 	}
-	c.Files, err = follow.Open("certificates", paths, func(contents [][]byte) ([]any, error) {
+	c.Files, err = follow.Open("certificates", paths, func(files []follow.File) ([]any, error) {
 		var authorities []byte
 		if s.TLSClientCA != "" {
-			authorities = contents[2]
+			authorities = files[2].Data
 		}
-		found, err := parseIdentity(contents[0], contents[1], authorities, time.Now())
+		found, err := parseIdentity(files[0].Data, files[1].Data, authorities, time.Now())
 		if errors.Is(err, errNoCertificate) {
 			return nil, fmt.Errorf("%s holds no certificate in PEM", s.TLSClientCA)
 		}

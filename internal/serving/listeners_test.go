@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -16,6 +17,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/counterd/counterd/api"
+	"github.com/counterd/counterd/internal/settings"
 	"github.com/counterd/counterd/internal/testkit"
 	"github.com/counterd/counterd/internal/testkit/leaktest"
 	"github.com/counterd/counterd/service"
@@ -110,6 +112,31 @@ func TestOperatorsSeeTheEnd(t *testing.T) {
 	require.Error(t, err)
 }
 
+// The page is where operators are, or where none but programs of this machine are.
+func TestWhichAddressHasThePage(t *testing.T) {
+	leaktest.Check(t)
+	for _, of := range []struct {
+		listen, admin  string
+		clients, there int
+	}{{"127.0.0.1:0", "", 200, 0}, {"localhost:0", "", 200, 0}, {"0.0.0.0:0", "", 404, 0}, {"127.0.0.1:0", "127.0.0.1:0", 404, 200}, {"0.0.0.0:0", "127.0.0.1:0", 404, 200}} {
+		log := slog.New(slog.DiscardHandler)
+		l, err := Listen(settings.Settings{Listen: of.listen, Admin: of.admin, Tokens: settings.OpenToAll, Log: log}, &Access{}, 10)
+		require.NoError(t, err)
+		defer l.close()
+		page := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "page") })
+		l.Handle(api.Config{Page: page, Log: log}, 10)
+		status := func(h http.Handler) int {
+			w := httptest.NewRecorder()
+			h.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), "GET", "/ui/", nil))
+			return w.Code
+		}
+		assert.Equal(t, of.clients, status(l.clients.server.Handler), of)
+		if l.admin != nil {
+			assert.Equal(t, of.there, status(l.admin.server.Handler), of)
+		}
+	}
+}
+
 // Where one of the addresses fails, the process ends, and the other one with it.
 func TestAnAddressThatFails(t *testing.T) {
 	p := Listeners{clients: newListener(t, http.NotFoundHandler()), admin: newListener(t, http.NotFoundHandler())}
@@ -117,7 +144,7 @@ func TestAnAddressThatFails(t *testing.T) {
 	ended := make(chan error, 1)
 	go func() { ended <- p.serveUntil(t.Context(), 0, &draining, slog.New(slog.DiscardHandler)) }()
 	require.Equal(t, 404, status(t, "http://"+p.clients.Addr().String()))
-	require.NoError(t, p.admin.Close())
+	require.NoError(t, p.admin.Listener.Close())
 	err := <-ended
 	require.Error(t, err)
 	assert.True(t, strings.Contains(err.Error(), "closed"), "%v", err)

@@ -33,7 +33,7 @@ func TestFilesThatAreRefused(t *testing.T) {
 	require.NoError(t, err)
 	defer a.Close()
 	m := metrics.New()
-	a.WatchFiles(m, nil)
+	a.WatchFiles(m, map[string]Refused{})
 	eventually := func(tls, tokens int) {
 		t.Helper()
 		want := fmt.Sprintf("# TYPE counterd_file_reload_failing gauge\ncounterd_file_reload_failing{file=\"tls\"} %d\ncounterd_file_reload_failing{file=\"tokens\"} %d\n# ", tls, tokens)

@@ -59,7 +59,7 @@ func Spell(err error, name func(setting string) string) string {
 func FlagName(setting string) string { return "-" + setting }
 
 // initialisms are the words of settings that are written in capitals.
-var initialisms = map[string]string{"ca": "CA", "otlp": "OTLP", "tls": "TLS"}
+var initialisms = map[string]string{"ca": "CA", "otlp": "OTLP", "rls": "RLS", "tls": "TLS"}
 
 // OptionName names a setting as the root package does: max-pending is WithMaxPending.
 func OptionName(setting string) string {

@@ -44,10 +44,13 @@ type Settings struct {
 	Admin          string // an address; empty: operators use Listen
 	MaxConnections int
 	DrainDelay     time.Duration
-	Tokens         string // a file, or OpenToAll; empty: loopback only
-	TLSCert        string // a file in PEM
-	TLSKey         string // a file in PEM
-	TLSClientCA    string // a file in PEM
+	Peers          []string // URLs of the other processes of the fleet
+	Tokens         string   // a file, or OpenToAll; empty: loopback only
+	TLSCert        string   // a file in PEM
+	TLSKey         string   // a file in PEM
+	TLSClientCA    string   // a file in PEM
+	RLS            string   // an address; empty: Envoy's rate limit service is not served
+	RLSConfig      string   // a file, or a folder of files, of envoyproxy/ratelimit's configuration
 
 	OTLPEndpoint string
 	AccessLog    bool

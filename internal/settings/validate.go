@@ -10,6 +10,7 @@ import (
 	"github.com/counterd/counterd/internal/otlp"
 	"github.com/counterd/counterd/memcache"
 	"github.com/counterd/counterd/memcache/discovery"
+	"github.com/counterd/counterd/peers"
 )
 
 const (
@@ -176,10 +177,14 @@ func (v *validator) access() {
 	if v.DrainDelay < 0 || v.DrainDelay > maxDrainDelay {
 		v.fault("drain-delay", "%s is not between 0s and %s", v.DrainDelay, maxDrainDelay)
 	}
-	if err := CheckListen(v.Listen); err != nil {
-		v.faults = append(v.faults, &Fault{Setting: "listen", Cause: err})
-	} else if v.Tokens == "" && v.TLSClientCA == "" && !OnLoopback(v.Listen) {
-		v.fault("listen", "%s is reachable from other machines: set {tokens} FILE or {tls-client-ca} FILE, or {tokens} %s to leave it open", v.Listen, OpenToAll)
+	if err := peers.Check(v.Peers); err != nil {
+		v.faults = append(v.faults, &Fault{Setting: "peers", Cause: err})
+	}
+	v.address("listen", v.Listen)
+	if v.RLS != "" {
+		v.address("rls", v.RLS)
+	} else if v.RLSConfig != "" {
+		v.fault("rls-config", "set {rls}, too: without it nothing is asked by the configuration")
 	}
 	if v.Admin == "" {
 		return
@@ -189,6 +194,15 @@ func (v *validator) access() {
 	} else if v.Tokens == "" && !OnLoopback(v.Admin) {
 		// Probes and scrapers have no client certificate, so none is asked for there.
 		v.fault("admin", "%s is reachable from other machines: set {tokens} FILE, or {tokens} %s to leave it open", v.Admin, OpenToAll)
+	}
+}
+
+// address finds what is wrong with an address for clients.
+func (v *validator) address(setting, address string) {
+	if err := CheckListen(address); err != nil {
+		v.faults = append(v.faults, &Fault{Setting: setting, Cause: err})
+	} else if v.Tokens == "" && v.TLSClientCA == "" && !OnLoopback(address) {
+		v.fault(setting, "%s is reachable from other machines: set {tokens} FILE or {tls-client-ca} FILE, or {tokens} %s to leave it open", address, OpenToAll)
 	}
 }
 

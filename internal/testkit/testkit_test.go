@@ -56,7 +56,7 @@ func TestEverythingIsTestedWhereThatIsAskedFor(t *testing.T) {
 		assert.Equal(t, uint64(80), Seeds(8000))
 		assert.Equal(t, 6, Fifth(30))
 	} else {
-		assert.Equal(t, uint64(1333), Seeds(8000))
+		assert.Equal(t, uint64(800), Seeds(8000))
 		assert.Equal(t, 30, Fifth(30))
 	}
 	assert.Equal(t, time.Minute, Lasting(time.Second, time.Minute))

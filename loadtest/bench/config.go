@@ -1,5 +1,5 @@
 // Package bench measures counterd against a plain program: the engine embedded in a program,
-// the server over HTTP, and counting.
+// the server over HTTP and gRPC, and counting.
 //
 // Rows that are compared take turns: in each round every row runs for a short slice, one
 // after the other, and a ratio is that of two slices of one round. The report shows the
@@ -35,8 +35,9 @@ type Config struct {
 	Rounds    int
 	Duration  time.Duration     // of a slice
 	Rows      *regexp.Regexp    // matches identity and name; nil: all
-	Counterd  string            // the program, for rows over HTTP
+	Counterd  string            // the program, for rows over HTTP and gRPC
 	DoNothing []string          // the command that runs ServeNothing, without its address
+	Peer      string            // the address of another rate limit service with the limits of the rows of RPCs; "": none
 	Progress  progress.Progress // nil: none
 
 	sizes sizes // smaller in tests
@@ -69,10 +70,13 @@ func (c Config) Check() error {
 	fault(len(rows) == 0, "no row matches %s, a regular expression, as A3|B2", c.Rows)
 	_, err := exec.LookPath(memcachedProgram)
 	fault(err != nil, "memcached is needed: %w", err)
-	if slices.ContainsFunc(rows, func(r row) bool { return r.stage == stageHTTP }) {
+	has := func(stage string) bool {
+		return slices.ContainsFunc(rows, func(r row) bool { return r.stage == stage })
+	}
+	if has(stageHTTP) || has(stageRPCs) {
 		_, err := exec.LookPath(c.Counterd)
-		fault(err != nil, "counterd is needed for the rows over HTTP: %w", err)
-		fault(len(c.DoNothing) == 0, "the do-nothing server is needed for the rows over HTTP")
+		fault(err != nil, "counterd is needed for the rows over HTTP and gRPC: %w", err)
+		fault(has(stageHTTP) && len(c.DoNothing) == 0, "the do-nothing server is needed for the rows over HTTP")
 	}
 	return errors.Join(faults...)
 }

@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/counterd/counterd/denied"
 	"github.com/counterd/counterd/engine"
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/events/rulesfile"
@@ -15,6 +16,7 @@ import (
 	"github.com/counterd/counterd/memcache"
 	"github.com/counterd/counterd/slidinglog"
 	"github.com/counterd/counterd/store"
+	"github.com/counterd/counterd/top"
 )
 
 func hitRows() []row {
@@ -28,9 +30,11 @@ func hitRows() []row {
 		{id: "A5", name: "Hit, 64 callers", callers: 64, prepare: far.prepare, against: []string{"A3"}},
 		{id: "A6", name: "Hit, 64 callers, one counter", callers: 64, prepare: hot.prepare, against: []string{"A3", "A5"}},
 		{id: "A9", name: "Hit near a limit", callers: 16, prepare: prepareNear, against: []string{"A3"}},
-		{id: "A11", name: "Hit denied from memory, one counter", callers: 16, prepare: prepareFlood, against: []string{"A3"}},
+		{id: "A11", name: "Hit denied from memory, one counter", callers: 16, prepare: flood.prepareFull, against: []string{"A3"}},
 		{id: "A12", name: "Hit, embedded store, 1 caller", callers: 1, prepare: prepareEmbedded, against: []string{"A4"}},
 		{id: "A14", name: "Hit, 256 callers, one counter", callers: 256, prepare: hot.prepare, against: []string{"A3"}},
+		{id: "A21", name: "Hit, four limits, 16 callers, with top and denied history", callers: 16, prepare: far.inSight().prepare, against: []string{"A3"}},
+		{id: "A22", name: "Hit denied from memory, with top and denied history", callers: 16, prepare: flood.inSight().prepareFull, against: []string{"A11"}},
 	}, logRows()...)
 }
 
@@ -43,6 +47,7 @@ type hits struct {
 	denied    bool // as all are
 	first     bool // none is denied from memory, or by buckets that the process has read before
 	edge      bool // that all read, and find below the limit
+	seen      bool // by top and the history of denied hits, as in a process that serves
 	before    int  // how many events each counter has, which is then a log; 0: buckets
 
 	event    *events.Event
@@ -50,10 +55,23 @@ type hits struct {
 	counters engine.Counting // that no hit uses
 	features []events.Features
 	admitted []atomic.Int64 // by address, of all slices
+	refused  []atomic.Int64 // by address, too
+	history  *denied.History
+	now      func() time.Time
 }
 
-// far are hits far from their limits.
-var far = hits{day: 1_000_000_000, retention: "24h"}
+var (
+	// far are hits far from their limits.
+	far = hits{day: 1_000_000_000, retention: "24h"}
+	// flood are hits on a counter that is full.
+	flood = hits{day: 1000, retention: "24h", one: true, denied: true}
+)
+
+// inSight are such hits that top and the history of denied hits see.
+func (h hits) inSight() hits {
+	h.seen = true
+	return h
+}
 
 // prepare prepares hits on Memcached.
 func (h hits) prepare(ctx context.Context, s *stage, r row) (*subject, error) {
@@ -82,6 +100,7 @@ func prepareEmbedded(_ context.Context, s *stage, r row) (*subject, error) {
 // open opens the hits' limiter on a store.
 func (h *hits) open(kept store.Store, s *stage, r row) (err error) {
 	h.features, h.admitted = s.features, make([]atomic.Int64, s.config.sizes.addresses)
+	h.refused = make([]atomic.Int64, len(h.admitted))
 	switch {
 	case h.one:
 		h.features = h.features[:1]
@@ -115,8 +134,27 @@ func (h *hits) open(kept store.Store, s *stage, r row) (err error) {
 		}
 		h.counters, engines = logs, append(engines, logs)
 	}
-	h.limiter, err = limiter.New(limiter.Config{Timeout: s.config.sizes.timeout, NoCachedDenials: h.first}, engines...)
+	decides := limiter.Config{Timeout: s.config.sizes.timeout, NoCachedDenials: h.first}
+	if h.seen {
+		h.see(s, rules, &decides)
+	}
+	h.limiter, err = limiter.New(decides, engines...)
 	return err
+}
+
+// see has top and the history of denied hits see all decisions.
+func (h *hits) see(s *stage, rules *events.Rules, config *limiter.Config) {
+	h.now = s.now
+	top := top.New(top.Config{Clock: s.now})
+	h.history = denied.Start(denied.Config{Rules: func() *events.Rules { return rules }, Counters: h.counters, Clock: s.now})
+	s.closing(func() error {
+		h.history.Close()
+		return nil
+	})
+	config.OnDecision = func(ctx context.Context, hit limiter.Hit, d *limiter.Decision, call limiter.Call) {
+		top.OnDecision(ctx, hit, d, call)
+		h.history.OnDecision(ctx, hit, d, call)
+	}
 }
 
 // caller returns hits on random counters.
@@ -141,6 +179,8 @@ func (h *hits) hit(i int) error {
 		return fmt.Errorf("the window's edge was not read: %+v", d)
 	case d.Allowed:
 		h.admitted[i].Add(1)
+	default:
+		h.refused[i].Add(1)
 	}
 	for i := range d.Limits {
 		if d.Limits[i].Failed {
@@ -150,8 +190,14 @@ func (h *hits) hit(i int) error {
 	return nil
 }
 
-// verify compares the admitted hits with the counted ones.
+// verify compares the admitted hits with the counted ones, and the denied ones with their history.
 func (h *hits) verify(ctx context.Context) error {
+	if h.history != nil && h.one {
+		h.history.Close()
+		if err := h.verifyHistory(ctx); err != nil {
+			return err
+		}
+	}
 	return verifySome(h.admitted, func(i int) (int64, error) {
 		counter, err := h.event.Counter(h.features[i])
 		if err != nil {
@@ -160,6 +206,22 @@ func (h *hits) verify(ctx context.Context) error {
 		count, err := h.counters.Count(ctx, counter, 24*time.Hour, time.Time{})
 		return count.Count, err
 	})
+}
+
+func (h *hits) verifyHistory(ctx context.Context) error {
+	counter, err := h.event.Counter(h.features[0])
+	if err != nil {
+		return err
+	}
+	history, err := h.counters.History(ctx, denied.CounterOf(h.event, counter.Feature), engine.Hour, h.now().Add(-time.Hour), h.now())
+	counted := int64(0)
+	for _, hour := range history.Intervals {
+		counted += hour.Count
+	}
+	if refused := h.refused[0].Load(); err == nil && counted != refused {
+		err = fmt.Errorf("the history holds %d, and %d were denied", counted, refused)
+	}
+	return err
 }
 
 // preload adds to all counters, at a moment.
@@ -180,10 +242,9 @@ func prepareNear(ctx context.Context, s *stage, r row) (*subject, error) {
 	return near.prepareWith(ctx, s, r, func(h *hits) error { return h.preload(ctx, engine.MaxBy, s.now().Add(-30*time.Hour)) })
 }
 
-// prepareFlood prepares hits on a counter that is full.
-func prepareFlood(ctx context.Context, s *stage, r row) (*subject, error) {
-	flood := hits{day: 1000, retention: "24h", one: true, denied: true}
-	return flood.prepareWith(ctx, s, r, func(h *hits) error {
+// prepareFull prepares hits on a counter that is full.
+func (h hits) prepareFull(ctx context.Context, s *stage, r row) (*subject, error) {
+	return h.prepareWith(ctx, s, r, func(h *hits) error {
 		h.admitted[0].Store(h.day)
 		return h.preload(ctx, h.day, time.Time{})
 	})

@@ -41,8 +41,13 @@ func httpRows() []row {
 }
 
 // webRules are the rules of all rows.
-func webRules() string {
-	rules := "events:\n"
+func webRules() string { return "events:\n" + webEvents() }
+
+// rpcRules are those beside a configuration: no headers, as envoyproxy/ratelimit sends none by default.
+func rpcRules() string { return "headers: none\nevents:\n" + webEvents() }
+
+// webEvents are the events of rows over HTTP.
+func webEvents() (rules string) {
 	for _, r := range httpRows() {
 		rules += rulesOf(r.eventName(), cmp.Or(r.rates, webRates), "24h")
 	}

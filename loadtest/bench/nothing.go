@@ -93,7 +93,7 @@ func hitNothing(w http.ResponseWriter, r *http.Request) {
 
 // ServeNothing serves NewNothing on the address until the context ends.
 func ServeNothing(ctx context.Context, addr string) error {
-	server := &http.Server{Addr: addr, Handler: NewNothing(), ReadHeaderTimeout: 5 * time.Second}
+	server := &http.Server{Addr: addr, Handler: NewNothing(), ReadHeaderTimeout: time.Minute}
 	stop := context.AfterFunc(ctx, func() { server.Close() })
 	defer stop()
 	if err := server.ListenAndServe(); !errors.Is(err, http.ErrServerClosed) {

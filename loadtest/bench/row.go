@@ -14,11 +14,12 @@ import (
 const (
 	stageHits   = "hits"
 	stageHTTP   = "http"
+	stageRPCs   = "rpcs"
 	stageCounts = "counts"
 )
 
 // stages are in the order of the table.
-var stages = []string{stageHits, stageHTTP, stageCounts}
+var stages = []string{stageHits, stageHTTP, stageCounts, stageRPCs}
 
 // row is a line of the table.
 type row struct {
@@ -28,6 +29,7 @@ type row struct {
 	prepare  func(context.Context, *stage, row) (*subject, error)
 	against  []string // the rows that it is compared with
 	rates    string   // of the limits, over HTTP; "": far ones
+	ofPeer   bool     // it measures the peer, and is there only with one
 }
 
 // subject is what a row measures, ready to run.
@@ -37,6 +39,7 @@ type subject struct {
 	trips     *atomic.Int64               // counts the round trips of this process; nil: it makes none
 	memcached string                      // the address of the server that is part of the cost; "": none
 	server    *child.Child                // nil: none
+	elsewhere bool                        // its server is none of this run
 	verify    func(context.Context) error // after the last slice; nil: nothing to verify
 }
 
@@ -58,7 +61,7 @@ func (r row) each(newStep func() step) func() ([]step, error) {
 
 // allRows returns every row, compared rows next to one another.
 func allRows() (rows []row) {
-	for i, list := range [][]row{hitRows(), httpRows(), countRows()} {
+	for i, list := range [][]row{hitRows(), httpRows(), countRows(), rpcRows()} {
 		for _, r := range list {
 			r.stage = stages[i]
 			rows = append(rows, r)
@@ -89,5 +92,5 @@ func (c Config) chosen() []row {
 			}
 		}
 	}
-	return slices.DeleteFunc(rows, func(r row) bool { return !needed[r.id] })
+	return slices.DeleteFunc(rows, func(r row) bool { return !needed[r.id] || r.ofPeer && c.Peer == "" })
 }

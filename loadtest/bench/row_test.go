@@ -41,6 +41,7 @@ func TestChosenRowsBringThoseTheyAreComparedWith(t *testing.T) {
 	assert.Equal(t, []string{"A1", "A2", "A3"}, choice("^A3 "))
 	assert.Equal(t, []string{"A1", "A2", "A3", "A5", "A6"}, choice("one counter$|^A6$")[:5])
 	assert.Equal(t, []string{"B1", "B2", "B14"}, choice("^B14 "))
+	assert.Equal(t, []string{"D2", "D4"}, choice("^D"), "without a peer")
 	assert.Empty(t, choice("no such row"))
-	assert.Len(t, Config{}.chosen(), len(allRows()))
+	assert.Len(t, Config{Peer: "it"}.chosen(), len(allRows()))
 }

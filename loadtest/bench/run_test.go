@@ -58,7 +58,7 @@ func small(t *testing.T) Config {
 	counterd, err := builtCounterd()
 	require.NoError(t, err)
 	return Config{
-		Rounds: 2, Duration: 10 * time.Millisecond, Counterd: counterd, DoNothing: []string{os.Args[0]},
+		Rounds: 2, Duration: 10 * time.Millisecond, Counterd: counterd, DoNothing: []string{os.Args[0]}, Peer: startPeer(t),
 		sizes: sizes{addresses: 200, full: 20, denied: 20, counted: 2000, timeout: 10 * time.Second},
 	}
 }
@@ -154,7 +154,12 @@ func TestAllRows(t *testing.T) {
 		assert.NotContains(t, of(id), "bytes", id)
 		assert.NotContains(t, of(id), "memcached_cpu_us", id)
 	}
-	for _, id := range []string{"B1", "B2"} {
+	for id, adds := range map[string]float64{"D2": 3, "D4": 12} { // of 64 calls, before each slice
+		assert.GreaterOrEqual(t, of(id)["adds"], adds-beside(id, 2*64*adds), id)
+		assert.Positive(t, of(id)["adds"], id)
+	}
+	assert.NotContains(t, of("D1"), "allocs")
+	for _, id := range []string{"B1", "B2", "D2", "D4"} {
 		if process.Known {
 			assert.Positive(t, of(id)["server_cpu_us"], id)
 		}

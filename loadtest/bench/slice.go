@@ -101,7 +101,7 @@ func (r *reading) since(before reading, s *subject) costs {
 	}
 	if s.server != nil {
 		cpu("server_cpu_us", r.serverCPU-before.serverCPU)
-	} else {
+	} else if !s.elsewhere {
 		took["allocs"] = float64(r.mallocs - before.mallocs)
 	}
 	if s.memcached != "" {

@@ -30,6 +30,8 @@ const (
 	// memcachedMegabytes is more than all rows fill: an eviction fails the run.
 	memcachedMegabytes = 2048
 	memcachedThreads   = 2
+	// memcachedRequests are those of a connection that are answered in one write: more than a batch of a pipelined connection.
+	memcachedRequests = 1000
 )
 
 // stage is what the rows of one stage share: processes, and a clock.
@@ -67,15 +69,18 @@ func (s *stage) now() time.Time { return opened.Add(time.Since(s.started)) }
 // memcached returns the address of the server.
 func (s *stage) memcached() string { return s.fleet.Servers[0].Addr }
 
-// open starts Memcached, and the other servers if the rows are over HTTP.
+// open starts Memcached, and the other servers that the rows need.
 func (s *stage) open(ctx context.Context, name string) (err error) {
 	timeout := s.config.sizes.timeout
 	config := fleet.Config{
 		Counterd: s.config.Counterd, Memcached: memcachedProgram, Servers: 1, Timeout: timeout, Grace: 2 * timeout,
-		Flags: []string{"-t", fmt.Sprint(memcachedThreads), "-m", fmt.Sprint(memcachedMegabytes), "-c", "2048"},
+		Flags: []string{"-t", fmt.Sprint(memcachedThreads), "-m", fmt.Sprint(memcachedMegabytes), "-c", "2048", "-R", fmt.Sprint(memcachedRequests)},
 	}
-	if name == stageHTTP {
-		config.Processes, config.Rules = 1, webRules()
+	if name == stageHTTP || name == stageRPCs {
+		config.Processes, config.Rules, config.RLS = 1, webRules(), rpcConfig()
+		if name == stageRPCs {
+			config.Rules = rpcRules()
+		}
 	}
 	if s.fleet, err = fleet.Start(ctx, config); err != nil {
 		return err

@@ -28,6 +28,7 @@ type Config struct {
 	Replicas  int      // of each counter; 0: 1
 	Protocol  string   // that counterd speaks with the servers; empty: its default
 	Rules     string   // the text of the rules
+	RLS       string   // the text of a configuration of envoyproxy/ratelimit; empty: there is no gRPC
 	Timeout   time.Duration
 	Grace     time.Duration // 0: counterd's default
 }
@@ -41,16 +42,23 @@ type Fleet struct {
 	Processes []Process
 }
 
-// Process is a process of counterd, with its address for operators.
+// Process is a process of counterd.
 type Process struct {
 	*child.Child
-	Admin string
+	Admin string // its address for operators
+	RLS   string // its address for gRPC, if it has one
 }
 
 // adminOf returns the address for operators of the process that listens at an address.
-func adminOf(addr string) string {
+func adminOf(addr string) string { return behind(addr, 1) }
+
+// rlsOf returns the address for gRPC of the process that listens at an address.
+func rlsOf(addr string) string { return behind(addr, 2) }
+
+// behind returns the address with a port that is higher by so much.
+func behind(addr string, by uint16) string {
 	listen := netip.MustParseAddrPort(addr)
-	return netip.AddrPortFrom(listen.Addr(), listen.Port()+1).String()
+	return netip.AddrPortFrom(listen.Addr(), listen.Port()+by).String()
 }
 
 // Start starts a fleet and waits until it is ready. What it returns beside an error has
@@ -68,8 +76,7 @@ func Start(ctx context.Context, config Config) (f *Fleet, err error) {
 	if f.dir, err = os.MkdirTemp("", "counterd-loadtest"); err != nil {
 		return f, err
 	}
-	file := filepath.Join(f.dir, "rules.yaml")
-	if err := os.WriteFile(file, []byte(config.Rules), 0o600); err != nil {
+	if err := errors.Join(f.write(rulesFile, config.Rules), f.write(rlsFile, config.RLS)); err != nil {
 		return f, err
 	}
 	var names []string
@@ -82,20 +89,35 @@ func Start(ctx context.Context, config Config) (f *Fleet, err error) {
 		names = append(names, server.Addr)
 	}
 	for range config.Processes {
-		process, err := child.Start(ctx, f.program(file, names))
+		process, err := child.Start(ctx, f.program(names))
 		if err != nil {
 			return f, err
 		}
-		f.Processes = append(f.Processes, Process{process, adminOf(process.Addr)})
+		f.Processes = append(f.Processes, Process{process, adminOf(process.Addr), rlsOf(process.Addr)})
 	}
 	return f, nil
 }
 
-func (f *Fleet) program(rules string, servers []string) child.Program {
+// Files of counterd.
+const (
+	rulesFile = "rules.yaml"
+	rlsFile   = "limits.yaml"
+)
+
+func (f *Fleet) path(file string) string { return filepath.Join(f.dir, file) }
+
+func (f *Fleet) write(file, text string) error {
+	return os.WriteFile(f.path(file), []byte(text), 0o600)
+}
+
+func (f *Fleet) program(servers []string) child.Program {
 	return child.Program{
 		Path: f.config.Counterd,
 		Args: func(addr string) []string {
-			args := []string{"-listen", addr, "-admin", adminOf(addr), "-rules", rules, "-timeout", f.config.Timeout.String()}
+			args := []string{"-listen", addr, "-admin", adminOf(addr), "-rules", f.path(rulesFile), "-timeout", f.config.Timeout.String()}
+			if f.config.RLS != "" {
+				args = append(args, "-rls", rlsOf(addr), "-rls-config", f.path(rlsFile))
+			}
 			if f.config.Grace > 0 {
 				args = append(args, "-grace", f.config.Grace.String())
 			}

@@ -242,8 +242,10 @@ func TestRealServers(t *testing.T) {
 	assert.Positive(t, report.Process.CPUSeconds)
 	assert.Greater(t, report.Process.Memory, int64(1<<20))
 
-	// Hits on counters of their own: one trip each.
+	// Hits on counters of their own: one trip each. The denied hits of before may be written meanwhile, by each process
+	// once for each address.
 	report, err = run.Run(t.Context(), run.Config{Target: target, Source: of(t, traffic.MaxPopulation, nil, 1), Profile: arrival.Constant(calls), Duration: time.Second})
 	require.NoError(t, err)
-	assert.EqualValues(t, calls, report.Store.Trips)
+	assert.GreaterOrEqual(t, report.Store.Trips, int64(calls))
+	assert.LessOrEqual(t, report.Store.Trips, int64(calls+2*addresses))
 }

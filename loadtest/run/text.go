@@ -76,7 +76,7 @@ func (r *Report) writeFacts(t *text) {
 	t.fact("answers", "%s", cmp.Or(strings.Join(answers, ", "), "none"))
 	if h := r.Hits; h != (Hits{}) {
 		t.fact("hits", "%s", counts(fmt.Sprintf("%s admitted, %s denied", columns.Grouped(h.Admitted), columns.Grouped(h.Denied)),
-			h.Unavailable, "could not be decided", h.Faults, "at fault", h.OnError, "of these decided without the store"))
+			h.Unavailable, "could not be decided", h.Faults, "at fault", h.OnError, "of these decided without a limit, or without the store"))
 	}
 	waited := "none"
 	if r.Waited.Requests > 0 {

@@ -16,6 +16,7 @@ import (
 
 	"github.com/counterd/counterd/api/client"
 	"github.com/counterd/counterd/api/wire"
+	"github.com/counterd/counterd/loadtest/rlsclient"
 	"github.com/counterd/counterd/loadtest/verify/contract"
 	"github.com/counterd/counterd/loadtest/verify/judge"
 )
@@ -28,6 +29,7 @@ const maxAnswer = 16 << 20
 type caller struct {
 	*contract.Contract
 	targets  []*client.Client
+	rls      []rlsclient.Asker // in their place; none: they speak HTTP
 	hosts    []string
 	findings *judge.Findings
 	skew     time.Duration
@@ -85,16 +87,21 @@ func (r recorder) RoundTrip(request *http.Request) (*http.Response, error) {
 		a.body, err = io.ReadAll(io.LimitReader(response.Body, maxAnswer))
 	}
 	a.Answered = int64(time.Since(r.log.Began))
-	took := a.Answered - a.Sent
-	for slowest := r.slowest.Load(); took > slowest && !r.slowest.CompareAndSwap(slowest, took); {
-		slowest = r.slowest.Load()
-	}
+	r.slow(a)
 	if err != nil {
 		return nil, err
 	}
 	a.whole = true
 	response.Body = io.NopCloser(bytes.NewReader(a.body))
 	return response, nil
+}
+
+// slow notes how long a call took.
+func (c *caller) slow(a *answer) {
+	took := a.Answered - a.Sent
+	for slowest := c.slowest.Load(); took > slowest && !c.slowest.CompareAndSwap(slowest, took); {
+		slowest = c.slowest.Load()
+	}
 }
 
 // newCaller returns a caller of those targets, with what makes the calls.
@@ -121,13 +128,19 @@ func (c *caller) begin(ctx context.Context, kind judge.Kind, call judge.Call, us
 	call.Answered = call.Sent
 	a := &answer{
 		Entry: judge.Entry{Call: call, Kind: kind, User: user, Cost: int32(cost)},
-		user:  c.log.User(user), target: c.targets[call.Target],
+		user:  c.log.User(user),
+	}
+	if len(c.rls) == 0 {
+		a.target = c.targets[call.Target]
 	}
 	return context.WithValue(ctx, answerKey{}, a), a
 }
 
 // hit makes one hit and returns what became of it, and what is to be released, or settled. It waits for no turn.
 func (c *caller) hit(ctx context.Context, call judge.Call, user int32, cost int64, reserve bool) (judge.Entry, lease) {
+	if len(c.rls) > 0 {
+		return c.ask(ctx, judge.Hit, call, user, cost), lease{}
+	}
 	ctx, a := c.begin(ctx, judge.Hit, call, user, cost)
 	// Its answer is read here, whatever its status.
 	if a.reserve = reserve; reserve {
@@ -207,6 +220,10 @@ func (c *caller) batch(ctx context.Context, call judge.Call, users []int32, cost
 
 // check asks how a hit would stand.
 func (c *caller) check(ctx context.Context, call judge.Call, user int32, cost int64) {
+	if len(c.rls) > 0 {
+		c.ask(ctx, judge.Check, call, user, cost)
+		return
+	}
 	ctx, a := c.begin(ctx, judge.Check, call, user, cost)
 	d, err := a.target.Check(ctx, c.Event, a.user.Features, cost)
 	c.noHeaders(a)
@@ -289,7 +306,7 @@ func (c *caller) history(ctx context.Context, call judge.Call, id int32, level c
 	}
 	of := c.log.Counter(id)
 	ctx, a := c.begin(ctx, judge.Count, call, 0, 0)
-	got, err := a.target.History(ctx, c.Event, of.Features, level.Name, moment(from), moment(to))
+	got, err := a.target.History(ctx, c.Event, of.Features, level.Name, moment(from), moment(to), "")
 	if err != nil {
 		c.unanswered(a, a.status, err)
 		return false

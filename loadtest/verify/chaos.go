@@ -40,6 +40,7 @@ func (k *killer) kill(ctx context.Context) error {
 	kill := judge.Kill{Server: victim, Killed: time.Now().UTC()}
 	defer func() { k.kills = append(k.kills, kill) }()
 	k.fleet.Servers[victim].Kill()
+	kill.Dead = time.Now().UTC()
 	fleet.Sleep(ctx, k.within(k.pace/4))
 	err := k.fleet.Restart(ctx, victim)
 	if err == nil {

@@ -15,6 +15,7 @@ import (
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/loadtest/fleet"
 	"github.com/counterd/counterd/loadtest/progress"
+	"github.com/counterd/counterd/loadtest/rlsclient"
 )
 
 const (
@@ -54,6 +55,7 @@ events:
 // Config names the targets, the load, and its duration. Where a field is zero, its default holds.
 type Config struct {
 	URLs  []string               // the targets'; none: a fleet is started
+	RLS   []string               // in their place, targets of Envoy's RateLimitService, at host:port: by the rules of the fleet
 	Token func() (string, error) // nil: none is sent
 	TLS   *tls.Config            // what https is spoken with; nil: the system's authorities, and no certificate
 	Event string
@@ -77,10 +79,11 @@ type Config struct {
 	maxEvents int               // that a log may hold; when it is full, a new one begins
 	maxSlack  time.Duration     // that a busy machine may add to an answer
 	transport http.RoundTripper // tests' own; nil: one that the TLS applies to
+	askers    []rlsclient.Asker // tests' own of RLS; none: clients
 }
 
 // own reports whether a fleet is started.
-func (c Config) own() bool { return len(c.URLs) == 0 }
+func (c Config) own() bool { return len(c.URLs)+len(c.RLS) == 0 }
 
 // Filled returns the config with defaults where it has none.
 func (c Config) Filled() Config {

@@ -77,7 +77,7 @@ func (w worker) to(target int) judge.Call {
 	return judge.Call{Client: uint16(w.client), Target: uint16(target)}
 }
 
-func (w worker) any() judge.Call { return w.to(w.rng.IntN(len(w.targets))) }
+func (w worker) any() judge.Call { return w.to(w.rng.IntN(len(w.hosts))) }
 
 // cost is 1 in most calls.
 func (w worker) cost() int64 { return int64(max(1, w.rng.IntN(8)-4)) }
@@ -103,8 +103,12 @@ func (w worker) busy() {
 			}
 		}
 		to, user, cost := w.any(), w.busyUser(), w.cost()
-		switch n := w.rng.IntN(100); {
-		case w.rng.IntN(200) == 0:
+		n := w.rng.IntN(100)
+		if len(w.rls) > 0 { // which has hits and checks alone
+			n = w.rng.IntN(86)
+		}
+		switch {
+		case len(w.rls) == 0 && w.rng.IntN(200) == 0:
 			w.forget(to, user)
 		case n < 78:
 			if _, l := w.settled(to, user, cost); l.reservation != "" && w.rng.IntN(4) > 0 {
@@ -179,7 +183,7 @@ func (w worker) forget(to judge.Call, user int32) {
 func (w worker) quiet() {
 	for w.sleep(0) {
 		user := w.log.NewUser(judge.Quiet)
-		if w.rng.IntN(3) == 0 && w.next() {
+		if len(w.rls) == 0 && w.rng.IntN(3) == 0 && w.next() {
 			w.increment(w.calls, w.any(), user, 1+w.rng.Int64N(2), 0)
 		}
 		var changed judge.Call // the past, by a target: until then others may not know of it
@@ -195,6 +199,7 @@ func (w worker) quiet() {
 			case kind < 8:
 				w.check(w.calls, to, user, cost)
 				continue
+			case len(w.rls) > 0:
 			case kind < 16:
 				w.batch(w.calls, to, []int32{user, user}, []int64{cost, 1})
 				continue
@@ -205,7 +210,7 @@ func (w worker) quiet() {
 				past(to, user)
 				changed, until = to, time.Now().Add(judge.Closed+10*time.Millisecond)
 				w.check(w.calls, to, user, cost)
-				if len(w.targets) > 1 && w.rng.IntN(4) == 0 {
+				if len(w.hosts) > 1 && w.rng.IntN(4) == 0 {
 					w.sleep(time.Until(until))
 				}
 				continue

@@ -99,6 +99,7 @@ func TestAKillIsInterrupted(t *testing.T) {
 	require.ErrorIs(t, k.kill(ctx), context.Canceled)
 	require.Len(t, k.kills, 1)
 	assert.NotZero(t, k.kills[0].Killed)
+	assert.False(t, k.kills[0].Dead.Before(k.kills[0].Killed))
 	assert.Zero(t, k.kills[0].Back)
 	assert.Zero(t, k.kills[0].Repaired)
 

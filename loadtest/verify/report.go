@@ -68,8 +68,10 @@ func (r *run) notHeld() (list []string) {
 		what string
 	}{
 		{!r.alone && whole, "denials by the whole event, how long it says to wait, and counts of more than is in the log: others may call for it"},
+		{len(r.rls) > 0, "stamps, counts, history, resets and headers, which the rate limit service has not, and requests of several descriptors"},
+		{len(r.rls) > 0, "limits that a status does not name: no other one has less room, or denies for longer"},
 		{r.queued() && whole, "that exactly what fits of a burst is admitted: a rule counts the whole event, where other hits are in its way"},
-		{!r.RemembersLate(), "late increments: the event is remembered for less than two minutes"},
+		{len(r.rls) == 0 && !r.RemembersLate(), "late increments: the event is remembered for less than two minutes"},
 		{r.mayNotReset.Load(), "resets: the targets do not let this caller make them"},
 		{whole, "resets of the whole event: hits are under way on it at all times"},
 	} {

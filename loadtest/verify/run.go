@@ -44,7 +44,7 @@ type run struct {
 
 func newRun(config Config) *run {
 	config = config.Filled()
-	return &run{config: config, alone: config.own(), rng: rand.New(rand.NewPCG(config.Seed, 1<<41))}
+	return &run{config: config, alone: config.own(), idle: func() {}, rng: rand.New(rand.NewPCG(config.Seed, 1<<41))}
 }
 
 func (r *run) run(ctx context.Context) (report *Report, err error) {
@@ -61,10 +61,14 @@ func (r *run) run(ctx context.Context) (report *Report, err error) {
 			targets = append(targets, "http://"+process.Addr)
 		}
 	}
-	if err := r.prepare(ctx, targets); err != nil {
+	defer func() { r.idle() }()
+	prepare := func(ctx context.Context) error { return r.prepare(ctx, targets) }
+	if len(r.config.RLS) > 0 {
+		prepare = r.prepareRLS
+	}
+	if err := prepare(ctx); err != nil {
 		return nil, err
 	}
-	defer r.idle()
 	if r.config.Soak {
 		err = r.soak(ctx)
 	} else {
@@ -86,7 +90,6 @@ func (r *run) run(ctx context.Context) (report *Report, err error) {
 // prepare asks the targets for their rules.
 func (r *run) prepare(ctx context.Context, targets []string) error {
 	transport := r.config.transport
-	r.idle = func() {}
 	if transport == nil {
 		own := http.DefaultTransport.(*http.Transport).Clone()
 		own.MaxIdleConns, own.MaxIdleConnsPerHost = 0, 2*r.config.Clients+maxBurst
@@ -131,12 +134,15 @@ const ownSkew = 5 * time.Millisecond
 // round drives clients for a time, and holds the answers to the contract.
 func (r *run) round(ctx context.Context, length time.Duration) error {
 	r.log, r.kills = judge.NewLog(r.Contract, r.hosts, r.config.maxEvents, r.config.Features), nil
+	r.log.Unstamped = len(r.rls) > 0
 	r.alone = r.alone && (r.rounds == 0 || !r.HasWhole()) // of the whole event this round knows not what the others counted
 	r.rounds++
 	if err := r.drive(ctx, length); err != nil {
 		return err
 	}
-	r.closing(ctx)
+	if len(r.rls) == 0 {
+		r.closing(ctx)
+	}
 	skew := r.config.Skew
 	if r.config.own() {
 		skew = ownSkew

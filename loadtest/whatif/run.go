@@ -5,17 +5,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
+	"github.com/counterd/counterd/dryrun"
 	"github.com/counterd/counterd/events"
-	"github.com/counterd/counterd/hierarchy"
 	"github.com/counterd/counterd/limiter"
 	"github.com/counterd/counterd/loadtest/accesslog"
 	"github.com/counterd/counterd/loadtest/progress"
-	"github.com/counterd/counterd/memcache"
-	"github.com/counterd/counterd/slidinglog"
 )
 
 const (
@@ -24,10 +21,6 @@ const (
 	// DefaultMaxBytes bounds the memory of the counters.
 	DefaultMaxBytes int64 = 1 << 30
 
-	// cacheBytes is what the limiter remembers closed buckets in. It does so for a second,
-	// and there is one hit after the other: more makes it no faster.
-	cacheBytes = 512 << 10
-
 	// progressStep is how many lines are one report of progress.
 	progressStep = 1000
 )
@@ -35,13 +28,8 @@ const (
 var (
 	// ErrNoHits is returned where no line of the log can be decided.
 	ErrNoHits = errors.New("whatif: nothing to decide")
-	// ErrMemory is returned where the counters do not fit into the memory that they may take.
-	ErrMemory = errors.New("whatif: the counters take too much memory")
 	// ErrTime is returned for a log with times that cannot be counted.
 	ErrTime = errors.New("whatif: a time that cannot be counted")
-	// ErrEngine is returned where the engine could not decide a hit. That is a fault of this
-	// program.
-	ErrEngine = errors.New("whatif: the engine failed")
 )
 
 // Config sets up a run. Event and Log are needed.
@@ -59,10 +47,7 @@ type Config struct {
 // run is one under way.
 type run struct {
 	Config
-	clock    *clock
-	store    *memcache.Embedded
-	limiter  *limiter.Limiter
-	failed   error // what the limiter reported
+	engine   *dryrun.Engine
 	actors   *actors
 	whole    score
 	limits   []*limit
@@ -72,8 +57,8 @@ type run struct {
 }
 
 // Run decides all lines of the log, one after the other in the order of time, each at the
-// second in which it was. Errors wrap those of this package, and that of the context when
-// it ends.
+// second in which it was. Errors wrap those of this package or of package dryrun, and that of the
+// context when it ends.
 func Run(ctx context.Context, config Config) (*Report, error) {
 	r, err := newRun(config)
 	if err != nil {
@@ -98,7 +83,7 @@ func newRun(config Config) (*run, error) {
 	config.Top = max(0, cmp.Or(config.Top, DefaultTop))
 	config.MaxBytes = cmp.Or(config.MaxBytes, DefaultMaxBytes)
 	config.Progress = progress.Or(config.Progress)
-	r := &run{Config: config, clock: &clock{}, named: map[string]*limit{}}
+	r := &run{Config: config, named: map[string]*limit{}}
 	if err := checkTimes(r.Log.Events); err != nil {
 		return nil, err
 	}
@@ -111,19 +96,8 @@ func newRun(config Config) (*run, error) {
 	for _, l := range r.limits {
 		r.named[l.found.Name] = l
 	}
-	r.store = memcache.NewEmbedded(memcache.EmbeddedConfig{MaxBytes: r.MaxBytes, Clock: r.clock.now})
-	counters := hierarchy.NewCounters(hierarchy.Config{Store: patientStore{r.store}, Clock: r.clock.now, CacheBytes: cacheBytes})
-	logs, err := slidinglog.New(counters.Base())
-	if err != nil {
-		return nil, err
-	}
-	leases, err := slidinglog.NewLeases(counters.Base())
-	if err != nil {
-		return nil, err
-	}
-	decider, err := limiter.New(limiter.Config{Timeout: timeout,
-		OnStoreError: func(err error) { r.failed = errors.Join(r.failed, err) }}, counters, logs, leases)
-	r.limiter = decider
+	var err error
+	r.engine, err = dryrun.New(r.MaxBytes)
 	return r, err
 }
 
@@ -152,54 +126,28 @@ func (r *run) decide(ctx context.Context, e accesslog.Event) error {
 		return nil
 	}
 	second := e.Second()
-	r.clock.at = e.Time().Truncate(time.Millisecond) // which logs go by in windows below a minute
-	hit := limiter.Hit{Event: r.Event, Features: a.features, Cost: a.cost}
-	decision, err := r.limiter.Hit(ctx, hit)
-	if err == nil {
-		decision, err = r.exactly(ctx, hit, decision)
+	decision, err := r.engine.Hit(ctx, e.Time(), limiter.Hit{Event: r.Event, Features: a.features, Cost: a.cost})
+	if err != nil {
+		return err
 	}
-	switch {
-	case ctx.Err() != nil:
-		return ctx.Err()
-	case err != nil || r.failed != nil:
-		return fmt.Errorf("%w: %w", ErrEngine, errors.Join(err, r.failed))
-	case r.store.Evicted() > 0:
-		return fmt.Errorf("%w: more than %d MiB at %s, after %d hits", ErrMemory, r.MaxBytes>>20, utc(second).Format(time.RFC3339), r.whole.hits)
-	}
-	return r.add(a, second, &decision)
+	r.add(a, second, &decision)
+	return nil
 }
 
-// exactly returns the decision with what is above N: a count below the ceiling may be an upper
-// bound, which is then taken for above N. A check is exact.
-func (r *run) exactly(ctx context.Context, hit limiter.Hit, d limiter.Decision) (limiter.Decision, error) {
-	if !d.Allowed || !slices.ContainsFunc(d.Limits, func(s limiter.LimitState) bool { return s.Over && !s.Exact }) {
-		return d, nil
-	}
-	check, err := r.limiter.Check(ctx, hit)
-	for i := range check.Limits {
-		d.Limits[i].Over = d.Limits[i].Over && check.Limits[i].Count > d.Limits[i].N
-	}
-	return d, err
-}
-
-func (r *run) add(a *actor, second int64, d *limiter.Decision) error {
+func (r *run) add(a *actor, second int64, d *limiter.Decision) {
 	r.whole.add(a.whole, second, d.Allowed)
 	r.timeline.add(second, d.Allowed)
 	denials := 0
 	for i := range d.Limits {
-		if state := &d.Limits[i]; !state.Allowed && !state.Shadow {
+		if d.Limits[i].Vetoes() {
 			denials++
 		}
 	}
 	for i := range d.Limits {
 		state := &d.Limits[i]
 		l := r.named[state.Name]
-		if state.Failed || state.Incomplete {
-			return fmt.Errorf("%w: it did not ask the limit %s", ErrEngine, state.Name)
-		}
 		l.add(a.in[l.rule], second, d, state, denials)
 	}
-	return nil
 }
 
 // nothing says why no line was decided.

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"github.com/counterd/counterd/dryrun"
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/events/rulesfile"
 	"github.com/counterd/counterd/internal/testkit"
@@ -175,7 +176,7 @@ func TestNoCounterIsEvicted(t *testing.T) {
 	log := readLog(t, realText(t), "ip=host")
 	event := parsed(t, "[{per: ip, rate: 20/d}]")
 	_, err := whatif.Run(t.Context(), whatif.Config{Event: event, Log: log, MaxBytes: 256 << 10})
-	require.ErrorIs(t, err, whatif.ErrMemory)
+	require.ErrorIs(t, err, dryrun.ErrMemory)
 	_, err = whatif.Run(t.Context(), whatif.Config{Event: event, Log: log})
 	require.NoError(t, err)
 }

@@ -517,6 +517,10 @@ func TestTheSourceIsLost(t *testing.T) {
 	})
 	a.loseOne(0)
 	await(t, middle)
+	require.Eventually(t, func() (begun bool) { // a counter may be repaired by itself before
+		p.note(func() { begun = len(p.started) > 0 })
+		return begun
+	}, time.Minute, time.Millisecond)
 	var lost []string
 	p.note(func() { lost = []string{p.started[0].To, p.started[0].From} })
 	require.Equal(t, a.servers[0].Addr, lost[0])

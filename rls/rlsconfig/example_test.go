@@ -16,7 +16,7 @@ descriptors:
     descriptors:
       - key: user
         rate_limit: {unit: minute, requests_per_unit: 10}
-`)}}, false)
+`)}})
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -36,9 +36,9 @@ domain: shop
 descriptors:
   - key: user
     rate_limits: {unit: minutes, requests_per_unit: 10}
-`)}}, false)
+`)}})
 	fmt.Println(err)
 	// Output:
-	// line 5, column 5: shop.yaml: descriptors[0]: unknown key: did you mean "rate_limit"?
+	// line 5, column 5: shop.yaml: descriptors[0]: unknown key "rate_limits": did you mean "rate_limit"?
 	// line 5, column 25: shop.yaml: descriptors[0].rate_limit.unit: unknown unit: did you mean "minute"?
 }

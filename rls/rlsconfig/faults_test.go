@@ -8,9 +8,10 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"google.golang.org/protobuf/types/known/structpb"
 
 	"github.com/counterd/counterd/events"
-	"github.com/counterd/counterd/events/rulesfile"
+	"github.com/counterd/counterd/internal/yamlfile"
 )
 
 // lines returns faults as line:column: path: reason, without the name of the file.
@@ -28,7 +29,7 @@ func parseText(text string) (*Config, error) {
 	if strings.HasPrefix(text, " ") {
 		text = "domain: d\ndescriptors:\n" + text
 	}
-	return Parse([]File{{"f.yaml", []byte(text)}}, false)
+	return Parse([]File{{"f.yaml", []byte(text)}})
 }
 
 // rate begins a rate_limit in line 4.
@@ -42,26 +43,26 @@ func TestFaults(t *testing.T) {
 		want []string // how each fault begins
 	}{
 		"not YAML":              {"domain: d\ndescriptors: [\n", []string{"2: this is not YAML: did not find expected node content"}},
-		"an unclosed quote":     {"'''\n", []string{"2: this is not YAML: found unexpected end of stream"}},
+		"an unclosed quote":     {"'''\n", []string{"2: this is not YAML: a quote is not closed"}},
 		"an unquoted wildcard":  {" - key: a\n   value: *.png", []string{`4: this is not YAML: did not find expected alphabetic or numeric character: quote a value that begins with *, as in "*.pdf"`}},
 		"an unknown anchor":     {" - key: a\n   value: *png", []string{`4: this is not YAML: an alias has no anchor: quote a value that begins with *`}},
-		"not UTF-8":             {"domain: \xff", []string{"this is not YAML: invalid leading UTF-8 octet"}},
+		"not UTF-8":             {"domain: \xff", []string{"1:9: the file is not valid UTF-8"}},
 		"empty":                 {"# nothing\n", []string{"1: the file is empty: it begins with domain:"}},
 		"null":                  {"~", []string{"1: the file is empty"}},
 		"a list":                {"- domain: d", []string{"1:1: a mapping of keys to values is wanted here"}},
 		"a word":                {"domain", []string{"1:1: a mapping of keys to values is wanted here"}},
 		"two documents":         {"domain: d\n---\ndomain: e", []string{"2:1: a second document begins here: make it a file of its own"}},
 		"a tag directive":       {"%TAG ! tag:long\n---\ndomain: d", []string{"1:1: %TAG is not supported: remove the line"}},
-		"too large":             {strings.Repeat("#", rulesfile.MaxSize+1), []string{"the file exceeds 1048576 bytes: split it"}},
+		"too large":             {strings.Repeat("#", yamlfile.MaxSize+1), []string{"the file exceeds 1048576 bytes: split it"}},
 		"too deep":              {"domain: d\ndescriptors: [{key: a, metadata: {a: " + deep + "}}]", []string{"2:134: more than 100 lists and mappings in each other"}},
 		"an alias of itself":    {"domain: d\ndescriptors: &a [{key: a, descriptors: *a}]", []string{"2:18: more than 100 lists and mappings in each other: nest fewer, and no alias in its anchor"}},
 		"no domain":             {"descriptors: []", []string{"1:1: domain is missing or empty"}},
 		"a null domain":         {"domain:\ndescriptors: []", []string{"1:1: domain is missing or empty"}},
 		"an empty domain":       {"domain: ''", []string{"1:1: domain is missing or empty"}},
 		"a list for a domain":   {"domain: [d]", []string{"1:9: domain: a single value is wanted here"}},
-		"a misspelled key":      {"domian: d", []string{`1:1: unknown key: did you mean "domain"?`}},
+		"a misspelled key":      {"domian: d", []string{`1:1: unknown key "domian": did you mean "domain"?`}},
 		"an unknown key":        {"domain: d\n0.25: x", []string{"2:1: unknown key: there is domain, descriptors"}},
-		"of a descriptor":       {" - key: a\n   ratelimit: {unti: day}", []string{`4:4: descriptors[0]: unknown key: did you mean "rate_limit"?`, `4:16: descriptors[0].rate_limit: unknown key: did you mean "unit"?`}},
+		"of a descriptor":       {" - key: a\n   ratelimit: {unti: day}", []string{`4:4: descriptors[0]: unknown key "ratelimit": did you mean "rate_limit"?`, `4:16: descriptors[0].rate_limit: unknown key "unti": did you mean "unit"?`}},
 		"a key that is a list":  {" - key: a\n   [b]: c", []string{"4:4: descriptors[0]: a key is one word"}},
 		"a key twice":           {" - key: a\n   value: x\n   value: y", []string{"5:4: descriptors[0]: the key is given twice, first in line 4: remove one"}},
 		"no list":               {"domain: d\ndescriptors: {key: a}", []string{"2:14: descriptors: a list is wanted here"}},
@@ -178,10 +179,17 @@ descriptors:
 		limits = append(limits, limit)
 	}
 	require.Len(t, limits, 2)
+	var all []string
+	for descriptor := range c.Descriptors() {
+		all = append(all, fmt.Sprint(descriptor, descriptor.Line, descriptor.Rule != nil || descriptor.Unlimited))
+	}
+	assert.Equal(t, []string{"d.a_1.50 4 false", "d.a_1.50.b_x/* 7 true", "d.a_1.50.b_x/*.c 22 true"}, all)
+	metadata, err := structpb.NewStruct(map[string]any{"name": "n", "list": []any{1, 1.5, true, nil, "2001-02-03", map[string]any{"0x1": "yes"}}})
+	require.NoError(t, err)
 	assert.Equal(t, Limit{
 		Domain: "d", Path: of("a", "1.50", "b", "x/*"), Name: "mine", N: 1000, Unit: Hour, Multiplier: 36,
 		Shadow: true, Quota: true, ShareThreshold: true, DetailedMetric: true, ValueToMetric: true, Replaces: []string{"yours", "5"},
-		Metadata: map[string]any{"name": "n", "list": []any{1, 1.5, true, nil, "2001-02-03", map[string]any{"0x1": "yes"}}},
+		Metadata: metadata,
 		File:     "one.yaml", Line: 7,
 		Rule: &events.Rule{
 			Shadow: true, Throttle: events.Throttle{Kind: events.Quota}, Limits: []events.Limit{{Name: "mine", N: 1000, Window: 36 * time.Hour}},
@@ -227,7 +235,7 @@ descriptors:
   - {key: c, rate_limit: *rate, metadata: {name: own, <<: {name: merged, size: 1}}}
 `)
 	limit, _ := c.Find("d", of("c", ""))
-	assert.Equal(t, map[string]any{"name": "own", "size": 1}, limit.Metadata)
+	assert.Equal(t, map[string]any{"name": "own", "size": 1.0}, limit.Metadata.AsMap())
 	var got []string
 	for l := range c.All() {
 		got = append(got, fmt.Sprintf("%s %d %s %t %t", l, l.N, l.Unit, l.Shadow, l.Quota))

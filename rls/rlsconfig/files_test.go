@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/counterd/counterd/events"
-	"github.com/counterd/counterd/events/rulesfile"
+	"github.com/counterd/counterd/internal/yamlfile"
 )
 
 func write(t *testing.T, folder string, texts map[string]string) {
@@ -41,16 +41,17 @@ func TestReadAFolder(t *testing.T) {
 		".hidden.yaml": "not: [read", "notes.txt": "not: [read", "below.yaml/d.yaml": "not: [read", "..data/e.yaml": "domain: w" + oneLimit,
 	})
 	require.NoError(t, os.Symlink("..data/e.yaml", filepath.Join(folder, "e.yaml")))
-	c, err := Read(folder, false)
+	c, err := Read(folder)
 	require.NoError(t, err)
 	assert.Equal(t, []string{"y.k", "z.k", "x.k", "w.k"}, limitsOf(c))
 	assert.Equal(t, []string{"w", "x", "y", "z"}, c.Domains())
-	assert.True(t, c.HasDomain("w"))
-	assert.False(t, c.HasDomain("v"))
+	assert.Equal(t, "rls/w", c.Event("w").Name)
+	assert.Nil(t, c.Event("v"))
+	assert.Len(t, c.Rules().All(), 4)
 	limit, _ := c.Find("z", of("k", "v"))
 	assert.Equal(t, filepath.Join(folder, "b.yaml"), limit.File)
 
-	c, err = Read(filepath.Join(folder, "b.yaml"), false)
+	c, err = Read(filepath.Join(folder, "b.yaml"))
 	require.NoError(t, err)
 	assert.Equal(t, []string{"z"}, c.Domains())
 }
@@ -58,19 +59,19 @@ func TestReadAFolder(t *testing.T) {
 func TestReadWhatCannotBeRead(t *testing.T) {
 	t.Parallel()
 	folder := t.TempDir()
-	_, err := Read(filepath.Join(folder, "missing.yaml"), false)
+	_, err := Read(filepath.Join(folder, "missing.yaml"))
 	require.ErrorIs(t, err, fs.ErrNotExist)
-	_, err = Read(folder, false)
+	_, err = Read(folder)
 	require.ErrorContains(t, err, folder+" has no *.yaml or *.yml file: add one")
 	require.NoError(t, os.Symlink("nowhere", filepath.Join(folder, "a.yaml")))
-	_, err = Read(folder, false)
+	_, err = Read(folder)
 	require.ErrorIs(t, err, fs.ErrNotExist)
 	var faults events.Faults
 	assert.False(t, errors.As(err, &faults))
 
 	large := filepath.Join(folder, "large.yaml")
-	write(t, folder, map[string]string{"large.yaml": "domain: d\n" + strings.Repeat("#", rulesfile.MaxSize)})
-	_, err = Read(large, false)
+	write(t, folder, map[string]string{"large.yaml": "domain: d\n" + strings.Repeat("#", yamlfile.MaxSize)})
+	_, err = Read(large)
 	require.ErrorContains(t, err, large+": the file exceeds 1048576 bytes")
 }
 
@@ -80,14 +81,13 @@ func TestFaultsOfSeveralFiles(t *testing.T) {
 	_, err := Parse([]File{
 		{"one.yaml", []byte("domain: d\ndescriptors:\n- value: x\n- {key: a, rate_limit: {unit: foo}}")},
 		{"two.yaml", []byte("domain: [")},
-		{"three.yaml", []byte("descriptors:\n- key: a\ndomain: d")},
-	}, false)
+	})
 	require.EqualError(t, err, `line 3, column 3: one.yaml: descriptors[0]: key is missing or empty: it is the key of a request's descriptor, as in key: user
 line 4, column 31: one.yaml: descriptors[1].rate_limit.unit: unknown unit: there is second, minute, hour, day, week, month
-line 1: two.yaml: this is not YAML: did not find expected node content
-line 3, column 9: three.yaml: domain: the domain is that of one.yaml too: rename it, or allow files to be merged`)
+line 1: two.yaml: this is not YAML: did not find expected node content`)
 }
 
+// Files may have the same domain.
 func TestMerge(t *testing.T) {
 	t.Parallel()
 	files := []File{
@@ -95,10 +95,7 @@ func TestMerge(t *testing.T) {
 		{"2.yaml", []byte("domain: e" + oneLimit)},
 		{"3.yaml", []byte("domain: d\ndescriptors:\n- {key: a, value: '*', rate_limit: {unlimited: true}}\n- {key: b, rate_limit: {unlimited: true, name: later}}")},
 	}
-	_, err := Parse(files, false)
-	require.EqualError(t, err, "line 1, column 9: 3.yaml: domain: the domain is that of 1.yaml too: rename it, or allow files to be merged")
-
-	c, err := Parse(files, true)
+	c, err := Parse(files)
 	require.NoError(t, err)
 	assert.Empty(t, c.Warnings)
 	assert.Equal(t, []string{"d", "e"}, c.Domains())
@@ -108,7 +105,7 @@ func TestMerge(t *testing.T) {
 		assert.Equal(t, file, limit.File)
 	}
 
-	_, err = Parse(append(files, File{"4.yaml", []byte("domain: d\ndescriptors: [{key: b, descriptors: [{key: c}]}]")}), true)
+	_, err = Parse(append(files, File{"4.yaml", []byte("domain: d\ndescriptors: [{key: b, descriptors: [{key: c}]}]")}))
 	require.EqualError(t, err, "line 2, column 15: 4.yaml: descriptors[0]: the list has this key and value twice, first in 3.yaml, line 4: remove one")
 }
 
@@ -119,7 +116,7 @@ func TestReplacesWithinADomain(t *testing.T) {
 		{"1.yaml", []byte("domain: d\ndescriptors: [{key: a, rate_limit: {unlimited: true, replaces: [{name: other}]}}]")},
 		{"2.yaml", []byte("domain: e\ndescriptors: [{key: a, rate_limit: {unlimited: true, name: other}}, " +
 			"{key: b, rate_limit: {unlimited: true, replaces: [{name: other}]}}]")},
-	}, false)
+	})
 	require.NoError(t, err)
 	require.Len(t, c.Warnings, 1)
 	assert.Equal(t, "line 2, column 72: 1.yaml: descriptors[0].rate_limit.replaces[0].name: no limit of the domain has this name: nothing is replaced", c.Warnings[0].Error())
@@ -127,7 +124,7 @@ func TestReplacesWithinADomain(t *testing.T) {
 
 func TestNoFiles(t *testing.T) {
 	t.Parallel()
-	c, err := Parse(nil, false)
+	c, err := Parse(nil)
 	require.NoError(t, err)
 	assert.Empty(t, c.Domains())
 	limit, _ := c.Find("d", of("a", "b"))

@@ -20,7 +20,7 @@ func FuzzParse(f *testing.F) {
 	f.Add("domain: &d [*d]\ndescriptors: *d", "", "")
 	f.Add("domain: d\ndescriptors: [{key: 1, value: 0x1, metadata: {a: [1.5, ~, {b: 2001-01-01}]}}]", "1", "0x1")
 	f.Fuzz(func(t *testing.T, text, key, value string) {
-		c, err := Parse([]File{{"f.yaml", []byte(text)}}, false)
+		c, err := Parse([]File{{"f.yaml", []byte(text)}})
 		if err != nil {
 			var faults events.Faults
 			require.ErrorAs(t, err, &faults)

@@ -5,6 +5,8 @@ import (
 	"strings"
 	"time"
 
+	"google.golang.org/protobuf/types/known/structpb"
+
 	"github.com/counterd/counterd/events"
 )
 
@@ -22,11 +24,11 @@ type Limit struct {
 	Multiplier uint32 // units per window, at least 1
 
 	Unlimited      bool
-	Shadow         bool           // decided and reported, never enforced
-	Quota          bool           // quota_mode
-	ShareThreshold bool           // the values that match the last wildcard of Path share one counter
-	Replaces       []string       // the names of the limits that do not apply to a request that this one applies to
-	Metadata       map[string]any // maps, slices, strings, numbers, booleans and nil
+	Shadow         bool             // decided and reported, never enforced
+	Quota          bool             // quota_mode
+	ShareThreshold bool             // the values that match the last wildcard of Path share one counter
+	Replaces       []string         // the names of the limits that do not apply to a request that this one applies to
+	Metadata       *structpb.Struct // nil: there is none
 	DetailedMetric bool
 	ValueToMetric  bool
 
@@ -36,13 +38,10 @@ type Limit struct {
 	Rule *events.Rule // by which it is decided; nil if unlimited
 }
 
-// rule returns the rule by which the limit is decided. Its limit has the name of the rate_limit, or the path.
-func (l *Limit) rule() *events.Rule {
-	if l.Unlimited {
-		return nil
-	}
+// rule returns the rule by which the limit, which is not unlimited, is decided. Its limit has the name of the rate_limit, or the path.
+func (l *Limit) rule() events.Rule {
 	name := cmp.Or(l.Name, strings.TrimPrefix(l.String(), l.Domain+"."))
-	rule := &events.Rule{Shadow: l.Shadow, Limits: []events.Limit{{Name: name, N: int64(l.N), Window: l.Window()}}}
+	rule := events.Rule{Shadow: l.Shadow, Limits: []events.Limit{{Name: name, N: int64(l.N), Window: l.Window()}}}
 	if l.Quota {
 		rule.Throttle.Kind = events.Quota
 	}

@@ -75,10 +75,11 @@ func matches(parts []string, value string) bool {
 // the limit is that of the last: Find does not return to a less specific one. It allocates only
 // for a wildcard pattern.
 func (c *Config) Find(domain string, entries []Entry) (limit *Limit, counted []Entry) {
-	at := c.domains[domain]
-	if at == nil {
+	of := c.domains[domain]
+	if of == nil {
 		return nil, nil
 	}
+	at := &of.root
 	counted, copied := entries, false
 	for i, entry := range entries {
 		if at = at.match(entry); at == nil {

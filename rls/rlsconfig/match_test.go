@@ -22,7 +22,7 @@ func of(words ...string) (entries []Entry) {
 
 func parseOne(t testing.TB, text string) *Config {
 	t.Helper()
-	c, err := Parse([]File{{"one.yaml", []byte(text)}}, false)
+	c, err := Parse([]File{{"one.yaml", []byte(text)}})
 	require.NoError(t, err)
 	return c
 }

@@ -122,8 +122,13 @@ func (r *reader) fields(at place, home string) map[string]place {
 				r.warn(f.name, "%s has no effect here: it is a key of %s", key, other)
 				continue
 			}
-			r.fault(f.name, "unknown key%s", events.Suggest(key, known))
-			key = events.Nearest(key, known)
+			nearest := events.Nearest(key, known)
+			var wrong string // others may be values of features
+			if nearest != "" {
+				wrong = fmt.Sprintf(" %q", key)
+			}
+			r.fault(f.name, "unknown key%s%s", wrong, events.Suggest(key, known))
+			key = nearest
 		}
 		if _, given := fields[key]; given || f.value.node.ShortTag() == "!!null" {
 			continue

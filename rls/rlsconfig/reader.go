@@ -4,6 +4,8 @@ import (
 	"slices"
 	"strings"
 
+	"google.golang.org/protobuf/types/known/structpb"
+
 	"github.com/counterd/counterd/events"
 )
 
@@ -11,7 +13,6 @@ import (
 type reader struct {
 	file       string
 	config     *Config
-	merge      bool
 	references *references
 	faults     events.Faults
 	warnings   events.Faults
@@ -55,16 +56,12 @@ func (r *reader) read(text []byte) {
 	if ok && domain == "" {
 		r.fault(root, "domain is missing or empty: it is the domain of the requests, as in domain: ingress")
 	}
-	parent := r.config.domains[domain]
-	switch {
-	case parent == nil:
-		parent = &descriptor{file: r.file}
-		r.config.domains[domain] = parent
-	case !r.merge && domain != "":
-		r.fault(fields["domain"], "the domain is that of %s too: rename it, or allow files to be merged", parent.file)
-		parent = &descriptor{}
+	of := r.config.domains[domain]
+	if of == nil {
+		of = &domainConfig{event: &events.Event{Name: eventPrefix + domain}}
+		r.config.domains[domain] = of
 	}
-	r.descriptors(fields["descriptors"], parent, &Limit{Domain: domain})
+	r.descriptors(fields["descriptors"], &of.root, &Limit{Domain: domain})
 }
 
 // descriptors reads a list of descriptors into the one above it. Limits begin as that of the path so far.
@@ -92,7 +89,11 @@ func (r *reader) descriptor(at place, parent *descriptor, above *Limit) {
 		Line:           at.node.Line,
 	}
 	if metadata := fields["metadata"]; metadata.given() {
-		limit.Metadata = r.object(metadata)
+		object, err := structpb.NewStruct(r.object(metadata))
+		if err != nil {
+			r.fault(metadata, "%v", err)
+		}
+		limit.Metadata = object
 	}
 	child := &descriptor{file: r.file, line: at.node.Line}
 	if first := parent.children[entry]; keyRead && key == "" {
@@ -108,6 +109,7 @@ func (r *reader) descriptor(at place, parent *descriptor, above *Limit) {
 			r.fault(fields["share_threshold"], "share_threshold is for a wildcard, as in value: files/*: remove it, or add the *")
 		}
 	}
+	r.config.all = append(r.config.all, limit)
 	if rate := fields["rate_limit"]; rate.given() {
 		child.limit = limit
 		r.config.limits = append(r.config.limits, limit)

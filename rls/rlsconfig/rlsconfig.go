@@ -16,7 +16,7 @@ import (
 	"strings"
 
 	"github.com/counterd/counterd/events"
-	"github.com/counterd/counterd/events/rulesfile"
+	"github.com/counterd/counterd/internal/yamlfile"
 )
 
 // File is the text of a configuration file: one domain.
@@ -28,15 +28,26 @@ type File struct {
 // Config is the configuration of all domains. It is immutable, and safe for concurrent use.
 type Config struct {
 	Warnings events.Faults // of what is valid, and hardly meant
-	domains  map[string]*descriptor
+	domains  map[string]*domainConfig
 	limits   []*Limit
+	all      []*Limit // of all descriptors
+	rules    *events.Rules
 }
+
+// domainConfig is the configuration of one domain.
+type domainConfig struct {
+	root  descriptor
+	event *events.Event
+}
+
+// eventPrefix begins the names of domains' events. No event of the rules has such a name.
+const eventPrefix = "rls/"
 
 // Read reads a file, or all *.yaml and *.yml files of a folder in the order of their names. It
 // leaves out folders and files whose name begins with a dot. Faults are events.Faults, as Parse returns
 // them; a file that cannot be read is another error.
-func Read(path string, merge bool) (*Config, error) {
-	names, err := list(path)
+func Read(path string) (*Config, error) {
+	names, _, err := List(path)
 	if err != nil {
 		return nil, fmt.Errorf("rlsconfig: reading the configuration: %w", err)
 	}
@@ -48,61 +59,65 @@ func Read(path string, merge bool) (*Config, error) {
 		}
 		files = append(files, File{name, text})
 	}
-	return Parse(files, merge)
+	return Parse(files)
 }
 
-// list returns the path of a file, or those of a folder's files.
-func list(path string) ([]string, error) {
+// List returns the path of a file, or those of the files that Read reads of a folder, and of what else is in it,
+// except if its name begins with a dot.
+func List(path string) (names, others []string, err error) {
 	info, err := os.Stat(path)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if !info.IsDir() {
-		return []string{path}, nil
+		return []string{path}, nil, nil
 	}
 	entries, err := os.ReadDir(path) // sorted
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	var names []string
 	for _, entry := range entries {
+		if strings.HasPrefix(entry.Name(), ".") {
+			continue
+		}
 		name := filepath.Join(path, entry.Name())
-		extension := filepath.Ext(name)
-		if strings.HasPrefix(entry.Name(), ".") || extension != ".yaml" && extension != ".yml" {
+		if extension := filepath.Ext(name); extension != ".yaml" && extension != ".yml" {
+			others = append(others, name)
 			continue
 		}
 		// Stat follows the symbolic links of which a mounted ConfigMap consists.
 		if info, err := os.Stat(name); err != nil {
-			return nil, err
+			return nil, nil, err
 		} else if info.Mode().IsRegular() {
 			names = append(names, name)
+		} else {
+			others = append(others, name)
 		}
 	}
 	if len(names) == 0 {
-		return nil, fmt.Errorf("%s has no *.yaml or *.yml file: add one, or name another folder", path)
+		return nil, others, fmt.Errorf("%s has no *.yaml or *.yml file: add one, or name another folder", path)
 	}
-	return names, nil
+	return names, others, nil
 }
 
-// readFile reads a file, of a longer one than MaxSize only so much that Parse sees that it is.
+// readFile reads a file, of a longer one than 1 MiB only so much that Parse sees that it is.
 func readFile(name string) ([]byte, error) {
 	file, err := os.Open(name)
 	if err != nil {
 		return nil, err
 	}
 	defer file.Close()
-	return io.ReadAll(io.LimitReader(file, rulesfile.MaxSize+1))
+	return io.ReadAll(io.LimitReader(file, yamlfile.MaxSize+1))
 }
 
-// Parse reads files of at most rulesfile.MaxSize bytes. If merge is true, files may have the same domain, which
-// then has the descriptors of all of them. The error, if any, is events.Faults, with all faults
-// there are; each names its file in its Path.
-func Parse(files []File, merge bool) (*Config, error) {
-	c := &Config{domains: make(map[string]*descriptor)}
+// Parse reads files of at most 1 MiB. A domain has the descriptors of all files that name it. The
+// error, if any, is events.Faults, with all faults there are; each names its file in its Path.
+func Parse(files []File) (*Config, error) {
+	c := &Config{domains: make(map[string]*domainConfig)}
 	references := references{names: make(map[Entry]bool)}
 	var readers []*reader
 	for _, file := range files {
-		r := &reader{file: file.Name, config: c, merge: merge, references: &references}
+		r := &reader{file: file.Name, config: c, references: &references}
 		r.read(file.Text)
 		readers = append(readers, r)
 	}
@@ -116,17 +131,47 @@ func Parse(files []File, merge bool) (*Config, error) {
 	if len(faults) > 0 {
 		return nil, faults
 	}
-	for _, limit := range c.limits {
-		limit.Rule = limit.rule()
-	}
+	c.addRules()
 	return c, nil
+}
+
+// addRules makes the rules of the limits, for the events of their domains.
+func (c *Config) addRules() {
+	c.rules = &events.Rules{Events: make(map[string]*events.Event, len(c.domains))}
+	of := make(map[string][]*Limit, len(c.domains))
+	for _, limit := range c.limits {
+		if !limit.Unlimited {
+			of[limit.Domain] = append(of[limit.Domain], limit)
+		}
+	}
+	for domain, d := range c.domains {
+		d.event.Rules = make([]events.Rule, len(of[domain]))
+		for i, limit := range of[domain] {
+			d.event.Rules[i] = limit.rule()
+			limit.Rule = &d.event.Rules[i]
+		}
+		c.rules.Events[d.event.Name] = d.event
+	}
 }
 
 // Domains returns the names of the domains, sorted.
 func (c *Config) Domains() []string { return slices.Sorted(maps.Keys(c.domains)) }
 
-// HasDomain reports whether a file has that domain.
-func (c *Config) HasDomain(domain string) bool { return c.domains[domain] != nil }
+// Event returns the event that a domain is, with the rules of its limits, or nil: no file has that domain. Its name
+// is "rls/" and the domain. A nil Config has no domains.
+func (c *Config) Event(domain string) *events.Event {
+	if c == nil || c.domains[domain] == nil {
+		return nil
+	}
+	return c.domains[domain].event
+}
+
+// Rules returns the events of all domains.
+func (c *Config) Rules() *events.Rules { return c.rules }
 
 // All returns the limits in the order of the files.
 func (c *Config) All() iter.Seq[*Limit] { return slices.Values(c.limits) }
+
+// Descriptors returns all descriptors in the order of the files, as their limits. One without a rate_limit is a Limit
+// without a Rule.
+func (c *Config) Descriptors() iter.Seq[*Limit] { return slices.Values(c.all) }

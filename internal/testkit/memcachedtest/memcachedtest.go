@@ -123,11 +123,32 @@ func (s *Server) run() bool {
 		case <-time.After(5 * time.Millisecond):
 		}
 		if conn, err := net.Dial(s.network(), s.Addr); err == nil {
+			own := s.owns(conn)
 			conn.Close()
-			return true
+			if own {
+				return true
+			}
 		}
 	}
 	s.stop()
+	return false
+}
+
+// owns reports whether the connection is to this server, as far as it says so without TLS: one that had not got its port
+// has ended, or is about to.
+func (s *Server) owns(conn net.Conn) bool {
+	if s.security.Authority != nil || s.security.User != "" {
+		return true
+	}
+	_ = conn.SetDeadline(time.Now().Add(startTimeout))
+	if _, err := fmt.Fprint(conn, "stats\r\n"); err != nil {
+		return false
+	}
+	for lines := bufio.NewScanner(conn); lines.Scan() && lines.Text() != "END"; {
+		if pid, found := strings.CutPrefix(lines.Text(), "STAT pid "); found {
+			return pid == fmt.Sprint(s.process.Pid)
+		}
+	}
 	return false
 }
 

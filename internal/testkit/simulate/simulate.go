@@ -8,7 +8,7 @@ import (
 	"github.com/counterd/counterd/internal/testkit/bubble"
 )
 
-// Variable is set to "all" where everything is to be tested, with a sixth of the seeds of simulations, and to
+// Variable is set to "all" where everything is to be tested, with a tenth of the seeds of simulations, and to
 // "seeds" for all of the seeds, too.
 const Variable = "COUNTERD_TEST"
 
@@ -27,7 +27,7 @@ func Share() uint64 {
 	case Every():
 		return 1
 	case All():
-		return 6
+		return 10
 	}
 	return 20
 }

@@ -105,6 +105,26 @@ func New(event wire.Event) (*Contract, error) {
 	return c, nil
 }
 
+// Of returns what an event of a rules file promises.
+func Of(event *events.Event) (*Contract, error) {
+	out := wire.Event{Name: event.Name, Retention: events.FormatDuration(event.Remembered())}
+	for _, r := range event.Rules {
+		rule := wire.Rule{
+			Per: r.Per, Allow: r.Allow.Strings(), Deny: r.Deny.Strings(), Precision: r.Precision.String(),
+			Count: r.Count.String(), Throttle: r.Throttle.String(), Shadow: r.Shadow,
+		}
+		for _, l := range r.Limits {
+			limit := wire.Limit{Name: l.Name, Limit: l.N, Window: l.WindowName(), Algorithm: l.Algorithm, Burst: l.Burst}
+			if l.Calendar != nil {
+				limit.Calendar = l.Calendar.String()
+			}
+			rule.Limits = append(rule.Limits, limit)
+		}
+		out.Rules = append(out.Rules, rule)
+	}
+	return New(out)
+}
+
 func (c *Contract) add(i int, r wire.Rule) error {
 	for _, network := range slices.Concat(r.Allow, r.Deny) {
 		if prefix, err := netip.ParsePrefix(network); err == nil && prefix.Overlaps(MadeUp) {

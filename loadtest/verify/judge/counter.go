@@ -60,7 +60,7 @@ func (c *counter) collect() {
 		switch {
 		case e.Kind == Late:
 			a.known += int64(Closed)
-		case c.lone: // what follows is sent later, or in its batch comes behind it
+		case c.lone && !c.isOvertaken(c.user(e), e): // what follows is sent later, or in its batch comes behind it
 			a.known = e.Sent
 		}
 		left, maybe := c.left(e, i), a.most-a.least
@@ -199,7 +199,8 @@ func (c *counter) givenBack(questions []question) []int64 {
 }
 
 // keptSince returns since when what was sent is surely there, for an answer at that time: what
-// was under way at a reset may have been forgotten, and a kill may have lost what one replica had.
+// was under way at a reset may have been forgotten, and a server loses what one replica had with it, to the last
+// answer before it is dead.
 func (c *counter) keptSince(answered int64) int64 {
 	since := int64(-1)
 	for _, r := range c.resets {
@@ -209,7 +210,7 @@ func (c *counter) keptSince(answered int64) int64 {
 	}
 	for _, l := range c.losses {
 		if c.Replicas == 1 && l.killed <= answered {
-			since = max(since, l.killed)
+			since = max(since, l.dead)
 		}
 	}
 	return since

@@ -139,7 +139,7 @@ func (c *Case) look(sent, answered, from, to, count int64) {
 // kill kills a server, by seconds after the beginning.
 func (c *Case) kill(killed, back, repaired float64) {
 	moment := func(s float64) time.Time { return c.Log.Began.Add(time.Duration(s * float64(time.Second))) }
-	c.Kills = []Kill{{Killed: moment(killed), Back: moment(back), Repaired: moment(repaired)}}
+	c.Kills = []Kill{{Killed: moment(killed), Dead: moment(killed), Back: moment(back), Repaired: moment(repaired)}}
 }
 
 func incomplete(e *Entry) { e.Incomplete = 1 }
@@ -339,11 +339,16 @@ func TestCountsAndTheLog(t *testing.T) {
 		change func(j *Case)
 		wrong  int
 	}{
-		"exact":                     {3, nil, 0},
-		"one too few":               {2, nil, 1},
-		"one too many":              {4, nil, 1},
-		"one may be counted":        {4, func(j *Case) { j.at(1, Unknown, 0, func(e *Entry) { e.Stamp = 0 }) }, 0},
-		"one was lost":              {2, func(j *Case) { j.kill(5, 6, 7) }, 0},
+		"exact":              {3, nil, 0},
+		"one too few":        {2, nil, 1},
+		"one too many":       {4, nil, 1},
+		"one may be counted": {4, func(j *Case) { j.at(1, Unknown, 0, func(e *Entry) { e.Stamp = 0 }) }, 0},
+		"one was lost":       {2, func(j *Case) { j.kill(5, 6, 7) }, 0},
+		"counted while it was dying": {2, func(j *Case) {
+			j.kill(-1, 6, 7)
+			j.Kills[0].Dead = j.Log.Began.Add(time.Second)
+		}, 0},
+		"counted when it was dead":  {2, func(j *Case) { j.kill(-1, 6, 7) }, 1},
 		"killed after the answer":   {2, func(j *Case) { j.kill(25, 26, 27) }, 1},
 		"one lost, of two replicas": {2, func(j *Case) { j.kill(5, 6, 7); j.Replicas = 2 }, 1},
 		"paid twice":                {6, func(j *Case) { j.kill(0, 1e-9, 7); j.Replicas = 2 }, 0},
@@ -533,6 +538,9 @@ func TestAReplicaIsKilledThatHadAnAddAlone(t *testing.T) {
 // What was counted before a reset is gone, what came after it is there; what was under way may
 // be, and take something with it.
 func TestCountsAfterAReset(t *testing.T) {
+	settle := func(j *Case, at int64) { // the latest hit, with 0
+		j.Log.Release(Release{Call: Call{Sent: at, Answered: at + 1e8}, Entry: int32(len(j.Log.entries) - 1), Reserved: true, Done: true})
+	}
 	during := func(e *Entry) { e.Sent, e.Answered = 4.9e9, 5.3e9 }
 	increment := func(e *Entry) { e.Kind = Increment }
 	for name, c := range map[string]struct {
@@ -550,6 +558,10 @@ func TestCountsAfterAReset(t *testing.T) {
 		"without what came after":         {0, func(j *Case) { j.at(7, Admitted, 1) }, 1},
 		"what was under way":              {1, func(j *Case) { j.at(5, Admitted, 1, during) }, 0},
 		"without it":                      {0, func(j *Case) { j.at(5, Admitted, 1, during) }, 0},
+		"what was under way, and settled": {1, func(j *Case) { j.at(5, Admitted, 1, during); settle(j, 5.3e9) }, 0},
+		"or given back":                   {0, func(j *Case) { j.at(5, Admitted, 1, during); settle(j, 5.3e9) }, 0},
+		"what came after, and settled":    {1, func(j *Case) { j.at(7, Admitted, 1); settle(j, 7.2e9) }, 1},
+		"and given back":                  {0, func(j *Case) { j.at(7, Admitted, 1); settle(j, 7.2e9) }, 0},
 		"a denied one has taken it along": {1, func(j *Case) { j.at(5, Denied, 3, during); j.at(7, Admitted, 1); j.at(8, Admitted, 2) }, 0},
 		"or nothing":                      {2, func(j *Case) { j.at(5, Denied, 3, during); j.at(7, Admitted, 1); j.at(8, Admitted, 2) }, 0},
 		"and not both":                    {0, func(j *Case) { j.at(5, Denied, 3, during); j.at(7, Admitted, 1); j.at(8, Admitted, 2) }, 1},
@@ -779,14 +791,22 @@ func TestDenialsThatRepeat(t *testing.T) {
 	}
 }
 
-// A hit of a batch does not count those behind it, unless it met contention and was decided later.
+// A hit of a batch does not count those behind it, unless it met contention and was decided later. Then these do not
+// count it.
 func TestTheOrderOfABatch(t *testing.T) {
 	for name, c := range map[string]struct {
+		limit wire.Limit
 		stamp int64 // of the first, which counts both
 		wrong int
-	}{"in its order": {0, 2}, "one met contention": {1, 0}} {
+	}{
+		"in its order":                     {wire.Limit{Limit: 10, Window: "1m"}, 0, 2},
+		"one met contention":               {wire.Limit{Limit: 10, Window: "1m"}, 1, 0},
+		"token bucket, in its order":       {wire.Limit{Limit: 10, Window: "1h", Burst: 10, Algorithm: algorithm.TokenBucket}, 0, 1},
+		"token bucket, one met contention": {wire.Limit{Limit: 10, Window: "1h", Burst: 10, Algorithm: algorithm.TokenBucket}, 1, 0},
+	} {
 		t.Run(name, func(t *testing.T) {
-			j := caseOf(t, wire.Limit{Name: "user-10-per-1m", Limit: 10, Window: "1m"})
+			c.limit.Name = "user-10"
+			j := caseOf(t, c.limit)
 			user := j.Log.NewUser(Quiet)
 			for i, count := range []int64{2, 1} {
 				j.at(0, Admitted, count, func(e *Entry) {

@@ -81,6 +81,9 @@ func (l *limitEval) windows() {
 type windowEval struct{ *limitEval }
 
 func (l windowEval) overfull(entries []int32) bool {
+	if l.Log.Unstamped {
+		return l.surelyOverfull(entries)
+	}
 	var log exactlog.Log
 	slices.SortStableFunc(entries, func(a, b int32) int { return cmp.Compare(l.entry(a).Stamp, l.entry(b).Stamp) })
 	for _, i := range entries {
@@ -91,25 +94,38 @@ func (l windowEval) overfull(entries []int32) bool {
 			return true
 		}
 	}
-	return l.limit.Slides() && l.overfullToTheMillisecond(entries)
+	return l.limit.Slides() && l.surelyOverfull(entries)
 }
 
-// overfullToTheMillisecond finds the same of windows that slide by milliseconds, by the hits that
-// were surely stamped in them.
-func (l windowEval) overfullToTheMillisecond(entries []int32) bool {
+// longest returns the longest window that holds that millisecond, and begins with it or what is rounded to it.
+func (l windowEval) longest(from int64) Times {
+	switch second := from / 1000; {
+	case l.limit.Slides():
+		return Times{from, from + l.limit.Length*1000 - 1}
+	case l.limit.Tiles():
+		return Seconds(l.limit.Windows().Around(second))
+	default:
+		first := second / l.limit.Step * l.limit.Step
+		return Seconds(first, first+l.limit.Step+l.limit.Length-2)
+	}
+}
+
+// surelyOverfull finds the same of windows that slide by milliseconds, and of hits whose answers tell no stamps: it
+// counts hits that were surely stamped in a window.
+func (l windowEval) surelyOverfull(entries []int32) bool {
 	slices.SortStableFunc(entries, func(a, b int32) int {
 		return cmp.Compare(l.stamped(l.entry(a)).First, l.stamped(l.entry(b)).First)
 	})
 	for n, first := range entries {
-		from := l.stamped(l.entry(first)).First
-		w, hits := exactlog.Window{From: from / 1000, To: from/1000 + l.limit.Length}, []int32(nil)
+		window := l.longest(l.stamped(l.entry(first)).First)
+		w, hits := exactlog.Window{From: window.First / 1000, To: window.Last / 1000}, []int32(nil)
 		for _, i := range entries[n:] {
 			e := l.entry(i)
 			at := l.stamped(e)
-			if at.First >= from+l.limit.Length*1000 {
+			if at.First > window.Last {
 				break
 			}
-			if at.Last < from+l.limit.Length*1000 {
+			if at.Last <= window.Last {
 				w.Sum, hits = w.Sum+l.taken(i), append(hits, i)
 			}
 		}
@@ -181,7 +197,8 @@ func (l *limitEval) decided(i int32, e Entry) {
 	least, most := l.window(e, 0)
 	if counts {
 		q.least = span{l.knows(i), least}
-		q.least.Last = Seconds(contract.Outward(e.Stamp, e.Stamp, l.limit.Step)).Last
+		at := l.stamped(e).First / 1000
+		q.least.Last = Seconds(contract.Outward(at, at, l.limit.Step)).Last
 	}
 	if l.lone || denies {
 		q.most = span{e.Answered, most}

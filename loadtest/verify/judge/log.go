@@ -2,6 +2,7 @@ package judge
 
 import (
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -111,10 +112,13 @@ func (r Reset) outcome() Outcome {
 // Log holds all answers, up to a bound. It is safe for concurrent use until it is judged.
 type Log struct {
 	*Users
-	Began    time.Time // with the reading of the monotonic clock, by which calls are timed
-	contract *contract.Contract
-	targets  []string // their hosts
-	bound    int
+	Began time.Time // with the reading of the monotonic clock, by which calls are timed
+	// Unstamped is of answers that do not tell when they were decided: it was while their calls were under way, and
+	// the stamps of entries are of their ends.
+	Unstamped bool
+	contract  *contract.Contract
+	targets   []string // their hosts
+	bound     int
 
 	mu      sync.Mutex
 	entries []Entry
@@ -196,7 +200,7 @@ func (l *Log) Event(e Entry, counts []int64) Event {
 		Sent: l.At(e.Sent), Answered: l.At(e.Answered), Client: int(e.Client), Target: l.targets[e.Target],
 		Call: e.Kind.String(), Cost: int64(e.Cost), Answer: e.answer(counts),
 	}
-	if e.Stamp != 0 {
+	if e.Stamp != 0 && !l.Unstamped {
 		out.Stamped = time.Unix(e.Stamp, 0).UTC()
 	}
 	return out
@@ -217,7 +221,7 @@ func (e Entry) answer(counts []int64) string {
 	case e.Outcome == Denied:
 		text += fmt.Sprintf(", again in %ds", e.RetryAfter)
 	}
-	if len(counts) > 0 && e.Stamp != 0 && e.Kind <= Check {
+	if len(counts) > 0 && e.Stamp != 0 && e.Kind <= Check && !slices.Contains(counts, unlimited) {
 		text += fmt.Sprintf(", count %v", counts)
 	}
 	if e.Incomplete != 0 {

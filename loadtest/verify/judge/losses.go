@@ -14,7 +14,8 @@ import (
 // no time.
 type Kill struct {
 	Server   int       `json:"server"`
-	Killed   time.Time `json:"killed"`
+	Killed   time.Time `json:"killed"` // when it was about to be: until it is dead it may still answer
+	Dead     time.Time `json:"dead,omitzero"`
 	Back     time.Time `json:"back,omitzero"`     // all processes say that it is there
 	Repaired time.Time `json:"repaired,omitzero"` // what it had is copied back, where there are replicas, and what was under way has ended
 }
@@ -33,13 +34,13 @@ func (k Kill) String() string {
 // losses are the kills by the times of entries, in the order of time.
 type losses []loss
 
-type loss struct{ killed, back, repaired int64 }
+type loss struct{ killed, dead, back, repaired int64 }
 
 func lossesOf(kills []Kill, began time.Time) (list losses) {
 	far := began.Add(math.MaxInt64 / 2) // of what has no time
 	since := func(at time.Time) int64 { return int64(cmp.Or(at, far).Sub(began)) }
 	for _, k := range kills {
-		list = append(list, loss{since(k.Killed), since(k.Back), since(k.Repaired)})
+		list = append(list, loss{since(k.Killed), since(k.Dead), since(k.Back), since(k.Repaired)})
 	}
 	return list
 }

@@ -21,11 +21,11 @@ func (c *counter) settled(e Entry, i int32, a *add, large bool) (further, back a
 		return change, add{}
 	}
 	change.most *= -1
-	if r.Done && clean && !large && a.least == a.most {
+	during := Call{Sent: e.Sent, Answered: r.Answered}
+	if r.Done && clean && !large && a.least == a.most && !c.resets.beside(during) { // else it is of another epoch, and stays
 		back, back.least = change, change.most
 	}
 	a.least = min(a.least, int64(r.Cost))
-	during := Call{Sent: e.Sent, Answered: r.Answered}
 	if !c.Rule.Log && (c.resets.beside(during) || c.losses.disturbed(during.Sent, during.Answered)) {
 		change.known = r.Sent
 		c.strays = append(c.strays, change)

@@ -36,6 +36,8 @@ func (c *counter) stamped(e Entry) Times {
 		return Times{max(during.First+taken, before.First), max(during.Last+taken, before.Last)}
 	case e.Stamp == 0:
 		return ever
+	case c.Log.Unstamped:
+		return c.Log.during(e.Call, c.Skew)
 	case !c.Rule.Log:
 		return stamp
 	case e.Kind == Late:
@@ -54,13 +56,13 @@ func (l *Log) SlidingWindow(c Call, skew time.Duration, second, window int64) (l
 // window returns what the limit surely looks at, and at the most, when it decides so many seconds after
 // the stamp of an entry.
 func (l *limitEval) window(e Entry, after int64) (least, most Times) {
+	at := l.stamped(e)
 	if l.limit.Burst > 0 { // it looks at one moment: the later, the more has returned
-		at := l.stamped(e)
 		return Times{at.Last + after*1000, at.Last + after*1000}, Times{at.First + after*1000, at.First + after*1000}
 	}
-	least = Seconds(l.limit.LooksAt(e.Stamp + after))
-	if most = least; l.limit.Slides() {
-		at := l.stamped(e)
+	first, last := Seconds(l.limit.LooksAt(at.First/1000+after)), Seconds(l.limit.LooksAt(at.Last/1000+after))
+	least, most = Times{last.First, first.Last}, Times{first.First, last.Last}
+	if l.limit.Slides() {
 		least.First = at.Last + (after-l.limit.Length)*1000 + 1
 		most = Times{at.First + (after-l.limit.Length)*1000 + 1, most.Last + contract.Grace*1000}
 	}

@@ -1,4 +1,4 @@
-// What there is to see on the page: an object as browser_test.go takes it.
+// What there is to see on the page: an object as browsertest.go takes it.
 (() => {
   const visible = element => element.getClientRects().length > 0;
   const rgba = text => {

@@ -1,4 +1,4 @@
-package rulesfile
+package yamlfile
 
 import (
 	"testing"
@@ -38,7 +38,7 @@ func TestSyntaxFaultsHaveTheirLine(t *testing.T) {
 		{"# a\n%TAG ! x:\n---\nx: 1\n", 2},
 		{"# only\n\n", 1},
 	} {
-		_, fault := decodeDocument([]byte(c.data))
+		_, fault := Decode([]byte(c.data), Format{Tag: "%"})
 		if assert.NotNil(t, fault, "%q", c.data) {
 			assert.Equal(t, c.line, fault.Line, "%q: %v", c.data, fault)
 		}

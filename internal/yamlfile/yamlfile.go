@@ -1,4 +1,5 @@
-package rulesfile
+// Package yamlfile decodes files of one YAML document, and names the line of what is no YAML.
+package yamlfile
 
 import (
 	"bytes"
@@ -16,35 +17,46 @@ import (
 	"github.com/counterd/counterd/events"
 )
 
-// decodeDocument reads the one document of a YAML file. Nothing is expanded:
-// aliases stay nodes. The fault, if any, has a line.
-func decodeDocument(data []byte) (*yaml.Node, *events.Fault) {
+// MaxSize is the most bytes that a file may have.
+const MaxSize = 1 << 20
+
+// Format is what faults say in files of one format.
+type Format struct {
+	TooLarge  string // with a %d for MaxSize
+	Tag       string // the beginning of lines that are refused: %TAG, or % for all directives
+	Directive string // of such a line
+	Empty     string // how a file begins
+	Second    string // what to do with a second document
+}
+
+// Decode reads the one document of a YAML file. Nothing is expanded: aliases stay nodes. The fault, if any, has no
+// path; it has a line, unless the file is too large.
+func Decode(data []byte, f Format) (*yaml.Node, *events.Fault) {
 	if len(data) > MaxSize {
-		return nil, &events.Fault{Reason: fmt.Sprintf("the file has more than %d bytes", MaxSize)}
+		return nil, &events.Fault{Reason: fmt.Sprintf(f.TooLarge, MaxSize)}
 	}
 	if at := invalidUTF8(data); at >= 0 {
 		line, column := position(data, at)
 		return nil, &events.Fault{Line: line, Column: column, Reason: "the file is not valid UTF-8"}
 	}
-	if at := directive.FindIndex(data); at != nil {
+	// A short %TAG can stand for a long text in each of a hundred thousand tags.
+	if at := regexp.MustCompile(lineBreak + f.Tag).FindIndex(data); at != nil {
 		line, _ := position(data, at[1]-1)
-		return nil, &events.Fault{Line: line, Column: 1, Reason: "directives are not taken: leave the line with % out"}
+		return nil, &events.Fault{Line: line, Column: 1, Reason: f.Directive}
 	}
 	first, second, err := decodeTwo(bytes.NewReader(data))
 	switch {
 	case err != nil:
 		return nil, syntaxFault(data, err)
 	case first == nil || isEmpty(first):
-		return nil, &events.Fault{Line: 1, Reason: "the file is empty: it begins with events:"}
+		return nil, &events.Fault{Line: 1, Reason: "the file is empty: " + f.Empty}
 	case second != nil:
-		return nil, &events.Fault{Line: second.Line, Column: second.Column, Reason: "a second document begins here: rules are one document"}
+		return nil, &events.Fault{Line: second.Line, Column: second.Column, Reason: "a second document begins here: " + f.Second}
 	}
 	return first.Content[0], nil
 }
 
-// directive matches a line that begins with %. A short %TAG there can stand for
-// a long text in each of a hundred thousand tags.
-var directive = regexp.MustCompile(`(?:^\x{FEFF}?|[\n\r\x{85}\x{2028}\x{2029}])%`)
+const lineBreak = `(?:^\x{FEFF}?|[\n\r\x{85}\x{2028}\x{2029}])`
 
 func isEmpty(document *yaml.Node) bool {
 	return len(document.Content) != 1 || document.Content[0].ShortTag() == "!!null"

@@ -1,0 +1,49 @@
+package api
+
+import (
+	"time"
+
+	"github.com/counterd/counterd/api/wire"
+	"github.com/counterd/counterd/limiter"
+	"github.com/counterd/counterd/service"
+)
+
+// explain says what a hit would be answered, and what that is computed from.
+func (e *endpoints) explain(x *exchange, event service.Event) error {
+	features, cost, err := checkQuery(x.request)
+	if err != nil {
+		return err
+	}
+	d, explained, err := e.service.Explain(x.request.Context(), event, features, cost)
+	if err != nil {
+		return err
+	}
+	parts := 0
+	for i := range explained {
+		parts += len(explained[i].Sum) + len(explained[i].Frees)
+	}
+	if err := x.admission.Hold(int64(parts * bucketBytes)); err != nil {
+		return err
+	}
+	x.verdict = service.OutcomeOf(&d).String()
+	response := newResponse()
+	defer response.free()
+	e.reply(x, explainedOf(response.decisionOf(event.Name, d), explained))
+	return nil
+}
+
+// explainedOf returns a decision as the contract has it, with what it was computed from.
+func explainedOf(d *wire.Decision, explained []limiter.Explained) wire.Explained {
+	out := wire.Explained{Decision: *d, Limits: make([]wire.ExplainedLimit, len(d.Limits))}
+	for i, state := range d.Limits {
+		limit, of := &out.Limits[i], &explained[i]
+		*limit = wire.ExplainedLimit{LimitState: state, Sum: make([]wire.Part, len(of.Sum)), Frees: make([]wire.Freed, len(of.Frees)), Rule: of.Rule.Place}
+		for n, part := range of.Sum {
+			limit.Sum[n] = wire.Part{Level: part.Level.String(), From: unix(part.First), To: unix(part.Last), Count: part.Count}
+		}
+		for n, freed := range of.Frees {
+			limit.Frees[n] = wire.Freed{At: wire.Moment{Time: time.UnixMilli(freed.At).UTC()}, Count: freed.Count}
+		}
+	}
+	return out
+}

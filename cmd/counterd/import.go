@@ -1,0 +1,57 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+
+	"github.com/counterd/counterd/rls/rlsconfig"
+	"github.com/counterd/counterd/rls/rlsimport"
+)
+
+const importUsage = `counterd import ratelimit prints a configuration of envoyproxy/ratelimit, a file or a
+folder of them, as a rules file: domains are events, and keys of descriptors are the
+kinds that limits are per. Comments in it say what is decided or answered otherwise
+than there. Files may have the same domain. Warnings of the configuration go to standard error.
+
+Usage:
+  counterd import ratelimit PATH
+`
+
+const importExamples = `
+Example:
+  counterd import ratelimit /data/ratelimit/config > rules.yaml
+`
+
+// importRules prints the configuration of another rate limiter as rules.
+func importRules(_ context.Context, args []string, stdout, stderr io.Writer) error {
+	flags := newFlags("counterd import", stdout, importUsage, importExamples)
+	if err := parse(flags, args); err != nil {
+		return err
+	}
+	word := flags.Arg(0)
+	if word != "" { // flags may be behind it, too
+		if err := parse(flags, flags.Args()[1:]); err != nil {
+			return err
+		}
+	}
+	if flags.NArg() != 1 || word != "ratelimit" {
+		return usageError("import takes the word ratelimit, and one file or folder")
+	}
+	config, err := rlsconfig.Read(flags.Arg(0))
+	if err != nil {
+		return err
+	}
+	rules, differing, err := rlsimport.Rules(config)
+	if err != nil {
+		return err
+	}
+	for _, warning := range config.Warnings {
+		fmt.Fprintf(stderr, "counterd: warning: %v\n", warning)
+	}
+	if _, err = stdout.Write(rules); err == nil && differing.All > 0 {
+		fmt.Fprintf(stderr, "counterd: warning: %d limits are not limited by these rules, and %d more are decided or answered otherwise than there: "+
+			"comments in the rules say which, and why; -rls-config has all of them\n", differing.NotLimited, differing.All-differing.NotLimited)
+	}
+	return err
+}

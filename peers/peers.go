@@ -1,0 +1,182 @@
+// Package peers asks the other processes of a fleet what each of them alone knows.
+package peers
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"net/http"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/counterd/counterd/api/client"
+	"github.com/counterd/counterd/api/wire"
+	"github.com/counterd/counterd/top"
+)
+
+const (
+	// Max is the most peers there may be.
+	Max = 64
+	// timeout bounds the wait for an answer of a peer.
+	timeout = time.Second
+	// askedAtLeast is of how many features each process says what it knows: what one of them has in its list may
+	// be missing in that of another.
+	askedAtLeast = 100
+)
+
+// Fleet is this process with its peers. A nil Fleet has none. It is safe for concurrent use.
+type Fleet struct {
+	urls      []string
+	transport *http.Transport // of all calls
+}
+
+// Check returns an error for a list of peers that is none: their URLs, as in http://10.0.0.2:8080.
+func Check(urls []string) error {
+	if len(urls) > Max {
+		return fmt.Errorf("%d peers are named: there are at most %d", len(urls), Max)
+	}
+	for i, url := range urls {
+		if _, err := client.New(client.Config{URL: url, Transport: http.DefaultTransport}); err != nil {
+			return fmt.Errorf("%q is no URL of a peer, which is written like http://10.0.0.2:8080", url)
+		}
+		if slices.Contains(urls[:i], url) {
+			return fmt.Errorf("%q is named twice", url)
+		}
+	}
+	return nil
+}
+
+// New returns a fleet with the peers of those URLs, which Check has found right; nil for none.
+func New(urls []string) *Fleet {
+	if len(urls) == 0 {
+		return nil
+	}
+	transport := http.DefaultTransport.(*http.Transport).Clone()
+	transport.Proxy = nil // it would get the tokens
+	return &Fleet{slices.Clone(urls), transport}
+}
+
+// Close closes the connections to the peers.
+func (f *Fleet) Close() {
+	if f != nil {
+		f.transport.CloseIdleConnections()
+	}
+}
+
+// Processes returns how many there are, this one among them.
+func (f *Fleet) Processes() int {
+	if f == nil {
+		return 1
+	}
+	return 1 + len(f.urls)
+}
+
+// Asked returns of how many features each process has to say what it knows.
+func (f *Fleet) Asked(q top.Query) top.Query {
+	if f != nil {
+		q.N = min(max(q.N, askedAtLeast), client.MaxTop)
+	}
+	return q
+}
+
+// Top returns the features with the most hits of all processes. It merges this process's list, which answers
+// Asked(q), with those of the peers, that it asks with the token of the caller. The answer names the peers that
+// have not answered: their hits are missing.
+func (f *Fleet) Top(ctx context.Context, token string, own top.List, q top.Query) wire.Top {
+	if f == nil {
+		return wireOf(own)
+	}
+	lists, faults := make([]wire.Top, len(f.urls)), make([]error, len(f.urls))
+	var asking sync.WaitGroup
+	for i, url := range f.urls {
+		asking.Go(func() { lists[i], faults[i] = f.ask(ctx, url, token, f.Asked(q)) })
+	}
+	asking.Wait()
+	answered := []wire.Top{wireOf(own)}
+	var unanswered []string
+	for i, fault := range faults {
+		if fault != nil {
+			unanswered = append(unanswered, f.urls[i])
+		} else {
+			answered = append(answered, lists[i])
+		}
+	}
+	merged := merge(answered, q.N)
+	merged.Processes, merged.Unanswered = len(answered), unanswered
+	return merged
+}
+
+func (f *Fleet) ask(ctx context.Context, url, token string, q top.Query) (wire.Top, error) {
+	config := client.Config{URL: url, Timeout: timeout, Transport: f.transport}
+	if token != "" {
+		config.Token = func() (string, error) { return token, nil }
+	}
+	c, err := client.New(config)
+	if err != nil {
+		return wire.Top{}, err
+	}
+	return c.Top(ctx, client.TopQuery{Outcome: q.Outcome.String(), Event: q.Event, N: q.N, Window: q.Window, Alone: true})
+}
+
+// merge adds lists up, and keeps the n features with the most hits. A feature that is missing in a list has had at
+// most the rest of it.
+func merge(lists []wire.Top, n int) wire.Top {
+	type key struct{ event, feature string }
+	sums, rest := map[key]*wire.TopFeature{}, int64(0)
+	for _, list := range lists {
+		rest += list.Rest
+		for _, one := range list.Features {
+			sum := sums[key{one.Event, one.Feature}]
+			if sum == nil {
+				sum = &wire.TopFeature{Event: one.Event, Feature: one.Feature, Features: one.Features}
+				sums[key{one.Event, one.Feature}] = sum
+			}
+			sum.Count, sum.Error = sum.Count+one.Count-list.Rest, sum.Error+one.Error-list.Rest
+			for _, limit := range one.Limits {
+				addLimit(&sum.Limits, limit)
+			}
+		}
+	}
+	merged := wire.Top{Features: make([]wire.TopFeature, 0, len(sums)), Rest: rest}
+	for _, sum := range sums {
+		sum.Count, sum.Error = sum.Count+rest, sum.Error+rest
+		slices.SortFunc(sum.Limits, func(a, b wire.TopLimit) int { return cmp.Compare(a.Name, b.Name) })
+		merged.Features = append(merged.Features, *sum)
+	}
+	slices.SortFunc(merged.Features, func(a, b wire.TopFeature) int {
+		return cmp.Or(cmp.Compare(b.Count, a.Count), cmp.Compare(a.Error, b.Error), cmp.Compare(a.Event, b.Event), cmp.Compare(a.Feature, b.Feature))
+	})
+	if n < len(merged.Features) {
+		merged.Rest = max(rest, merged.Features[n].Count)
+		merged.Features = merged.Features[:n]
+	}
+	return merged
+}
+
+func addLimit(limits *[]wire.TopLimit, one wire.TopLimit) {
+	at := slices.IndexFunc(*limits, func(l wire.TopLimit) bool { return l.Name == one.Name })
+	if at < 0 {
+		*limits = append(*limits, one)
+		return
+	}
+	(*limits)[at].Count += one.Count
+}
+
+// wireOf returns a list as the contract has it.
+func wireOf(list top.List) wire.Top {
+	out := wire.Top{Features: make([]wire.TopFeature, len(list.Entries)), Rest: list.Rest}
+	for i, entry := range list.Entries {
+		one := wire.TopFeature{
+			Event: entry.Event, Feature: entry.Feature.String(), Features: map[string]string{}, Count: entry.Count, Error: entry.Error,
+		}
+		for kind, value := range entry.Feature.All() {
+			one.Features[kind] = value
+		}
+		for _, limit := range entry.Limits {
+			one.Limits = append(one.Limits, wire.TopLimit{Name: limit.Limit, Count: limit.Count})
+		}
+		out.Features[i] = one
+	}
+	return out
+}

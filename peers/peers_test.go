@@ -1,0 +1,64 @@
+package peers
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/counterd/counterd/api/wire"
+	"github.com/counterd/counterd/events"
+	"github.com/counterd/counterd/internal/testkit"
+	"github.com/counterd/counterd/top"
+)
+
+func TestCheck(t *testing.T) {
+	many := make([]string, Max+1)
+	for i := range many {
+		many[i] = fmt.Sprintf("http://10.0.0.%d:8080", i)
+	}
+	require.NoError(t, Check(many[:Max]))
+	require.NoError(t, Check([]string{"https://counterd.example"}))
+	for fault, urls := range map[string][]string{
+		"at most 64":   many,
+		"no URL":       {"10.0.0.1:8080"},
+		`"" is no URL`: {""},
+		"twice":        {many[0], many[1], many[0]},
+	} {
+		assert.ErrorContains(t, Check(urls), fault)
+	}
+}
+
+// The sum of the lists of several processes holds what each feature had in all, within its error, whatever part of
+// them each process lists; and what is not listed had at most the rest.
+func TestMerge(t *testing.T) {
+	for seed := range testkit.Seeds(200) {
+		rng := rand.New(rand.NewPCG(seed, 3))
+		hits, lists := map[string]int64{}, []wire.Top{}
+		for range 1 + rng.IntN(4) {
+			one := top.New(top.Config{Size: 16 * (1 + rng.IntN(4)), Clock: testkit.NewClock(time.Time{}).Now})
+			zipf := rand.NewZipf(rng, 1.1, 1, 299)
+			for range rng.IntN(3000) {
+				counter, _ := events.CounterOf([]byte("login"), 0, [2]string{"user", fmt.Sprint(zipf.Uint64())})
+				hits[counter.Feature.String()]++
+				one.Add(top.Denied, top.Key{Event: "login", Feature: counter.Feature}, "minute")
+			}
+			lists = append(lists, wireOf(one.List(top.Query{Outcome: top.Denied, N: 1 + rng.IntN(100), Window: time.Hour})))
+		}
+		merged := merge(lists, 1+rng.IntN(50))
+		listed := map[string]bool{}
+		for i, one := range merged.Features {
+			listed[one.Feature] = true
+			require.LessOrEqual(t, hits[one.Feature], one.Count, seed)
+			require.GreaterOrEqual(t, hits[one.Feature], one.Count-one.Error, seed)
+			require.LessOrEqual(t, one.Limits[0].Count, hits[one.Feature], seed)
+			require.True(t, i == 0 || one.Count <= merged.Features[i-1].Count)
+		}
+		for feature, n := range hits {
+			require.True(t, listed[feature] || n <= merged.Rest, "%d: %s had %d hits", seed, feature, n)
+		}
+	}
+}
