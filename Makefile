@@ -52,6 +52,7 @@ deps:
 deps-all: deps
 	@$(NEED); for program in nginx caddy curl openssl; do need $$program; done
 	@$(CHROMIUM) || $(INSTALL_CHROMIUM) || { echo "the tests need chromium, and a font such as Liberation Sans: please install them" >&2; exit 1; }
+	@$(AXE) || { $(NEED); need npm && $(PACK_AXE); } || { echo "the tests need $(AXE_VERSION): please run npm pack $(AXE_VERSION), and put its axe.min.js into bin" >&2; exit 1; }
 	@$(PROMTOOL) || $(UNPACK_PROMTOOL) || { echo "the tests need promtool, of Prometheus: please install it, or put it into bin" >&2; exit 1; }
 	@test "$$(uname)" != Linux || command -v systemd-analyze >/dev/null || { ! command -v apt-get >/dev/null || apt-get install -y -qq --no-install-recommends systemd; }
 	@test "$$(uname)" != Linux || test -x /bin/kill || { ! command -v apt-get >/dev/null || apt-get install -y -qq --no-install-recommends procps; } # the unit names it
@@ -65,6 +66,17 @@ elif command -v dnf >/dev/null; then dnf install -y -q chromium liberation-sans-
 elif command -v apk >/dev/null; then apk add --quiet chromium font-liberation; \
 elif command -v brew >/dev/null; then brew install --cask chromium; \
 else false; fi
+endef
+
+# axe-core finds faults of accessibility in the pages. It is a tool of the tests alone, under the MPL: no program
+# links it, and it is not committed.
+AXE_VERSION = axe-core@4.10.3
+AXE := test -f bin/axe.min.js
+define PACK_AXE
+folder=$$(mktemp -d) && mkdir -p bin && \
+	npm pack --silent --pack-destination $$folder $(AXE_VERSION) >/dev/null && \
+	tar -xzf $$folder/axe-core-*.tgz -C $$folder package/axe.min.js && \
+	mv $$folder/package/axe.min.js bin/ && rm -r $$folder
 endef
 
 # Debian's package of Prometheus starts a server: so it is unpacked for its promtool, and
