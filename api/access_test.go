@@ -130,6 +130,7 @@ var classed = map[string]asks{
 	"/metrics":                     {"operate", "GET", "/metrics", ""},
 	"/debug/pprof/{profile:.*}":    {"operate", "GET", "/debug/pprof/heap", ""},
 	"/ui{page:(?:/.*)?}":           {"see", "GET", "/ui/", ""},
+	"/ui/reset":                    {"reset", "POST", "/ui/reset", ""},
 	"/json":                        {"decide", "POST", "/json", `{}`},
 	"/healthcheck":                 {"anyone", "GET", "/healthcheck", ""},
 	"/":                            {"anyone", "GET", "/", ""},
@@ -172,9 +173,9 @@ func TestEveryRouteHasItsClass(t *testing.T) {
 	}
 	assert.Equal(t, want, found)
 	for _, route := range admin {
-		assert.Contains(t, []string{"anyone", "operate", "see"}, route.Class, route.Path)
+		assert.Contains(t, []string{"anyone", "operate", "see", "reset"}, route.Class, route.Path)
 	}
-	assert.Len(t, admin, 6)
+	assert.Len(t, admin, 7)
 }
 
 // Without a token that is good for its class no route does anything: the body is not read,
@@ -265,6 +266,31 @@ func TestATokenAsPassword(t *testing.T) {
 	assert.Equal(t, 401, status(g.client, classed["/v1/events/{event}/explain"].target, secret("see")))
 }
 
+// A reset by hand is logged, with the name of its token: one through the contract's route, and one of the page. One
+// that did nothing is not.
+func TestResetsAreLogged(t *testing.T) {
+	g := newGuarded(t)
+	counters := classed["/v1/events/{event}/counters"].target
+	g.config.Page = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		event, err := g.config.Service.Event("export")
+		require.NoError(t, err)
+		counter, err := event.Counter(events.Features{"user": "43"})
+		require.NoError(t, err)
+		assert.NoError(t, g.config.Service.Reset(r.Context(), counter))
+	})
+	h := api.NewHandler(g.config)
+	asWith(t, h, "DELETE", counters+"&all=true", nil, secret("reset"))
+	asWith(t, h, "DELETE", counters, nil, secret("read"))
+	assert.NotContains(t, g.log.String(), "counter reset")
+	assert.Equal(t, 204, asWith(t, h, "DELETE", counters, nil, secret("reset")).Code)
+	assert.Regexp(t, `level=INFO msg="counter reset" request_id=\w+ client=reset event=export per=user`, g.log.String())
+	assert.Equal(t, 200, asWith(t, h, "POST", "/ui/reset", nil, secret("reset")).Code)
+	assert.Equal(t, 2, strings.Count(g.log.String(), `msg="counter reset"`))
+	g.log.Reset()
+	asWith(t, h, "GET", "/ui/", nil, secret("see"))
+	assert.Empty(t, g.log.String(), "a route that is not for resets has no such log")
+}
+
 // Refusals are logged once a second for each reason, with what else there were.
 func TestRefusalsAreLoggedSparsely(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
@@ -297,7 +323,7 @@ func TestWithItsTokenTheWorkIsDone(t *testing.T) {
 	assert.EqualValues(t, 2, count.Count)
 	count = answer[wire.Count](t, asWith(t, g.client, "GET", "/v1/events/plain/count?window=1m&feature=ip:203.0.113.9", nil, secret("read")))
 	assert.EqualValues(t, 1, count.Count)
-	assert.Empty(t, g.log.String())
+	assert.Equal(t, 1, strings.Count(g.log.String(), "\n"), "that a counter was reset: %s", &g.log)
 	for _, refused := range g.refusals.All() {
 		assert.Zero(t, refused.N)
 	}

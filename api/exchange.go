@@ -89,6 +89,10 @@ func (o *route) act(x *exchange) error {
 		return err
 	}
 	defer x.conn.Admit()
+	if o.class == service.ClassReset {
+		log := o.h.logOf(x, x.request).With("client", x.admission.Client)
+		x.request = x.request.WithContext(service.WithAudit(x.request.Context(), log))
+	}
 	return o.action(x)
 }
 
@@ -184,20 +188,18 @@ func (o *route) admit(x *exchange) (err error) {
 
 // checkOrigin refuses the requests of web pages where only programs of this machine are
 // served: of a page whose name leads here (DNS rebinding), by the name, and of any other page,
-// by what its browser says of it.
+// by what its browser says of it. Below /ui/ it refuses those of other pages always: a browser sends the password that
+// it has for the page with them.
 //
 // Reverse proxies ask authorize with the host and the headers of their clients. So one that
 // the rules trust may send any host, and what browsers say of the client's page does not
 // matter there.
 func (h *handler) checkOrigin(x *exchange) error {
-	if !h.LoopbackOnly {
-		return nil
-	}
 	r, authorizes := x.request, x.route == authorizeRoute
-	if !isLocalName(r.Host) && !(authorizes && h.isProxy(r)) {
+	if h.LoopbackOnly && !isLocalName(r.Host) && !(authorizes && h.isProxy(r)) {
 		return errForeignHost
 	}
-	if !authorizes && h.origins.Check(r) != nil {
+	if (h.LoopbackOnly && !authorizes || isOfPage(x.route)) && h.origins.Check(r) != nil {
 		return errForeignPage
 	}
 	return nil
@@ -228,11 +230,14 @@ const tokenHeader = "Counterd-Token"
 
 // token returns the token of the request.
 func (x *exchange) token() service.Token {
-	if x.route == pageRoute {
+	if isOfPage(x.route) {
 		return pageToken(x.request)
 	}
 	return tokenOf(x.request.Header)
 }
+
+// isOfPage reports whether the route is one of the page, for browsers.
+func isOfPage(route string) bool { return route == pageRoute || route == resetRoute }
 
 // pageToken returns the token of a request for the page: a browser has it as the password of HTTP's Basic scheme.
 func pageToken(r *http.Request) service.Token {
@@ -254,7 +259,7 @@ func tokenOf(header http.Header) service.Token {
 // challenge returns the WWW-Authenticate of a refusal on a route, by RFC 6750; of one on the page that lacks a token
 // by RFC 7617: a browser then asks for it.
 func challenge(refusal *service.Refusal, route string) string {
-	if route == pageRoute && refusal.Reason != service.TokenForbidden {
+	if isOfPage(route) && refusal.Reason != service.TokenForbidden {
 		return `Basic realm="counterd"`
 	}
 	const realm = `Bearer realm="counterd"`

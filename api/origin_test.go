@@ -1,6 +1,7 @@
 package api_test
 
 import (
+	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
@@ -80,6 +81,52 @@ func TestForeignPagesAreRefused(t *testing.T) {
 		if test.want == 403 {
 			problem(t, w, 403)
 			assert.Zero(t, g.store.Bytes())
+		}
+	}
+}
+
+// A browser sends the password of the page with the requests of any page. So there a page of another origin is refused
+// what changes anything with tokens, too, and by the address for operators.
+func TestForeignPagesAreRefusedByThePage(t *testing.T) {
+	g := newGuarded(t)
+	done := 0
+	g.config.Page = http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodPost {
+			done++
+		}
+	})
+	tokens, open := g.config, g.config
+	open.Gate = nil
+	local := open
+	local.LoopbackOnly = true
+	for name, config := range map[string]api.Config{"tokens": tokens, "open to all": open, "local": local} {
+		for _, h := range []http.Handler{api.NewHandler(config), api.NewAdminHandler(config)} {
+			for _, test := range []struct {
+				name, value string
+				want        int
+			}{
+				{"Sec-Fetch-Site", "cross-site", 403}, {"Sec-Fetch-Site", "same-site", 403}, {"Origin", "https://evil.example", 403},
+				{"Origin", "http://127.0.0.1:9090", 403}, {"Origin", "null", 403},
+				{"Sec-Fetch-Site", "same-origin", 200}, {"Sec-Fetch-Site", "none", 200}, {"Origin", "http://127.0.0.1:8080", 200}, {"X-None", "x", 200},
+			} {
+				ask := func(method, target, class string) *httptest.ResponseRecorder {
+					r := httptest.NewRequestWithContext(t.Context(), method, target, nil)
+					r.Host = "127.0.0.1:8080"
+					r.SetBasicAuth("oncall", secret(class))
+					r.Header.Set(test.name, test.value)
+					w := httptest.NewRecorder()
+					h.ServeHTTP(w, r)
+					return w
+				}
+				done = 0
+				w := ask("POST", "/ui/reset", "reset")
+				assert.Equal(t, test.want, w.Code, "%s, %s: %s", name, test.name, test.value)
+				if test.want == 403 {
+					assert.Contains(t, problem(t, w, 403).Detail, "another origin")
+				}
+				assert.Equal(t, test.want == 200, done == 1)
+				assert.Equal(t, 200, ask("GET", "/ui/", "see").Code, "a link may lead to the page")
+			}
 		}
 	}
 }

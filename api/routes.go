@@ -16,6 +16,7 @@ import (
 const (
 	authorizeRoute = "/v1/authorize/{event}"
 	pageRoute      = "/ui{page:(?:/.*)?}"
+	resetRoute     = "/ui/reset"
 	documentation  = "https://github.com/counterd/counterd/blob/main/docs/http.md"
 )
 
@@ -86,6 +87,7 @@ func (t table) addOperators() {
 	}
 	if h.Page != nil {
 		t.add(service.ClassSee, gets, pageRoute, handOn(h.Page))
+		t.add(service.ClassReset, posts, resetRoute, handOn(h.Page))
 	}
 }
 

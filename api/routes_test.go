@@ -2,6 +2,7 @@ package api_test
 
 import (
 	"encoding/json"
+	"net/http"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -71,5 +72,12 @@ func TestMethodsThatAreNotTaken(t *testing.T) {
 		var p wire.Problem
 		require.NoError(t, json.Unmarshal(w.Body.Bytes(), &p))
 		assert.Equal(t, "The route takes "+allow+" only.", p.Detail, path)
+	}
+	for target, allow := range map[string]string{"/ui/": "GET, HEAD", "/ui/resets": "GET, HEAD", "/ui/reset": "GET, HEAD, POST"} {
+		for _, h := range []http.Handler{g.client, g.admin} {
+			w := request(t, h, "DELETE", target, "")
+			problem(t, w, 405)
+			assert.Equal(t, allow, w.Header().Get("Allow"), target)
+		}
 	}
 }

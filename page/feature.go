@@ -34,6 +34,8 @@ type featureView struct {
 	Limits    []limitView
 	Counters  []link // whose past may be shown
 	Counter   string // the one that is
+	Changes   []change
+	Reset     string // when the counter was reset, by a form that led here; empty: it was not
 	Counted   string // what counted means there
 	Heat      []heat
 	HeatNote  string
@@ -82,10 +84,20 @@ func (p *pages) searchOf(query url.Values) (s search, err error) {
 
 // feature answers with all there is to know of a feature.
 func (p *pages) feature(w http.ResponseWriter, r *http.Request) {
-	query := r.URL.Query()
+	p.showFeature(w, r, r.URL.Query(), nil)
+}
+
+// showFeature answers with the page of a query, and with the fault of a change of its counter, if any.
+func (p *pages) showFeature(w http.ResponseWriter, r *http.Request, query url.Values, fault error) {
 	view := &featureView{frame: p.newFrame("Feature", ""), Form: p.newForm(query)}
 	defer func() { p.write(w, "feature", view.frame, view) }()
+	if fault != nil {
+		p.failAll(view.frame, fault)
+	}
 	s, err := p.searchOf(query)
+	if err != nil && fault != nil {
+		return
+	}
 	if err != nil {
 		p.failAll(view.frame, err)
 		return
@@ -98,7 +110,7 @@ func (p *pages) feature(w http.ResponseWriter, r *http.Request) {
 	view.Feature = cmp.Or(shown(strings.Join(given(query), " and ")), "the event as a whole")
 	view.Title = brief(view.Feature) + ", " + view.Event
 	counters := p.explain(view, r, s)
-	p.past(view, r, s, counters)
+	p.past(view, r, query, s, counters)
 }
 
 // failAll is fail for each of the faults of a request that are joined.
@@ -179,8 +191,7 @@ func limitViewOf(id, event string, d *limiter.Decision, s *limiter.LimitState, e
 }
 
 // past shows what was counted before.
-func (p *pages) past(view *featureView, r *http.Request, s search, decided []events.Feature) {
-	query := r.URL.Query()
+func (p *pages) past(view *featureView, r *http.Request, query url.Values, s search, decided []events.Feature) {
 	kinds := slices.Sorted(maps.Keys(s.features))
 	chosen := query.Get("counter")
 	if chosen == "" {
@@ -192,22 +203,21 @@ func (p *pages) past(view *featureView, r *http.Request, s search, decided []eve
 	if len(decided) > 1 || query.Get("counter") != "" {
 		for _, feature := range decided {
 			name := counterName(feature.Kinds())
-			text := cmp.Or(brief(shown(feature.String())), "the event as a whole")
-			view.Counters = append(view.Counters, link{text, to("feature", with(searched(query), "counter", name)), name == chosen})
+			view.Counters = append(view.Counters, link{brief(counterText(feature)), to("feature", with(searched(query), "counter", name)), name == chosen})
 		}
 	}
-	features := events.Features{}
-	for _, kind := range kindsOf(chosen) {
-		if value, found := s.features[kind]; found {
-			features[kind] = value
-		}
-	}
-	counter, err := s.event.Counter(features)
+	counter, err := s.counter(chosen)
 	if err != nil {
 		p.failAll(view.frame, err)
 		return
 	}
-	view.Counter = cmp.Or(shown(counter.Feature.String()), "the event as a whole")
+	view.Counter, view.Reset = counterText(counter.Feature), p.noticeOf(query)
+	if !slices.Contains(decided, counter.Feature) {
+		decided = append(decided, counter.Feature)
+	}
+	for _, feature := range decided {
+		view.Changes = append(view.Changes, change{brief(counterText(feature)), with(searched(query), "counter", counterName(feature.Kinds())).Encode()})
+	}
 	view.Counted = "Counted is what hits cost and increments add."
 	for rule := range counter.Limits() {
 		if rule.Count == events.CountAll {
@@ -216,8 +226,8 @@ func (p *pages) past(view *featureView, r *http.Request, s search, decided []eve
 		}
 	}
 	view.Counted += " Denied is how many hits were denied, whatever they cost."
-	p.heatMaps(view, r, counter)
-	p.history(view, r, counter)
+	p.heatMaps(view, r, query, counter)
+	p.history(view, r, query, counter)
 }
 
 // searched returns what of a query the form makes.
@@ -236,6 +246,9 @@ const whole = "*"
 
 // counterName names one of the counters of a hit by its kinds, of which none has a plus sign.
 func counterName(kinds []string) string { return cmp.Or(strings.Join(kinds, "+"), whole) }
+
+// counterText writes the counter of a feature.
+func counterText(f events.Feature) string { return cmp.Or(shown(f.String()), "the event as a whole") }
 
 func kindsOf(name string) []string {
 	if name == whole {

@@ -76,8 +76,8 @@ func (p *pages) pastOf(r *http.Request, counter events.Counter, level engine.Lev
 }
 
 // history shows the past at the level that the request names, or by the minute.
-func (p *pages) history(view *featureView, r *http.Request, counter events.Counter) {
-	query, now := r.URL.Query(), p.Clock().UTC()
+func (p *pages) history(view *featureView, r *http.Request, query url.Values, counter events.Counter) {
+	now := p.Clock().UTC()
 	levels := levelsOf(counter)
 	level := levels[min(1, len(levels)-1)]
 	if levels[0] >= engine.Minute {
@@ -198,7 +198,7 @@ type heatCell struct{ X, Class, Title string }
 type heatStep struct{ Class, Text string }
 
 // heatMaps shows the last day by the minute, as far as the counter remembers it.
-func (p *pages) heatMaps(view *featureView, r *http.Request, counter events.Counter) {
+func (p *pages) heatMaps(view *featureView, r *http.Request, query url.Values, counter events.Counter) {
 	now := p.Clock().UTC()
 	levels := levelsOf(counter)
 	if levels[0] > engine.Minute || levels[len(levels)-1] < engine.Minute {
@@ -218,7 +218,7 @@ func (p *pages) heatMaps(view *featureView, r *http.Request, counter events.Coun
 		_, words := p.faultOf(deniedErr)
 		view.HeatNote = "Denied hits are not shown: " + words
 	}
-	base := searched(r.URL.Query())
+	base := searched(query)
 	view.Heat = append(view.Heat, heatOf("Counted", "counted", got.Intervals, nil, base))
 	if got.denied != nil {
 		view.Heat = append(view.Heat, heatOf("Denied", "denied", got.Intervals, got.denied, base))

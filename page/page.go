@@ -1,5 +1,6 @@
 // Package page is the page for the person on call: which features are denied, why, and since when. It is HTML that the
-// server writes, with plots as SVG; there is no script, and nothing is loaded from elsewhere.
+// server writes, with plots as SVG; there is no script, and nothing is loaded from elsewhere. Forms of the feature page
+// change its counters; all else only reads.
 //
 // A page reads a bounded part of the store: the windows of a decision, a day of minutes, and at most 60 intervals of a
 // history. Names of events and values of features come from strangers: they are text, wherever they are shown.
@@ -32,6 +33,7 @@ type Service interface {
 	Explain(ctx context.Context, event service.Event, features events.Features, cost int64) (limiter.Decision, []limiter.Explained, error)
 	History(ctx context.Context, counter events.Counter, level engine.Level, from, to time.Time) (engine.History, error)
 	DeniedHistory(ctx context.Context, counter events.Counter, level engine.Level, from, to time.Time) (engine.History, error)
+	Reset(ctx context.Context, counter events.Counter) error
 }
 
 // Config sets up the page. Service and Top are needed.
@@ -64,7 +66,8 @@ type pages struct {
 	trying chan struct{} // what-ifs under way
 }
 
-// New returns the handler of all that is below /ui/. Each page answers GET, and needs nothing else.
+// New returns the handler of all that is below /ui/. Each page answers GET, and a form POST. The caller of the handler
+// refuses the forms of foreign pages.
 func New(config Config) http.Handler {
 	if config.Clock == nil {
 		config.Clock = time.Now
@@ -79,6 +82,7 @@ func New(config Config) http.Handler {
 	routes := http.NewServeMux()
 	routes.HandleFunc("/ui/{$}", p.overview)
 	routes.HandleFunc("/ui/feature", p.feature)
+	routes.HandleFunc("POST /ui/reset", p.reset)
 	routes.HandleFunc("/ui/limits", p.limits)
 	routes.HandleFunc("/ui/rules", p.rules)
 	routes.HandleFunc("/ui/whatif", p.whatIf)
@@ -90,7 +94,7 @@ func New(config Config) http.Handler {
 		set := w.Header().Set
 		set("Content-Security-Policy", policy)
 		set("X-Content-Type-Options", "nosniff")
-		set("Referrer-Policy", "no-referrer")
+		set("Referrer-Policy", "same-origin") // with no-referrer the page's own forms have the Origin null
 		set("Cache-Control", "no-store")
 		routes.ServeHTTP(w, r)
 	})
@@ -175,6 +179,8 @@ func (p *pages) faultOf(err error) (status int, words string) {
 		return http.StatusBadRequest, sentence(err.Error())
 	case errors.Is(err, service.ErrOverload):
 		return http.StatusServiceUnavailable, "The server has too much to do: ask again in some seconds."
+	case errors.Is(err, service.ErrNotReset):
+		return http.StatusServiceUnavailable, "The store did not answer, or not in time: the counter may be reset in part. Reset it again."
 	case errors.Is(err, engine.ErrBadCounter):
 		return http.StatusServiceUnavailable, "An item of the counter on its Memcached server holds no count: another client of the server wrote it."
 	case errors.Is(err, engine.ErrStore), errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
@@ -202,9 +208,14 @@ func (p *pages) write(w http.ResponseWriter, name string, f *frame, view any) {
 
 // missing answers what no page has.
 func (p *pages) missing(w http.ResponseWriter, r *http.Request) {
-	f := p.newFrame("No such page", "")
-	f.status = http.StatusNotFound
-	f.Faults = []string{"There is no such page."}
+	p.refuse(w, r, http.StatusNotFound, "There is no such page.")
+}
+
+// refuse answers a request of which nothing is done.
+func (p *pages) refuse(w http.ResponseWriter, r *http.Request, status int, fault string) {
+	f := p.newFrame(http.StatusText(status), "")
+	f.status = status
+	f.Faults = []string{fault}
 	p.write(w, "missing", f, struct {
 		*frame
 		Form form

@@ -33,7 +33,7 @@ func get(t *testing.T, h http.Handler, target string) *httptest.ResponseRecorder
 	h.ServeHTTP(answer, httptest.NewRequest(http.MethodGet, target, nil))
 	for name, value := range map[string]string{
 		"Content-Security-Policy": "default-src 'none'; style-src 'self'; img-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
-		"X-Content-Type-Options":  "nosniff", "Referrer-Policy": "no-referrer", "Cache-Control": "no-store",
+		"X-Content-Type-Options":  "nosniff", "Referrer-Policy": "same-origin", "Cache-Control": "no-store",
 	} {
 		assert.Equal(t, value, answer.Header().Get(name), "%s of %s", name, target)
 	}
@@ -131,7 +131,7 @@ func TestErrors(t *testing.T) {
 		ofIP + "&from=yesterday":                                {400, "From: it is a moment such as 2026-03-14T23:00:00Z."},
 		ofIP + "&from=2020-01-01T00:00:00Z":                     {400, "it is longer ago than the 24h for which the counter is remembered"},
 		featurePage("hourly", "ip:192.0.2.1") + "&level=minute": {400, "There is no map"},
-		ofIP + "&counter=user":                                  {400, "is counted by feature"},
+		ofIP + "&counter=user":                                  {400, "Feature of kind \"user\": the value is empty."},
 		"/ui/nothing":                                           {404, "There is no such page."},
 		"/ui/feature":                                           {404, "The rules in force have no event of this name."},
 	} {
@@ -285,7 +285,7 @@ func foreign(body io.Reader) (faults []string) {
 		for _, attribute := range token.Attr {
 			switch key := attribute.Key; {
 			case key == "href" || key == "action":
-				if !regexp.MustCompile(`^(#[a-z-]+|\./(#state)?|(\./|feature|limits|rules|whatif)(\?[^"]*)?|page.css|icon.svg)$`).MatchString(attribute.Val) {
+				if !regexp.MustCompile(`^(#[a-z-]+|\./(#state)?|(\./|feature|limits|rules|whatif)(\?[^"]*)?|reset|page.css|icon.svg)$`).MatchString(attribute.Val) {
 					add("link %s", attribute.Val)
 				}
 			case strings.HasPrefix(key, "aria-"):
@@ -338,8 +338,8 @@ func TestEveryLinkLeadsToAPage(t *testing.T) {
 			if to.Fragment != "" && to.Path == base.Path && to.RawQuery == base.RawQuery {
 				assert.Contains(t, string(body), ` id="`+to.Fragment+`"`, "%s of %s", to.Fragment, target)
 			}
-			if to.Fragment = ""; to.Path == "/ui/feature" && to.RawQuery == "" {
-				continue // of the form
+			if to.Fragment = ""; (to.Path == "/ui/feature" || to.Path == "/ui/reset") && to.RawQuery == "" {
+				continue // of forms
 			}
 			left = append(left, to.String())
 		}

@@ -203,11 +203,17 @@ func (s *Service) DeniedHistory(ctx context.Context, counter events.Counter, lev
 	return s.config.Counters.History(ctx, denied.CounterOf(event.Event, counter.Feature), level, from, to)
 }
 
-// Reset forgets one counter, but not its denied hits. An error of a store that was asked wraps ErrNotReset, too.
+// Reset forgets one counter, but not its denied hits. An error of a store that was asked wraps ErrNotReset, too. The
+// context's log of WithAudit has what was done.
 func (s *Service) Reset(ctx context.Context, counter events.Counter) error {
 	err := s.config.Counters.Reset(ctx, counter)
 	if errors.Is(err, engine.ErrStore) && !errors.Is(err, ErrOverload) {
-		return resetError{err}
+		err = resetError{err}
+	}
+	if err == nil {
+		audit(ctx, "counter reset", counter)
+	} else if errors.Is(err, ErrNotReset) {
+		audit(ctx, "counter reset, perhaps in part", counter)
 	}
 	return err
 }
