@@ -52,7 +52,7 @@ deps:
 deps-all: deps
 	@$(NEED); for program in nginx caddy curl openssl; do need $$program; done
 	@$(CHROMIUM) || $(INSTALL_CHROMIUM) || { echo "the tests need chromium, and a font such as Liberation Sans: please install them" >&2; exit 1; }
-	@$(AXE) || { $(NEED); need npm && $(PACK_AXE); } || { echo "the tests need $(AXE_VERSION): please run npm pack $(AXE_VERSION), and put its axe.min.js into bin" >&2; exit 1; }
+	@$(AXE) || { $(NEED); need npm && $(PACK_AXE); } || { echo "the tests need axe.min.js of $(AXE_VERSION), of npm, in bin" >&2; exit 1; }
 	@$(PROMTOOL) || $(UNPACK_PROMTOOL) || { echo "the tests need promtool, of Prometheus: please install it, or put it into bin" >&2; exit 1; }
 	@test "$$(uname)" != Linux || command -v systemd-analyze >/dev/null || { ! command -v apt-get >/dev/null || apt-get install -y -qq --no-install-recommends systemd; }
 	@test "$$(uname)" != Linux || test -x /bin/kill || { ! command -v apt-get >/dev/null || apt-get install -y -qq --no-install-recommends procps; } # the unit names it

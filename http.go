@@ -40,10 +40,11 @@ func (p *process) page() http.Handler {
 		Top: func(r *http.Request, q top.Query) wire.Top {
 			return p.peers.Top(r.Context(), api.TokenOf(r), p.service.Top(p.peers.Asked(q)), q)
 		},
-		Health: p.access.Health(p.backend.States(), p.backend.Clock),
-		Source: func() (string, int64) { return p.rules.File(), p.rules.Generation() },
-		Clock:  p.settings.Clock,
-		Log:    p.settings.Log,
+		Denials: p.top.Denials,
+		Health:  p.access.Health(p.backend.States(), p.backend.Clock),
+		Source:  func() (string, int64) { return p.rules.File(), p.rules.Generation() },
+		Clock:   p.settings.Clock,
+		Log:     p.settings.Log,
 	})
 }
 

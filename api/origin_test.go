@@ -105,9 +105,10 @@ func TestForeignPagesAreRefusedByThePage(t *testing.T) {
 				name, value string
 				want        int
 			}{
-				{"Sec-Fetch-Site", "cross-site", 403}, {"Sec-Fetch-Site", "same-site", 403}, {"Origin", "https://evil.example", 403},
-				{"Origin", "http://127.0.0.1:9090", 403}, {"Origin", "null", 403},
-				{"Sec-Fetch-Site", "same-origin", 200}, {"Sec-Fetch-Site", "none", 200}, {"Origin", "http://127.0.0.1:8080", 200}, {"X-None", "x", 200},
+				{"Sec-Fetch-Site", "cross-site", 403}, {"Sec-Fetch-Site", "same-site", 403},
+				{"Origin", "https://evil.example", 403}, {"Origin", "http://127.0.0.1:9090", 403}, {"Origin", "null", 403},
+				{"Sec-Fetch-Site", "same-origin", 200}, {"Sec-Fetch-Site", "none", 200},
+				{"Origin", "http://127.0.0.1:8080", 200}, {"X-None", "x", 200},
 			} {
 				ask := func(method, target, class string) *httptest.ResponseRecorder {
 					r := httptest.NewRequestWithContext(t.Context(), method, target, nil)

@@ -73,7 +73,8 @@ func TestMethodsThatAreNotTaken(t *testing.T) {
 		require.NoError(t, json.Unmarshal(w.Body.Bytes(), &p))
 		assert.Equal(t, "The route takes "+allow+" only.", p.Detail, path)
 	}
-	for target, allow := range map[string]string{"/ui/": "GET, HEAD", "/ui/resets": "GET, HEAD", "/ui/reset": "GET, HEAD, POST"} {
+	allows := map[string]string{"/ui/": "GET, HEAD", "/ui/resets": "GET, HEAD", "/ui/reset": "GET, HEAD, POST"}
+	for target, allow := range allows {
 		for _, h := range []http.Handler{g.client, g.admin} {
 			w := request(t, h, "DELETE", target, "")
 			problem(t, w, 405)

@@ -203,7 +203,8 @@ func (p *pages) past(view *featureView, r *http.Request, query url.Values, s sea
 	if len(decided) > 1 || query.Get("counter") != "" {
 		for _, feature := range decided {
 			name := counterName(feature.Kinds())
-			view.Counters = append(view.Counters, link{brief(counterText(feature)), to("feature", with(searched(query), "counter", name)), name == chosen})
+			of := to("feature", with(searched(query), "counter", name))
+			view.Counters = append(view.Counters, link{brief(counterText(feature)), of, name == chosen})
 		}
 	}
 	counter, err := s.counter(chosen)
@@ -216,7 +217,8 @@ func (p *pages) past(view *featureView, r *http.Request, query url.Values, s sea
 		decided = append(decided, counter.Feature)
 	}
 	for _, feature := range decided {
-		view.Changes = append(view.Changes, change{brief(counterText(feature)), with(searched(query), "counter", counterName(feature.Kinds())).Encode()})
+		of := with(searched(query), "counter", counterName(feature.Kinds()))
+		view.Changes = append(view.Changes, change{brief(counterText(feature)), of.Encode()})
 	}
 	view.Counted = "Counted is what hits cost and increments add."
 	for rule := range counter.Limits() {

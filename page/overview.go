@@ -208,6 +208,7 @@ func (p *pages) overview(w http.ResponseWriter, r *http.Request) {
 		Form form
 		choices
 		Lists []loudest
+		Plots []denialsPlot
 		Live  bool
 		Turn  string // the address with and without Live
 	}{frame: p.newFrame("Overview", "./"), Form: p.newForm(query), Live: query.Get("live") == "on"}
@@ -222,6 +223,7 @@ func (p *pages) overview(w http.ResponseWriter, r *http.Request) {
 	for _, q.Outcome = range []top.Outcome{top.Denied, top.Admitted} {
 		view.Lists = append(view.Lists, p.loudestOf(r, q))
 	}
+	view.Plots = p.denialsPlots(q.Event)
 	p.write(w, "overview", view.frame, view)
 }
 

@@ -36,12 +36,13 @@ type Service interface {
 	Reset(ctx context.Context, counter events.Counter) error
 }
 
-// Config sets up the page. Service and Top are needed.
+// Config sets up the page. Service, Top and Denials are needed.
 type Config struct {
 	Service Service
 	// Top returns the features with the most hits, for a request: those of other processes are asked with its token.
-	Top    func(*http.Request, top.Query) wire.Top
-	Health service.Health // what readyz says
+	Top     func(*http.Request, top.Query) wire.Top
+	Denials func(now time.Time) []top.Denials // of this process
+	Health  service.Health                    // what readyz says
 	// Source names where the rules in force come from, such as a file, and returns their generation; nil: they are
 	// the program's.
 	Source func() (name string, generation int64)

@@ -204,6 +204,43 @@ func TestTheOverview(t *testing.T) {
 	assert.Contains(t, shown(t, w.handler(), "/ui/"), "Clock It is 3 s ahead.")
 }
 
+// Each limit that denied hits has a plot of its minutes, with words, those of the event as a whole too.
+func TestDenialsByLimit(t *testing.T) {
+	w := newWorld(t)
+	var minutes [60]int64
+	minutes[0], minutes[58], minutes[59] = 1, 4000, 1000
+	denials := []top.Denials{{Event: "export", Limit: "all-100-per-1d", Sum: 5001, Minutes: minutes}, {Event: "rls_domain", Limit: hostile[0], Sum: 7}}
+	for i := range 30 {
+		denials = append(denials, top.Denials{Event: "login", Limit: fmt.Sprint("limit-", i), Sum: 2, Minutes: [60]int64{30: 2}})
+	}
+	w.config.Denials = func(at time.Time) []top.Denials {
+		assert.Equal(t, now, at)
+		return append(denials, top.Denials{Sum: 3, Minutes: [60]int64{10: 3}})
+	}
+	body := get(t, w.handler(), "/ui/").Body.String()
+	for _, want := range []string{
+		`<title id="denials-0">5,001 denied in 3 of 60 minutes, most in the minute of 12:29 UTC: 4,000</title>`,
+		`<rect class="denied" x="0.000%" width="1.500%" y="27.0" height="1.0"><title>11:31 UTC: 1 denied</title>`,
+		`<rect class="denied" x="96.667%" width="1.500%" y="0.0" height="28.0"><title>12:29 UTC: 4,000 denied</title>`,
+		`<rect class="denied" x="98.333%" width="1.500%" y="21.0" height="7.0"><title>12:30 UTC: 1,000 denied</title>`,
+		`<a class="of" href="limits?event=export"><bdi>export</bdi></a>`,
+		`<title id="denials-20">27 denied in 2 of 60 minutes, most in the minute of 12:01 UTC: 24</title>`,
+	} {
+		assert.Contains(t, body, want)
+	}
+	assert.NotContains(t, body, "event=rls_domain")
+	assert.Contains(t, textOf(body), "all-100-per-1d export 5,001 4,000 <script>alert(1)</script> rls_domain")
+	assert.Contains(t, textOf(body), "limit-17 login 2 2 other limits 27 24")
+	assert.NotContains(t, body, "denials-21", "20 limits, and the rest")
+	login := shown(t, w.handler(), "/ui/?event=login&live=on")
+	assert.Contains(t, login, "limit-19 login 2 2 other limits 20 20")
+	assert.NotContains(t, login, "all-100-per-1d")
+	assert.Contains(t, shown(t, w.handler(), "/ui/?event=plain"), "This process denied no hit in this time.")
+
+	w = newDay(t)
+	assert.Contains(t, shown(t, w.handler(), "/ui/"), "all-100-per-day export 20 20", "as the limiter has decided")
+}
+
 // A count that may be too high says what it is at least.
 func TestCountsThatMayBeTooHigh(t *testing.T) {
 	w := newWorld(t)

@@ -108,7 +108,8 @@ func newWorld(tb testing.TB) *world {
 		Top: func(r *http.Request, q top.Query) wire.Top {
 			return (*peers.Fleet)(nil).Top(r.Context(), "", w.top.List(q), q)
 		},
-		Source: func() (string, int64) { return "/etc/counterd/rules.yaml", 3 },
+		Denials: w.top.Denials,
+		Source:  func() (string, int64) { return "/etc/counterd/rules.yaml", 3 },
 		Health: service.Health{Servers: func() []service.ServerState {
 			return []service.ServerState{{Name: "10.0.0.1:11211", Reachable: true}, {Name: "10.0.0.2:11211", Reachable: true, EmptyFrom: now.Add(-time.Hour), Repairing: true, Repaired: 42}, {Name: "10.0.0.3:11211"}}
 		}},

@@ -9,7 +9,11 @@ type slot struct {
 	counters []counter
 	at       map[Key]int32 // in counters
 	heap     []int32       // of counters, the lowest first
+	denials  map[limit]int64
 }
+
+// limit names a limit. The zero limit is all that have no count of their own.
+type limit struct{ event, name string }
 
 // counter is what a slot knows of a key: it had at most count hits, and at least count - error.
 type counter struct {
@@ -37,6 +41,21 @@ func (s *slot) begin(minute int64) {
 	clear(s.counters) // the keys are forgotten
 	s.minute, s.counters, s.heap = minute, s.counters[:0], s.heap[:0]
 	clear(s.at)
+	clear(s.denials)
+}
+
+// deny counts a hit that the limits of an event denied.
+func (s *slot) deny(event string, names []string) {
+	if s.denials == nil && len(names) > 0 {
+		s.denials = map[limit]int64{}
+	}
+	for _, name := range names {
+		key := limit{event, name}
+		if _, known := s.denials[key]; !known && len(s.denials) >= maxLimits {
+			key = limit{}
+		}
+		s.denials[key]++
+	}
 }
 
 // add counts a hit, which those limits denied.

@@ -4,6 +4,8 @@
 // For each minute it has the counters of the Space-Saving algorithm (A. Metwally, D. Agrawal, A. El Abbadi: "Efficient
 // Computation of Frequent and Top-k Elements in Data Streams", ICDT 2005). A feature that had more than one in so many
 // hits as there are counters has one of them, and its count says by how much it may be too high.
+//
+// Beside them each minute has how many hits each limit denied: these counts are exact.
 package top
 
 import (
@@ -24,6 +26,9 @@ const (
 	// DefaultSize is how many counters a minute has, for each outcome, where nothing else is set: some 10 MB in all, or
 	// 40 MB where all features are as long as they may be.
 	DefaultSize = 256
+
+	// maxLimits bounds the limits that have counts of their own.
+	maxLimits = 64
 
 	slots  = int64(Longest / time.Minute)
 	shards = 16
@@ -81,7 +86,11 @@ func New(config Config) *Top {
 }
 
 // Add counts a hit. denying names the limits that denied it.
-func (t *Top) Add(outcome Outcome, key Key, denying ...string) {
+func (t *Top) Add(outcome Outcome, key Key, denying ...string) { t.add(outcome, key, denying, denying) }
+
+// add counts a hit of a key, which limits denied, and one that each of the counted limits denied. The event as a whole
+// is no feature: there only limits are counted.
+func (t *Top) add(outcome Outcome, key Key, denying, counted []string) {
 	minute := t.now().Unix() / 60
 	s := &t.shards[maphash.Comparable(t.seed, key)%shards]
 	s.mu.Lock()
@@ -93,7 +102,10 @@ func (t *Top) Add(outcome Outcome, key Key, denying ...string) {
 	if at.minute != minute {
 		at.begin(minute)
 	}
-	at.add(key, denying, t.size)
+	if key.Feature != (events.Feature{}) {
+		at.add(key, denying, t.size)
+	}
+	at.deny(key.Event, counted)
 }
 
 // OnDecision counts a hit, for a limiter.Config: one that is admitted for each of its features with limits, one that
@@ -108,20 +120,33 @@ func (t *Top) OnDecision(_ context.Context, h limiter.Hit, d *limiter.Decision, 
 	}
 	for i := range d.Limits {
 		feature := d.Limits[i].Feature
-		if feature == (events.Feature{}) || isOf(d.Limits[:i], feature) {
+		if outcome == Admitted && feature == (events.Feature{}) || isOf(d.Limits[:i], feature) {
 			continue
 		}
-		var names [4]string
-		denying := names[:0]
-		for k := range d.Limits[i:] {
-			if s := &d.Limits[i+k]; outcome == Denied && s.Feature == feature && s.Vetoes() {
+		var names, unique [4]string
+		denying, counted := names[:0], unique[:0]
+		for k := i; outcome == Denied && k < len(d.Limits); k++ {
+			if s := &d.Limits[k]; s.Feature == feature && s.Vetoes() {
 				denying = append(denying, s.Name)
+				if !denies(d.Limits[:k], s.Name) {
+					counted = append(counted, s.Name)
+				}
 			}
 		}
 		if outcome == Admitted || len(denying) > 0 {
-			t.Add(outcome, Key{h.Event.Name, feature}, denying...)
+			t.add(outcome, Key{h.Event.Name, feature}, denying, counted)
 		}
 	}
+}
+
+// denies reports whether one of the limits has the name and denies the hit.
+func denies(limits []limiter.LimitState, name string) bool {
+	for i := range limits {
+		if limits[i].Name == name && limits[i].Vetoes() {
+			return true
+		}
+	}
+	return false
 }
 
 // isOf reports whether one of the limits is of the feature.
