@@ -3,7 +3,6 @@ package service
 import (
 	"context"
 	"log/slog"
-	"strings"
 
 	"github.com/counterd/counterd/events"
 )
@@ -17,9 +16,9 @@ func WithAudit(ctx context.Context, log *slog.Logger) context.Context {
 	return context.WithValue(ctx, auditKey{}, log)
 }
 
-// audit logs a change of a counter: its event, and the kinds of its feature.
+// audit logs a change of a counter: its event and feature. No other line of a log has a feature.
 func audit(ctx context.Context, change string, counter events.Counter) {
 	if log, ok := ctx.Value(auditKey{}).(*slog.Logger); ok {
-		log.Info(change, "event", counter.Event, "per", strings.Join(counter.Feature.Kinds(), "+"))
+		log.Info(change, "event", counter.Event, "feature", counter.Feature.String())
 	}
 }
