@@ -60,9 +60,11 @@ func start(t *testing.T, rules counterd.Rules, options ...counterd.Option) *coun
 	return limiter
 }
 
+// patient are the options of a test that a busy machine may not disturb.
+var patient = []counterd.Option{counterd.WithGrace(20 * time.Second), counterd.WithTimeout(10 * time.Second)}
+
 // onEach runs a test with the embedded store, on Memcached, and on Memcached with replicas.
 func onEach(t *testing.T, test func(t *testing.T, options ...counterd.Option)) {
-	patient := []counterd.Option{counterd.WithGrace(20 * time.Second), counterd.WithTimeout(10 * time.Second)} // the machine may be busy
 	t.Run("embedded", func(t *testing.T) { test(t, patient...) })
 	t.Run("memcached", func(t *testing.T) {
 		leaktest.Check(t)

@@ -25,7 +25,6 @@ const logRules = `events:
 
 // onLogs runs a test on each store that keeps logs.
 func onLogs(t *testing.T, test func(t *testing.T, options ...counterd.Option)) {
-	patient := []counterd.Option{counterd.WithGrace(20 * time.Second), counterd.WithTimeout(10 * time.Second)}
 	t.Run("embedded", func(t *testing.T) { test(t, patient...) })
 	for _, protocol := range []string{"meta", "classic"} {
 		t.Run(protocol, func(t *testing.T) {
