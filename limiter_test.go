@@ -60,19 +60,19 @@ func start(t *testing.T, rules counterd.Rules, options ...counterd.Option) *coun
 	return limiter
 }
 
-// patient are the options of a test that a busy machine may not disturb.
-var patient = []counterd.Option{counterd.WithGrace(20 * time.Second), counterd.WithTimeout(10 * time.Second)}
+// onBusyMachine are the options of tests that a busy machine may not disturb.
+var onBusyMachine = []counterd.Option{counterd.WithGrace(20 * time.Second), counterd.WithTimeout(10 * time.Second)}
 
 // onEach runs a test with the embedded store, on Memcached, and on Memcached with replicas.
 func onEach(t *testing.T, test func(t *testing.T, options ...counterd.Option)) {
-	t.Run("embedded", func(t *testing.T) { test(t, patient...) })
+	t.Run("embedded", func(t *testing.T) { test(t, onBusyMachine...) })
 	t.Run("memcached", func(t *testing.T) {
 		leaktest.Check(t)
-		test(t, append(patient, counterd.WithMemcached(memcachedtest.StartMany(t, 2)...))...)
+		test(t, append(onBusyMachine, counterd.WithMemcached(memcachedtest.StartMany(t, 2)...))...)
 	})
 	t.Run("replicas", func(t *testing.T) {
 		leaktest.Check(t)
-		test(t, append(patient, counterd.WithMemcached(memcachedtest.StartMany(t, 2)...), counterd.WithReplicas(2))...)
+		test(t, append(onBusyMachine, counterd.WithMemcached(memcachedtest.StartMany(t, 2)...), counterd.WithReplicas(2))...)
 	})
 }
 

@@ -32,7 +32,7 @@ func serveAll(t *testing.T, l *counterd.Limiter) *client.Client {
 
 // An explanation is a check, with what each limit's count consists of, when that leaves, and the place of its rule.
 func TestExplain(t *testing.T) {
-	l := start(t, parse(t, someRules), patient...)
+	l := start(t, parse(t, someRules), onBusyMachine...)
 	c := serveAll(t, l)
 	features := events.Features{"ip": "192.0.2.1", "email": "a@example.com"}
 	for range 2 {
@@ -77,7 +77,7 @@ func TestExplain(t *testing.T) {
 
 // The features with the most hits, as this process has decided them, also from memory.
 func TestTop(t *testing.T) {
-	l := start(t, parse(t, someRules), patient...)
+	l := start(t, parse(t, someRules), onBusyMachine...)
 	c := serveAll(t, l)
 	hit := func(event string, features counterd.Features, n int) {
 		for range n {
@@ -106,7 +106,7 @@ func TestTop(t *testing.T) {
 
 // What cannot be answered is an error in words.
 func TestFaultsOfExplainAndTop(t *testing.T) {
-	h := start(t, parse(t, someRules), patient...).Handler()
+	h := start(t, parse(t, someRules), onBusyMachine...).Handler()
 	for path, want := range map[string]int{
 		"/v1/top": 200, "/v1/top?outcome=denied&event=&limit=20&window=1h": 200, "/v1/top?peers=no": 400, "/v1/top?event=nothing": 404, "/v1/top?outcome=all": 400,
 		"/v1/top?limit=0": 400, "/v1/top?limit=1001": 400, "/v1/top?limit=x": 400, "/v1/top?window=90s": 400, "/v1/top?window=0s": 400,
@@ -129,7 +129,7 @@ func TestFaultsOfExplainAndTop(t *testing.T) {
 // While the store does not answer, what is not known has no parts.
 func TestExplainWithoutAStore(t *testing.T) {
 	server := memcachedtest.Start(t)
-	l := start(t, parse(t, `events: {login: {limits: [{per: ip, rate: 3/d}, {per: ip, rate: 9/d, on_error: local}]}}`), append(patient, counterd.WithMemcached(server.Addr))...)
+	l := start(t, parse(t, `events: {login: {limits: [{per: ip, rate: 3/d}, {per: ip, rate: 9/d, on_error: local}]}}`), append(onBusyMachine, counterd.WithMemcached(server.Addr))...)
 	c := serveAll(t, l)
 	_, err := l.Hit(ctx, "login", visitor)
 	require.NoError(t, err)
@@ -158,7 +158,7 @@ func TestTopOfAFleet(t *testing.T) {
 		urls[i] = servers[i].URL
 	}
 	for i := range limiters {
-		limiters[i] = start(t, parse(t, someRules), append(patient, counterd.WithTokens(tokens), counterd.WithPeers(slices.DeleteFunc(slices.Clone(urls), func(url string) bool { return url == urls[i] })...))...)
+		limiters[i] = start(t, parse(t, someRules), append(onBusyMachine, counterd.WithTokens(tokens), counterd.WithPeers(slices.DeleteFunc(slices.Clone(urls), func(url string) bool { return url == urls[i] })...))...)
 		for range 4 + i { // three are admitted
 			_, err := limiters[i].Hit(ctx, "login", visitor)
 			require.NoError(t, err)

@@ -25,13 +25,13 @@ const logRules = `events:
 
 // onLogs runs a test on each store that keeps logs.
 func onLogs(t *testing.T, test func(t *testing.T, options ...counterd.Option)) {
-	t.Run("embedded", func(t *testing.T) { test(t, patient...) })
+	t.Run("embedded", func(t *testing.T) { test(t, onBusyMachine...) })
 	for _, protocol := range []string{"meta", "classic"} {
 		t.Run(protocol, func(t *testing.T) {
-			test(t, append(patient, counterd.WithMemcached(memcachedtest.StartMany(t, 2)...), counterd.WithProtocol(protocol))...)
+			test(t, append(onBusyMachine, counterd.WithMemcached(memcachedtest.StartMany(t, 2)...), counterd.WithProtocol(protocol))...)
 		})
 		t.Run(protocol+" replicas", func(t *testing.T) {
-			test(t, append(patient, counterd.WithMemcached(memcachedtest.StartMany(t, 2)...), counterd.WithProtocol(protocol), counterd.WithReplicas(2))...)
+			test(t, append(onBusyMachine, counterd.WithMemcached(memcachedtest.StartMany(t, 2)...), counterd.WithProtocol(protocol), counterd.WithReplicas(2))...)
 		})
 	}
 }
