@@ -32,7 +32,9 @@ import (
 )
 
 const (
-	copyTimeout = 500 * time.Millisecond
+	// copyTimeout is longer than the moments for which a busy machine pauses: a server that does not answer in
+	// time has missed something, and a second one then cannot be repaired by it.
+	copyTimeout = survivorTimeout
 	copyCold    = 300 // users that no running process has seen
 )
 
