@@ -110,7 +110,7 @@ func (l *Limiter) Hits(ctx context.Context, hits []Hit) ([]Result, error) {
 	if len(hits) > limiter.MaxHits {
 		return nil, errorf(ErrOutOfRange, "%d hits are too many: at most %d are decided together", len(hits), limiter.MaxHits)
 	}
-	rules := l.rules.Rules()
+	rules := l.over.Rules()
 	results := make([]Result, len(hits))
 	places, wanted := make([]int, 0, len(hits)), make([]limiter.Hit, 0, len(hits))
 	for i, hit := range hits {
@@ -148,7 +148,7 @@ func (l *Limiter) Hits(ctx context.Context, hits []Hit) ([]Result, error) {
 
 // event returns the event of a call by the rules in force.
 func (p *process) event(ctx context.Context, name string) (service.Event, error) {
-	rules := p.rules.Rules()
+	rules := p.over.Rules()
 	event, err := findEvent(ctx, rules, name)
 	if err == nil && p.life.ctx.Err() != nil {
 		err = ErrClosed

@@ -17,11 +17,13 @@ import (
 	"github.com/counterd/counterd/internal/backend"
 	"github.com/counterd/counterd/internal/follow"
 	"github.com/counterd/counterd/internal/metrics"
+	"github.com/counterd/counterd/internal/seal"
 	"github.com/counterd/counterd/internal/serving"
 	"github.com/counterd/counterd/internal/settings"
 	"github.com/counterd/counterd/internal/sparse"
 	"github.com/counterd/counterd/limiter"
 	"github.com/counterd/counterd/memcache"
+	"github.com/counterd/counterd/overrides"
 	"github.com/counterd/counterd/peers"
 	"github.com/counterd/counterd/service"
 	"github.com/counterd/counterd/slidinglog"
@@ -44,6 +46,7 @@ type process struct {
 	spans    spans
 	backend  *backend.Backend
 	denied   *denied.History
+	over     *overrides.Set // the temporary overrides
 	access   *serving.Access
 	service  *service.Service
 	metrics  *metrics.Metrics
@@ -106,6 +109,11 @@ func (p *process) open(rules Rules) (err error) {
 	if p.backend, err = backend.Open(s.Start, s, backend.Config{Retention: p.longest, OnRoundTrip: roundTrips}); err != nil {
 		return err
 	}
+	secret, err := backend.ReadKeySecret(s)
+	if err != nil {
+		return err
+	}
+	p.over = p.startOverrides(secret)
 	buckets := hierarchy.NewCounters(hierarchy.Config{Store: p.backend.Store, Clock: s.Clock, Grace: s.Grace, OnUse: p.backend.OnUse})
 	p.denied = p.startDenied(buckets)
 	decider, counters, err := p.newEngines(buckets)
@@ -113,13 +121,9 @@ func (p *process) open(rules Rules) (err error) {
 		return err
 	}
 	p.watch(metrics.Process{Limiter: decider, Counters: counters, Buckets: buckets, Denied: p.denied})
-	seal, err := p.seal()
-	if err != nil {
-		return err
-	}
 	p.service, err = service.New(service.Config{
-		Rules: p.rules.Rules, Limiter: decider, Counters: counters, Tracer: p.spans.tracer, Seal: seal, Unsealed: s.Unsealed(),
-		Top: p.top,
+		Rules: p.over.Rules, Limiter: decider, Counters: counters, Tracer: p.spans.tracer, Seal: p.seal(secret), Unsealed: s.Unsealed(),
+		Overrides: p.over, Top: p.top,
 	})
 	if err != nil {
 		return err
@@ -185,6 +189,26 @@ func (p *process) startDenied(buckets *hierarchy.Counters) *denied.History {
 	})
 }
 
+// startOverrides returns the temporary overrides, which the processes with the key secret share.
+func (p *process) startOverrides(secret []byte) *overrides.Set {
+	log := p.settings.Log
+	config := overrides.Config{
+		Store: p.backend.Store, Alone: !p.backend.HasServers(), Rules: p.rules.Rules, Suits: p.suits, Clock: p.settings.Clock,
+		OnChange: func(o overrides.Override, removed bool, by string) {
+			what := "override set"
+			if removed {
+				what = "override removed"
+			}
+			log.Info(what, "event", o.Event, "feature", o.Feature(), "override", o.String(), "until", o.Until, "token", by)
+		},
+		OnError: func(err error) { log.Warn("the temporary overrides cannot be read, or not be written", "error", err) },
+	}
+	if secret != nil {
+		config.Seal = seal.KeyOf(secret, "counterd: overrides")
+	}
+	return overrides.Start(p.settings.Start, config)
+}
+
 // suits returns an error for rules that the limiter cannot keep.
 func (p *process) suits(rules *events.Rules) error {
 	if rules.HasLeases() && p.settings.Unsealed() {
@@ -195,17 +219,14 @@ func (p *process) suits(rules *events.Rules) error {
 
 // seal returns what seals reservations: that of the key secret, or of this process, if its counters are its
 // own; nil: there is none.
-func (p *process) seal() ([]byte, error) {
-	secret, err := backend.ReadKeySecret(p.settings)
+func (p *process) seal(secret []byte) []byte {
 	switch {
-	case err != nil:
-		return nil, err
 	case secret == nil && !p.settings.Embedded():
-		return nil, nil
+		return nil
 	case secret == nil:
 		secret = []byte(rand.Text())
 	}
-	return service.SealOf(secret), nil
+	return service.SealOf(secret)
 }
 
 // both returns a hook that calls the one and then the other.
@@ -218,7 +239,7 @@ func both(one, other func(context.Context, memcache.RoundTrip)) func(context.Con
 
 // inForce returns the rules in force, those of the configured domains among them.
 func (p *process) inForce() []*events.Rules {
-	return []*events.Rules{p.rules.Rules(), p.domains.Rules()}
+	return []*events.Rules{p.over.Rules(), p.domains.Rules()}
 }
 
 // longest returns the longest retention of all counters, those of denied hits among them. With configured domains, descriptors bring limits of any window.
@@ -227,7 +248,7 @@ func (p *process) longest() (longest time.Duration) {
 	if p.domains != nil {
 		longest = events.MaxWindow
 	}
-	for _, rules := range p.inForce() {
+	for _, rules := range []*events.Rules{p.rules.Rules(), p.domains.Rules()} { // overrides change no window
 		longest = max(longest, rules.Longest())
 	}
 	return longest
@@ -273,6 +294,9 @@ func (l *Limiter) Close() error {
 		}
 		if l.denied != nil {
 			l.denied.Close()
+		}
+		if l.over != nil {
+			l.over.Close()
 		}
 		if l.backend != nil {
 			err = l.backend.Close()

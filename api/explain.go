@@ -28,7 +28,11 @@ func (e *endpoints) explain(x *exchange, event service.Event) error {
 	x.verdict = service.OutcomeOf(&d).String()
 	response := newResponse()
 	defer response.free()
-	e.reply(x, explainedOf(response.decisionOf(event.Name, d), explained))
+	out := explainedOf(response.decisionOf(event.Name, d), explained)
+	for _, one := range e.service.OverridesOf(event, features) {
+		out.Overrides = append(out.Overrides, wireOverride(one))
+	}
+	e.reply(x, out)
 	return nil
 }
 

@@ -11,6 +11,7 @@ import (
 	"github.com/counterd/counterd/engine"
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/journal"
+	"github.com/counterd/counterd/overrides"
 	"github.com/counterd/counterd/service"
 )
 
@@ -62,6 +63,7 @@ var statuses = []struct {
 	{errMalformed, http.StatusBadRequest, ""},
 	{events.ErrInvalid, http.StatusBadRequest, ""},
 	{engine.ErrOutOfRange, http.StatusBadRequest, ""},
+	{overrides.ErrTooMany, http.StatusConflict, fmt.Sprintf("There are as many overrides as there may be, %d, or of as many bytes: remove some.", overrides.Max)},
 	{engine.ErrSettled, http.StatusConflict, "The reservation was settled with another cost."},
 	{engine.ErrEnded, http.StatusGone, "The reservation, or the lease, has ended."},
 	{service.ErrDraining, http.StatusServiceUnavailable, "The process is about to end: ask another one."},
@@ -144,6 +146,9 @@ func faultsOf(err error, method string) []wire.Fault {
 	place := ""
 	if e, ok := errors.AsType[*engine.RangeError](err); ok {
 		place, fault.Detail = string(e.Argument), e.Reason
+	}
+	if e, ok := errors.AsType[*events.OverrideError](err); ok {
+		fault.Detail = e.Reason
 	}
 	e, isFeature := errors.AsType[*events.FeatureError](err)
 	if isFeature {

@@ -15,6 +15,7 @@ import (
 
 const (
 	authorizeRoute = "/v1/authorize/{event}"
+	overrideRoute  = "/v1/events/{event}/override"
 	pageRoute      = "/ui{page:(?:/.*)?}"
 	resetRoute     = "/ui/reset"
 	documentation  = "https://github.com/counterd/counterd/blob/main/docs/http.md"
@@ -57,6 +58,9 @@ func (h *handler) clientRoutes() table {
 	t.add(service.ClassSee, gets, "/v1/top", bodiless(e.top))
 	t.add(service.ClassIncrement, posts, "/v1/events/{event}/increment", e.onEvent(e.increment))
 	t.add(service.ClassReset, deletes, "/v1/events/{event}/counters", bodiless(e.onEvent(e.reset)))
+	t.add(service.ClassSee, gets, "/v1/overrides", bodiless(e.overrides))
+	t.add(service.ClassOverride, posts, overrideRoute, e.onEvent(e.setOverride))
+	t.add(service.ClassOverride, deletes, overrideRoute, bodiless(e.removeOverride))
 	t.add(service.ClassDecide, nil, authorizeRoute, e.onEvent(e.authorize))
 	if h.RLS != nil {
 		t.add(service.ClassDecide, posts, "/json", handOn(h.RLS))

@@ -49,6 +49,7 @@ const (
 	ArgCost   Argument = "cost"
 	ArgHits   Argument = "hits"
 	ArgRenew  Argument = "renew"
+	ArgUntil  Argument = "until"
 
 	ArgReserve     Argument = "reserve"
 	ArgReservation Argument = "reservation"

@@ -89,7 +89,7 @@ func (l sharedLog) faults(grace time.Duration) (faults []LogFault) {
 		return []LogFault{l.fault(l.rules[0], "", bytes, grace)}
 	}
 	for _, i := range l.rules {
-		for _, value := range slices.Sorted(maps.Keys(l.of.Rules[i].Overrides)) {
+		for _, value := range slices.Sorted(maps.Keys(l.of.Rules[i].allOverrides())) {
 			if bytes := l.size(value, grace); bytes > journal.MaxSize {
 				faults = append(faults, l.fault(i, value, bytes, grace))
 				break
@@ -137,7 +137,7 @@ func (l sharedLog) limits(value string) []journal.Limit {
 	var enforced, shadow []journal.Limit
 	for _, i := range l.rules {
 		rule := &l.of.Rules[i]
-		limits, overridden := rule.Overrides[value]
+		limits, overridden := rule.allOverrides()[value]
 		if !overridden {
 			limits = rule.Limits
 		}
@@ -165,7 +165,7 @@ func (e *Event) HasLog(kinds []string) bool {
 // UseLogs reports whether limits are kept in logs.
 func (r *Rules) UseLogs() bool {
 	for _, event := range r.Events {
-		if slices.ContainsFunc(event.Rules, func(rule Rule) bool { return rule.InLog() }) {
+		if event.usesLogs() {
 			return true
 		}
 	}

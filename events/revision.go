@@ -20,8 +20,14 @@ const hashBits = 22
 // a program that has its rules as text, and shares logs, sets the time of the text. It is for rules
 // that are in no use yet.
 func (r *Rules) Modified(at time.Time) {
+	r.setRevision(RevisionOf(at, r.Revision))
+}
+
+// RevisionOf returns the revision of rules that were modified at that time, with a part of a hash: as many of its lower
+// bits as there is room for.
+func RevisionOf(at time.Time, hash uint64) uint64 {
 	time := uint64(min(max(at.UnixMilli(), 0), 1<<(64-hashBits)-1))
-	r.setRevision(time<<hashBits | r.Revision&(1<<hashBits-1))
+	return time<<hashBits | hash&(1<<hashBits-1)
 }
 
 // HashText gives rules that were read from that text a revision, of its hash. It is for rules that are

@@ -159,6 +159,8 @@ type Rule struct {
 	Revision uint64
 	// Place is where the rule is: its line, and its path in a rules file; empty: in no file.
 	Place string
+
+	exceptions map[feature]exception // of Rules.With
 }
 
 // Limit allows at most N in any window of that length.
@@ -177,6 +179,22 @@ type Limit struct {
 	// Since is the Unix second from which on the counter is kept for the limit, for
 	// one that a reload has added; 0: it always was.
 	Since int64
+}
+
+// Form says of how much the limit is, as an automatic name does: its rate, of a bucket with the burst or the
+// queue, or the number of leases. Leases of one counter are equally long.
+func (l Limit) Form() string {
+	rate := fmt.Sprintf("%d-per-%s", l.N, l.WindowName())
+	switch l.Algorithm {
+	case algorithm.Concurrency:
+		return fmt.Sprintf("%d-concurrent", l.N)
+	case algorithm.TokenBucket:
+		return fmt.Sprintf("%s-burst-%d", rate, l.Burst)
+	case algorithm.LeakyBucket:
+		return fmt.Sprintf("%s-queue-%d", rate, l.Burst-1)
+	default:
+		return rate
+	}
 }
 
 // Windows returns the windows of the limit, whose algorithm must be known.
@@ -333,9 +351,12 @@ func (r *Rule) Applies(features Features) bool { return features.hold(r.Per) }
 
 // LimitsOf returns the limits of the rule for one of its counters' features: its
 // own, or the ones that override them for that value.
-func (r *Rule) LimitsOf(feature Feature) []Limit {
-	if len(r.Overrides) > 0 {
-		for _, value := range feature.All() {
+func (r *Rule) LimitsOf(of Feature) []Limit {
+	if len(r.Overrides)+len(r.exceptions) > 0 {
+		for kind, value := range of.All() {
+			if one := r.exceptions[feature{kind, value}]; one.limits != nil {
+				return one.limits
+			}
 			if limits, found := r.Overrides[value]; found {
 				return limits
 			}
@@ -420,6 +441,11 @@ const (
 // Listed returns on which list of the rule a hit with those features is.
 // Deny outranks Allow.
 func (r *Rule) Listed(features Features) Listing {
+	if len(r.exceptions) > 0 {
+		if one, is := r.exceptionOf(features); is {
+			return one.listing
+		}
+	}
 	switch {
 	case r.Deny.holds(r.Per, features):
 		return Denied
@@ -431,8 +457,10 @@ func (r *Rule) Listed(features Features) Listing {
 
 // CanonicalValue returns the value by which a feature of the rule's one kind is counted: the key of
 // an override. The error is a *FeatureError.
-func (r *Rule) CanonicalValue(value string) (string, error) {
-	kind := r.Per[0]
+func (r *Rule) CanonicalValue(value string) (string, error) { return r.canonicalOf(r.Per[0], value) }
+
+// canonicalOf returns the value by which one of the rule's kinds is counted. The error is a *FeatureError.
+func (r *Rule) canonicalOf(kind, value string) (string, error) {
 	reason := textFault(kind, value)
 	if reason == "" && kind == KindIP {
 		value, reason = canonicalIP(value, r.CountedPrefix())

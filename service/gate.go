@@ -24,9 +24,10 @@ const (
 	ClassPublic    Class = iota + 1 // needs no token
 	ClassDecide                     // hit, batch, authorize, check
 	ClassRead                       // count, history
-	ClassSee                        // explain, top
+	ClassSee                        // explain, top, the overrides
 	ClassIncrement                  // increment
 	ClassReset                      // reset
+	ClassOverride                   // setting and removing overrides
 	ClassRules                      // the rules in force
 	ClassOperate                    // metrics and profiles
 )
@@ -35,7 +36,7 @@ const (
 // ClassDecide on.
 var classNames = [...]string{
 	ClassPublic: "anyone", ClassDecide: "decide", ClassRead: "read", ClassSee: "see", ClassIncrement: "increment",
-	ClassReset: "reset", ClassRules: "rules", ClassOperate: "operate",
+	ClassReset: "reset", ClassOverride: "override", ClassRules: "rules", ClassOperate: "operate",
 }
 
 // String returns the name of the class in a file of tokens.

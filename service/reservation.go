@@ -2,20 +2,15 @@ package service
 
 import (
 	"context"
-	"crypto/aes"
-	"crypto/cipher"
-	"crypto/hmac"
-	"crypto/rand"
-	"crypto/sha256"
 	"encoding/base64"
 	"encoding/binary"
 	"errors"
-	"hash/crc32"
 	"math"
 	"time"
 
 	"github.com/counterd/counterd/engine"
 	"github.com/counterd/counterd/events"
+	"github.com/counterd/counterd/internal/seal"
 	"github.com/counterd/counterd/limiter"
 )
 
@@ -33,41 +28,16 @@ var (
 )
 
 // SealOf returns what seals reservations by a secret.
-func SealOf(secret []byte) []byte {
-	mac := hmac.New(sha256.New, secret)
-	mac.Write([]byte("counterd: reservations"))
-	return mac.Sum(nil)
-}
+func SealOf(secret []byte) []byte { return seal.KeyOf(secret, "counterd: reservations") }
 
-// The first byte of a reservation: what follows has a checksum, or is sealed. The second is a version.
-const (
-	plainForm  = 'p'
-	sealedForm = 's'
-	version    = 1
-
-	maxReserved = events.MaxCounters
-	sumBytes    = 4
-	saltBytes   = 16
-)
+const maxReserved = events.MaxCounters
 
 // seal returns the text of the reservation, which open reads.
-func (r Reservation) seal(seal []byte) (string, error) {
+func (r Reservation) seal(key []byte) (string, error) {
 	content := r.append(nil)
-	var b []byte
-	if len(seal) == 0 {
-		b = append([]byte{plainForm, version}, content...)
-		b = binary.BigEndian.AppendUint32(b, crc32.ChecksumIEEE(b))
-	} else {
-		b = append(b, sealedForm, version)
-		b = append(b, make([]byte, saltBytes)...)
-		if _, err := rand.Read(b[2:]); err != nil {
-			return "", err
-		}
-		sealer, err := sealerOf(seal, b[2:])
-		if err != nil {
-			return "", err
-		}
-		b = sealer.Seal(b, make([]byte, sealer.NonceSize()), content, b[:2])
+	b, err := seal.Key(key).Seal(content)
+	if err != nil {
+		return "", err
 	}
 	text := base64.RawURLEncoding.EncodeToString(b)
 	var again Reservation
@@ -77,42 +47,17 @@ func (r Reservation) seal(seal []byte) (string, error) {
 	return text, nil
 }
 
-// sealerOf returns what seals one reservation, by a key of its own: of one key random nonces would repeat in time.
-func sealerOf(seal, salt []byte) (cipher.AEAD, error) {
-	mac := hmac.New(sha256.New, seal)
-	mac.Write(salt)
-	block, err := aes.NewCipher(mac.Sum(nil))
-	if err != nil {
-		return nil, err
-	}
-	return cipher.NewGCM(block)
-}
-
 // open reads the text of a reservation. One that was altered, or that is of another fleet, is an error.
-func (r *Reservation) open(text string, seal []byte) error {
+func (r *Reservation) open(text string, key []byte) error {
 	if len(text) > MaxReservation {
 		return errNoReservation
 	}
 	b, err := base64.RawURLEncoding.DecodeString(text)
-	if err != nil || len(b) < 2+sumBytes || b[1] != version || base64.RawURLEncoding.EncodeToString(b) != text {
+	if err != nil || base64.RawURLEncoding.EncodeToString(b) != text {
 		return errNoReservation
 	}
-	var content []byte
-	switch {
-	case b[0] == plainForm && len(seal) == 0:
-		content = b[2 : len(b)-sumBytes]
-		if crc32.ChecksumIEEE(b[:len(b)-sumBytes]) != binary.BigEndian.Uint32(b[len(b)-sumBytes:]) {
-			return errNoReservation
-		}
-	case b[0] == sealedForm && len(seal) > 0 && len(b) > 2+saltBytes:
-		sealer, err := sealerOf(seal, b[2:2+saltBytes])
-		if err != nil {
-			return errNoReservation
-		}
-		if content, err = sealer.Open(nil, make([]byte, sealer.NonceSize()), b[2+saltBytes:], b[:2]); err != nil {
-			return errNoReservation
-		}
-	default:
+	content, ok := seal.Key(key).Open(b)
+	if !ok {
 		return errNoReservation
 	}
 	return r.read(content)

@@ -3,6 +3,7 @@ package service
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"go.opentelemetry.io/otel/trace"
@@ -12,6 +13,7 @@ import (
 	"github.com/counterd/counterd/engine"
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/limiter"
+	"github.com/counterd/counterd/overrides"
 	"github.com/counterd/counterd/top"
 )
 
@@ -29,6 +31,8 @@ type Config struct {
 	// Tracer makes a span of each decision, a child of the span in the call's context; nil:
 	// decisions have no spans.
 	Tracer trace.Tracer
+	// Overrides are the temporary overrides, which Rules returns with the rules; nil: there are none.
+	Overrides *overrides.Set
 	// Top knows the features with the most hits of this process; nil: there is none.
 	Top *top.Top
 }
@@ -155,6 +159,42 @@ func (s *Service) Top(q top.Query) top.List {
 		return top.List{}
 	}
 	return s.config.Top.List(q)
+}
+
+// Overrides returns the temporary overrides in force, in the order of their names.
+func (s *Service) Overrides() []overrides.Override {
+	if s.config.Overrides == nil {
+		return nil
+	}
+	return s.config.Overrides.List()
+}
+
+// OverridesOf returns the temporary overrides in force of the features of an event.
+func (s *Service) OverridesOf(event Event, features events.Features) []overrides.Override {
+	return slices.DeleteFunc(s.Overrides(), func(o overrides.Override) bool {
+		value, given := features[o.Kind]
+		asked, err := event.CheckOverride(events.Override{Kind: o.Kind, Value: value, Listing: events.Denied})
+		return o.Event != event.Name || !given || err != nil || asked.Value != o.Value
+	})
+}
+
+// errNoOverrides is the error of an override where none are kept.
+var errNoOverrides = &events.OverrideError{Reason: "this process keeps none"}
+
+// SetOverride sets a temporary override. See overrides.Set.Put.
+func (s *Service) SetOverride(ctx context.Context, o overrides.Override) (overrides.Override, error) {
+	if s.config.Overrides == nil {
+		return o, errNoOverrides
+	}
+	return s.config.Overrides.Put(ctx, o)
+}
+
+// RemoveOverride ends a temporary override. See overrides.Set.Remove.
+func (s *Service) RemoveOverride(ctx context.Context, event, kind, value, by string) (bool, error) {
+	if s.config.Overrides == nil {
+		return false, errNoOverrides
+	}
+	return s.config.Overrides.Remove(ctx, event, kind, value, by)
 }
 
 // Incremented is what an Increment has added to.

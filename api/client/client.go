@@ -251,6 +251,27 @@ func (c *Client) Top(ctx context.Context, q TopQuery) (wire.Top, error) {
 	return top, err
 }
 
+// Overrides returns the temporary overrides in force.
+func (c *Client) Overrides(ctx context.Context) ([]wire.Override, error) {
+	var all wire.Overrides
+	err := c.server.call(ctx, http.MethodGet, c.server.base.JoinPath("v1", "overrides"), nil, nil, &all)
+	return all.Overrides, err
+}
+
+// SetOverride sets a temporary override. All processes decide by it two seconds later. It may be repeated.
+func (c *Client) SetOverride(ctx context.Context, event string, o wire.SetOverride) (wire.Override, error) {
+	var set wire.Override
+	err := c.server.callOn(ctx, event, http.MethodPost, "override", nil, o, &set)
+	return set, err
+}
+
+// RemoveOverride ends a temporary override, and returns whether there was one. It may be repeated.
+func (c *Client) RemoveOverride(ctx context.Context, event, kind, value string) (bool, error) {
+	var removed wire.RemovedOverride
+	err := c.server.callOn(ctx, event, http.MethodDelete, "override", featureQuery(events.Features{kind: value}), nil, &removed)
+	return removed.Removed, err
+}
+
 // Batch adds and decides 1 to 1,000 hits in one exchange, those on the same
 // counter in their order. It returns one result for each, in their order: a
 // decision, or the problem of a hit that was at fault. It does not wait for turns in queues: Decision.Wait says

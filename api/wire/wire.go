@@ -190,6 +190,8 @@ func (s LimitState) IsExact() bool { return s.Exact == nil || *s.Exact }
 type Explained struct {
 	Decision
 	Limits []ExplainedLimit `json:"limits"`
+	// Overrides are the temporary overrides of the hit's features.
+	Overrides []Override `json:"overrides,omitempty"`
 }
 
 // ExplainedLimit is the state of one limit, and what its count consists of.
@@ -212,6 +214,38 @@ type Part struct {
 type Freed struct {
 	At    Moment `json:"at"`
 	Count int64  `json:"count"`
+}
+
+// SetOverride asks for a temporary override of one feature of an event.
+type SetOverride struct {
+	Features map[string]string `json:"features"` // one
+	// Verdict is allow or deny; empty: Rates hold, such as 100/m, each instead of the limit's of its window.
+	Verdict string   `json:"verdict,omitempty"`
+	Rates   []string `json:"rates,omitempty"`
+	// Until is when it ends, or For how long it holds: one of them, up to 30 days.
+	Until Moment `json:"until,omitzero"`
+	For   string `json:"for,omitempty"`
+}
+
+// Override is a temporary override in force.
+type Override struct {
+	Event   string   `json:"event"`
+	Feature string   `json:"feature"`
+	Verdict string   `json:"verdict,omitempty"` // allow or deny; empty: Rates hold
+	Rates   []string `json:"rates,omitempty"`
+	Until   Moment   `json:"until"`
+	Set     Moment   `json:"set"`
+	By      string   `json:"by,omitempty"` // the name of the token that set it
+}
+
+// Overrides are all temporary overrides in force.
+type Overrides struct {
+	Overrides []Override `json:"overrides"`
+}
+
+// RemovedOverride answers the removal of an override.
+type RemovedOverride struct {
+	Removed bool `json:"removed"` // false: there was none
 }
 
 // Top has the features with the most hits.

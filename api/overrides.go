@@ -1,0 +1,124 @@
+package api
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/gorilla/mux"
+
+	"github.com/counterd/counterd/api/wire"
+	"github.com/counterd/counterd/events"
+	"github.com/counterd/counterd/overrides"
+	"github.com/counterd/counterd/service"
+)
+
+// overrides lists the temporary overrides in force.
+func (e *endpoints) overrides(x *exchange) error {
+	if err := noQuery(x.request); err != nil {
+		return err
+	}
+	all := wire.Overrides{Overrides: []wire.Override{}}
+	for _, one := range e.service.Overrides() {
+		all.Overrides = append(all.Overrides, wireOverride(one))
+	}
+	e.reply(x, all)
+	return nil
+}
+
+// setOverride sets a temporary override.
+func (e *endpoints) setOverride(x *exchange, event service.Event) error {
+	var in wire.SetOverride
+	if err := decodeBody(x.request, &in); err != nil {
+		return err
+	}
+	o, faults := overrideOf(in)
+	if len(faults) > 0 {
+		return &requestError{faults}
+	}
+	o.Event, o.By = event.Name, x.admission.Client
+	set, err := e.service.SetOverride(x.request.Context(), o)
+	if err != nil {
+		return err
+	}
+	e.reply(x, wireOverride(set))
+	return nil
+}
+
+// overrideOf reads an override, whose event the path has.
+func overrideOf(in wire.SetOverride) (o overrides.Override, faults []wire.Fault) {
+	fault := func(pointer, format string, args ...any) {
+		faults = append(faults, wire.Fault{Pointer: pointer, Detail: fmt.Sprintf(format, args...)})
+	}
+	if len(in.Features) != 1 {
+		fault("/features", "an override is of one feature: there are %d", len(in.Features))
+	}
+	for o.Kind, o.Value = range in.Features {
+	}
+	switch in.Verdict {
+	case "":
+	case "allow":
+		o.Listing = events.Allowed
+	case "deny":
+		o.Listing = events.Denied
+	default:
+		fault("/verdict", "it is allow or deny")
+	}
+	for i, text := range in.Rates {
+		rate, err := events.ParseRate(text)
+		if err != nil {
+			fault(fmt.Sprintf("/rates/%d", i), "it is written N/s, N/m, N/h, N/d or N/duration, as in 5/m or 100/15m")
+		}
+		o.Rates = append(o.Rates, rate)
+	}
+	switch holds, err := events.ParseDuration(in.For); {
+	case (in.For == "") == in.Until.IsZero():
+		fault("/until", "an override holds until a time, or for a duration: one of until and for is given")
+	case in.For == "":
+		o.Until = in.Until.Time
+	case err != nil:
+		fault("/for", "it is a duration in whole seconds, such as 15m or 24h")
+	default:
+		o.Until = time.Now().Add(holds)
+	}
+	return o, faults
+}
+
+// removeOverride ends a temporary override. The event may be one that the rules have no more.
+func (e *endpoints) removeOverride(x *exchange) error {
+	q, err := newQuery(x.request, "feature")
+	if err != nil {
+		return err
+	}
+	features := q.features()
+	if len(q.faults) == 0 && len(features) != 1 {
+		q.fault("feature", fmt.Sprintf("an override is of one feature: there are %d", len(features)))
+	}
+	if err := q.err(); err != nil {
+		return err
+	}
+	for kind, value := range features {
+		x.event = mux.Vars(x.request)["event"]
+		removed, err := e.service.RemoveOverride(x.request.Context(), x.event, kind, value, x.admission.Client)
+		if err != nil {
+			return err
+		}
+		e.reply(x, wire.RemovedOverride{Removed: removed})
+	}
+	return nil
+}
+
+func wireOverride(o overrides.Override) wire.Override {
+	out := wire.Override{
+		Event: o.Event, Feature: o.Feature(), Until: wire.Moment{Time: o.Until}, Set: wire.Moment{Time: o.Set.Truncate(time.Second)}, By: o.By,
+	}
+	switch o.Listing {
+	case events.Allowed:
+		out.Verdict = "allow"
+	case events.Denied:
+		out.Verdict = "deny"
+	}
+	for _, rate := range o.Rates {
+		out.Rates = append(out.Rates, events.FormatRate(rate))
+	}
+	return out
+}

@@ -1,0 +1,225 @@
+package events
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+)
+
+// MaxOverrideRates is the most rates of an Override.
+const MaxOverrideRates = 8
+
+// Override is what holds for one value of a kind instead of what the rules of an event say of it: see Rules.With.
+type Override struct {
+	Kind, Value string
+	// Listing is Allowed or Denied: the value is on that list of all rules per its kind, alone or with others, and on
+	// none of the rules' own. Unlisted: Rates hold.
+	Listing Listing
+	// Rates, N and Window, are for rules per the kind alone. Each replaces the N of the limits of its window. Limits
+	// of other windows stay. Windows do not change, so the counters have all that the limits need.
+	Rates []Limit
+}
+
+// OverrideError is why an override cannot be. It wraps ErrInvalid.
+type OverrideError struct{ Reason string }
+
+func (e *OverrideError) Error() string { return ErrInvalid.Error() + " override: " + e.Reason }
+
+func (e *OverrideError) Unwrap() error { return ErrInvalid }
+
+func badOverride(format string, args ...any) error {
+	return &OverrideError{fmt.Sprintf(format, args...)}
+}
+
+// CheckOverride returns the override with the value by which the event's counters know it, or why no rule of the event
+// can keep it. Errors wrap ErrInvalid.
+func (e *Event) CheckOverride(o Override) (Override, error) {
+	first := slices.IndexFunc(e.Rules, func(rule Rule) bool { return slices.Contains(rule.Per, o.Kind) })
+	if first < 0 {
+		return o, &FeatureError{Kind: printableKind(o.Kind), Index: -1, Reason: fmt.Sprintf("no limit of %s is per this kind", e.Name)}
+	}
+	var err error
+	if o.Value, err = e.Rules[first].canonicalOf(o.Kind, o.Value); err != nil {
+		return o, err
+	}
+	if o.Listing != Unlisted {
+		if len(o.Rates) > 0 {
+			return o, badOverride("a value that is allowed or denied has no rates")
+		}
+		return o, nil
+	}
+	if len(o.Rates) == 0 || len(o.Rates) > MaxOverrideRates {
+		return o, badOverride("it allows, denies, or has 1 to %d rates", MaxOverrideRates)
+	}
+	return o, e.checkRates(o)
+}
+
+// checkRates reports rates that no limit has a window for, or for which limits that take none have it.
+func (e *Event) checkRates(o Override) error {
+	var faults []error
+	for i, rate := range o.Rates {
+		var windows []string
+		found := false
+		for r := range e.Rules {
+			for _, limit := range e.Rules[r].overridable(o.Kind, o.Value) {
+				windows = append(windows, FormatDuration(limit.Window))
+				found = found || limit.Window == rate.Window
+			}
+		}
+		slices.Sort(windows)
+		twice := slices.ContainsFunc(o.Rates[:i], func(other Limit) bool { return other.Window == rate.Window })
+		switch {
+		case rate.N < 0 || rate.N > MaxN:
+			faults = append(faults, badOverride("N is 0 to %d", MaxN))
+		case len(windows) == 0:
+			return badOverride("no limit of %s per %s alone counts in windows: allow or deny the value instead", e.Name, o.Kind)
+		case twice:
+			faults = append(faults, badOverride("there are two rates of the window %s", FormatDuration(rate.Window)))
+		case !found:
+			faults = append(faults, badOverride("no limit per %s has the window %s: there are %s", o.Kind, FormatDuration(rate.Window), strings.Join(slices.Compact(windows), ", ")))
+		}
+	}
+	return errors.Join(faults...)
+}
+
+// overridable returns the rule's limits of the value that rates may replace: they count in windows, of the kind alone.
+func (r *Rule) overridable(kind, value string) (limits []Limit) {
+	if len(r.Per) != 1 || r.Per[0] != kind || r.Leases() {
+		return nil
+	}
+	own, overridden := r.Overrides[value]
+	if !overridden {
+		own = r.Limits
+	}
+	for _, limit := range own {
+		if limit.Burst == 0 {
+			limits = append(limits, limit)
+		}
+	}
+	return limits
+}
+
+// With returns the rules with the overrides of each event, by its name. One that does not fit the rules has no
+// effect. The rules of events that keep logs get that revision, if it is above their own: the logs are judged
+// anew. The rules that With is called on do not change.
+func (r *Rules) With(overrides map[string][]Override, revision uint64) *Rules {
+	next := *r
+	next.Events = maps.Clone(r.Events)
+	for name, event := range r.Events {
+		renewed := revision > r.Revision && event.usesLogs()
+		if len(overrides[name]) == 0 && !renewed {
+			continue
+		}
+		copied := *event
+		copied.Rules = slices.Clone(event.Rules)
+		for i := range copied.Rules {
+			rule := &copied.Rules[i]
+			if renewed {
+				rule.Revision = revision
+			}
+			for _, o := range overrides[name] {
+				if o, err := event.CheckOverride(o); err == nil {
+					rule.except(o)
+				}
+			}
+		}
+		next.Events[name] = &copied
+	}
+	return &next
+}
+
+// feature is a kind with its value.
+type feature struct{ kind, value string }
+
+// exception is what holds for a value instead of the rule's lists and limits.
+type exception struct {
+	listing Listing
+	limits  []Limit // nil: those of the rule
+}
+
+// except adds an override to a rule that is in no use yet.
+func (r *Rule) except(o Override) {
+	if !slices.Contains(r.Per, o.Kind) {
+		return
+	}
+	value, err := r.canonicalOf(o.Kind, o.Value)
+	if err != nil { // another rule counts by smaller networks
+		return
+	}
+	made := exception{listing: o.Listing}
+	if o.Listing == Unlisted {
+		if made.limits = r.replaced(o, value); made.limits == nil {
+			return
+		}
+	}
+	if r.exceptions == nil {
+		r.exceptions = make(map[feature]exception)
+	}
+	r.exceptions[feature{o.Kind, value}] = made
+}
+
+// replaced returns the limits of the value with the rates of the override; nil: it replaces none.
+func (r *Rule) replaced(o Override, value string) []Limit {
+	if len(r.overridable(o.Kind, value)) == 0 {
+		return nil
+	}
+	own, overridden := r.Overrides[value]
+	if !overridden {
+		own = r.Limits
+	}
+	limits, changed := slices.Clone(own), false
+	for i := range limits {
+		limit := &limits[i]
+		at := slices.IndexFunc(o.Rates, func(rate Limit) bool { return rate.Window == limit.Window })
+		if at < 0 || limit.Burst > 0 {
+			continue
+		}
+		before := limit.Form()
+		limit.N, changed = o.Rates[at].N, true
+		if base, automatic := strings.CutSuffix(limit.Name, before); automatic && len(base+limit.Form()) <= MaxLimitName {
+			limit.Name = base + limit.Form()
+		}
+	}
+	if !changed {
+		return nil
+	}
+	return limits
+}
+
+// exceptionOf returns what holds instead of the rule's lists for a hit with those features. Denied outranks Allowed.
+func (r *Rule) exceptionOf(features Features) (found exception, is bool) {
+	for _, kind := range r.Per {
+		value, err := r.canonicalOf(kind, features[kind])
+		if err != nil {
+			continue
+		}
+		if one, known := r.exceptions[feature{kind, value}]; known && (!is || one.listing > found.listing) {
+			found, is = one, true
+		}
+	}
+	return found, is
+}
+
+// allOverrides returns the limits of single values that are not the rule's own, those of overrides among them.
+func (r *Rule) allOverrides() map[string][]Limit {
+	if len(r.exceptions) == 0 {
+		return r.Overrides
+	}
+	all := maps.Clone(r.Overrides)
+	for of, one := range r.exceptions {
+		if one.limits != nil {
+			if all == nil {
+				all = make(map[string][]Limit)
+			}
+			all[of.value] = one.limits
+		}
+	}
+	return all
+}
+
+// usesLogs reports whether limits of the event are kept in logs.
+func (e *Event) usesLogs() bool {
+	return slices.ContainsFunc(e.Rules, func(rule Rule) bool { return rule.InLog() })
+}
