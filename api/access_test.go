@@ -29,13 +29,14 @@ import (
 	"github.com/counterd/counterd/internal/testkit/bubble"
 	"github.com/counterd/counterd/limiter"
 	"github.com/counterd/counterd/memcache"
+	"github.com/counterd/counterd/overrides"
 	"github.com/counterd/counterd/service"
 )
 
 // secret is a token for the routes of a class.
 func secret(class string) string { return "the-secret-of-" + class + "-1234" }
 
-var tokenClasses = []string{"decide", "read", "see", "increment", "reset", "rules", "operate"}
+var tokenClasses = []string{"decide", "read", "see", "increment", "reset", "override", "rules", "operate"}
 
 func hash(secret string) string { return fmt.Sprintf("sha256:%x", sha256.Sum256([]byte(secret))) }
 
@@ -72,6 +73,8 @@ func newGuarded(t *testing.T) *guarded {
 		Name:  "authorized",
 		Rules: []events.Rule{{Per: []string{}, Limits: []events.Limit{{Name: "all", N: 1000, Window: 24 * time.Hour}}}},
 	}
+	set := overrides.Start(t.Context(), overrides.Config{Store: g.store, Alone: true, Rules: func() *events.Rules { return all }, Clock: clock})
+	t.Cleanup(set.Close)
 	said := func(text string) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, text) })
 	}
@@ -81,8 +84,9 @@ func newGuarded(t *testing.T) *guarded {
 				g.loads.Add(1)
 				return all
 			},
-			Counters: counting.New(counting.Config{}, hierarchy.NewCounters(hierarchy.Config{Store: g.store, Clock: clock})),
-			Limiter:  decider,
+			Counters:  counting.New(counting.Config{}, hierarchy.NewCounters(hierarchy.Config{Store: g.store, Clock: clock})),
+			Limiter:   decider,
+			Overrides: set,
 		}),
 		Gate:     service.NewGate(service.GateConfig{Tokens: g.tokens.Load, Refusals: &g.refusals}),
 		Metrics:  said("metrics"),
@@ -125,6 +129,8 @@ var classed = map[string]asks{
 	"/v1/top":                      {"see", "GET", "/v1/top", ""},
 	"/v1/events/{event}/increment": {"increment", "POST", "/v1/events/plain/increment", who},
 	"/v1/events/{event}/counters":  {"reset", "DELETE", "/v1/events/export/counters?feature=user:42", ""},
+	"/v1/overrides":                {"see", "GET", "/v1/overrides", ""},
+	"/v1/events/{event}/override":  {"override", "POST", "/v1/events/url_shorten/override", `{"features": {"ip": "203.0.113.9"}, "verdict": "allow", "for": "1h"}`},
 	"/v1/events":                   {"rules", "GET", "/v1/events", ""},
 	"/v1/events/{event}":           {"rules", "GET", "/v1/events/plain", ""},
 	"/metrics":                     {"operate", "GET", "/metrics", ""},

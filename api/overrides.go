@@ -78,7 +78,7 @@ func overrideOf(in wire.SetOverride) (o overrides.Override, faults []wire.Fault)
 	case err != nil:
 		fault("/for", "it is a duration in whole seconds, such as 15m or 24h")
 	default:
-		o.Until = time.Now().Add(holds)
+		o.For = holds
 	}
 	return o, faults
 }

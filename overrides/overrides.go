@@ -56,9 +56,10 @@ var (
 type Override struct {
 	Event string
 	events.Override
-	Until time.Time // in whole seconds, UTC: from then on the rules hold again
-	Set   time.Time // when it was set
-	By    string    // the name of the token that set it; empty: there was none
+	Until time.Time     // in whole seconds, UTC: from then on the rules hold again
+	For   time.Duration // for Put: how long it holds, instead of Until
+	Set   time.Time     // when it was set
+	By    string        // the name of the token that set it; empty: there was none
 }
 
 // Feature returns the value with its kind, for people to read.
@@ -328,6 +329,9 @@ func (s *Set) check(o Override) (Override, error) {
 		return o, err
 	}
 	now := s.config.Clock()
+	if o.For != 0 {
+		o.Until, o.For = now.Add(o.For), 0
+	}
 	o.Until = o.Until.UTC().Truncate(time.Second)
 	switch ahead := o.Until.Sub(now); {
 	case ahead <= 0:

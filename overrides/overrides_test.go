@@ -378,5 +378,3 @@ func TestOverridesOnServers(t *testing.T) {
 		})
 	}
 }
-
-

@@ -81,6 +81,7 @@ var work = []struct {
 	{"read", "GET", "/v1/events/url_shorten/count?window=1h&feature=ip:203.0.113.9", ""},
 	{"read", "GET", "/v1/events/url_shorten/history?level=minute&feature=ip:203.0.113.9", ""},
 	{"reset", "DELETE", "/v1/events/url_shorten/counters?feature=ip:203.0.113.8", ""},
+	{"override", "DELETE", "/v1/events/url_shorten/override?feature=ip:203.0.113.8", ""},
 	{"rules", "GET", "/v1/events", ""},
 	{"rules", "GET", "/v1/events/url_shorten", ""},
 	{"operate", "GET", "/metrics", ""},

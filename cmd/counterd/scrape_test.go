@@ -310,7 +310,7 @@ func zeros(server string, limits map[string]string) scraped {
 		}
 		series[fmt.Sprintf("counterd_limit_near_total{event=%q,limit=%q}", event, limit)] = 0
 	}
-	for _, class := range []string{"decide", "increment", "read", "see", "reset", "rules", "operate"} {
+	for _, class := range []string{"decide", "increment", "read", "see", "reset", "override", "rules", "operate"} {
 		for _, reason := range []string{"missing", "unknown", "forbidden"} {
 			series[fmt.Sprintf("counterd_unauthorized_total{class=%q,reason=%q}", class, reason)] = 0
 		}
