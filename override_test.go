@@ -29,7 +29,7 @@ func TestOverrides(t *testing.T) {
 			servers := memcachedtest.StartMany(t, 2)
 			rules := parse(t, "events: {login: {limits: [{per: ip, rate: 3/d, algorithm: "+test.algorithm+"}]}}")
 			open := func() *counterd.Limiter {
-				return start(t, rules, append(patient, counterd.WithMemcached(servers...), counterd.WithReplicas(test.replicas))...)
+				return start(t, rules, append(onBusyMachine, counterd.WithMemcached(servers...), counterd.WithReplicas(test.replicas))...)
 			}
 			one, other := open(), open()
 			hit := func(l *counterd.Limiter) counterd.Decision {
@@ -90,7 +90,7 @@ func TestOverrides(t *testing.T) {
 // A change is logged, with the feature and the name of the token, and what goes wrong is an error.
 func TestChangesOfOverrides(t *testing.T) {
 	var log bytes.Buffer
-	l := start(t, parse(t, someRules), append(patient, counterd.WithLog(slog.New(slog.NewTextHandler(&log, nil))))...)
+	l := start(t, parse(t, someRules), append(onBusyMachine, counterd.WithLog(slog.New(slog.NewTextHandler(&log, nil))))...)
 	c := serveAll(t, l)
 	set, err := c.SetOverride(ctx, "login", wire.SetOverride{Features: visitor, Verdict: "deny", For: "1h"})
 	require.NoError(t, err)

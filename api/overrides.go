@@ -4,8 +4,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/gorilla/mux"
-
 	"github.com/counterd/counterd/api/wire"
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/overrides"
@@ -97,7 +95,7 @@ func (e *endpoints) removeOverride(x *exchange) error {
 		return err
 	}
 	for kind, value := range features {
-		x.event = mux.Vars(x.request)["event"]
+		x.event = eventName(x)
 		removed, err := e.service.RemoveOverride(x.request.Context(), x.event, kind, value, x.admission.Client)
 		if err != nil {
 			return err

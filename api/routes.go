@@ -220,11 +220,14 @@ func methodOf(r *http.Request) string {
 	return Other
 }
 
+// eventName returns the event that the path names.
+func eventName(x *exchange) string { return mux.Vars(x.request)["event"] }
+
 // onEvent makes an action of one on the event in the path. The event is looked up once,
 // before the body is read: a reload meanwhile changes nothing.
 func (e *endpoints) onEvent(do func(*exchange, service.Event) error) action {
 	return func(x *exchange) error {
-		event, err := e.service.Event(mux.Vars(x.request)["event"])
+		event, err := e.service.Event(eventName(x))
 		if err != nil {
 			return err
 		}

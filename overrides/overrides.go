@@ -221,7 +221,7 @@ type held struct {
 	content []byte // nil: nothing that is any
 }
 
-// read reads what the servers have. Those that do not answer are left out; the error is that of all of them.
+// read reads what the servers have. A server that does not answer is left out. The error is that of the store if none answers.
 func (s *Set) read(ctx context.Context) (c copies, err error) {
 	op := &store.Op{Counter: counter, Data: true, Versions: true, Reads: []store.Read{{Item: item}}}
 	s.config.Store.Do(ctx, op)
