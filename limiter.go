@@ -191,17 +191,11 @@ func (p *process) startDenied(buckets *hierarchy.Counters) *denied.History {
 
 // startOverrides returns the temporary overrides, which the processes with the key secret share.
 func (p *process) startOverrides(secret []byte) *overrides.Set {
-	log := p.settings.Log
 	config := overrides.Config{
 		Store: p.backend.Store, Alone: !p.backend.HasServers(), Rules: p.rules.Rules, Suits: p.suits, Clock: p.settings.Clock,
-		OnChange: func(o overrides.Override, removed bool, by string) {
-			what := "override set"
-			if removed {
-				what = "override removed"
-			}
-			log.Info(what, "event", o.Event, "feature", o.Feature(), "override", o.String(), "until", o.Until, "token", by)
+		OnError: func(err error) {
+			p.settings.Log.Warn("the temporary overrides cannot be read, or not be written", "error", err)
 		},
-		OnError: func(err error) { log.Warn("the temporary overrides cannot be read, or not be written", "error", err) },
 	}
 	if secret != nil {
 		config.Seal = seal.KeyOf(secret, "counterd: overrides")

@@ -56,7 +56,7 @@ func (l *Limiter) RemoveOverride(ctx context.Context, event, kind, value string)
 	case l.life.ctx.Err() != nil:
 		return false, ErrClosed
 	}
-	return l.service.RemoveOverride(ctx, event, kind, value, "")
+	return l.service.RemoveOverride(ctx, event, kind, value)
 }
 
 // Overrides returns the temporary overrides in force, in the order of event, kind and value.

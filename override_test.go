@@ -96,7 +96,7 @@ func TestChangesOfOverrides(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, "ip:192.0.2.1", set.Feature)
 	assert.WithinDuration(t, time.Now().Add(time.Hour), set.Until.Time, time.Minute)
-	assert.Contains(t, log.String(), `msg="override set" event=login feature=ip:192.0.2.1 override=deny`)
+	assert.Regexp(t, `msg="override set" request_id=\w+ client="" event=login feature=ip:192.0.2.1 override=deny until=`, log.String())
 	all, err := c.Overrides(ctx)
 	require.NoError(t, err)
 	assert.Equal(t, []wire.Override{set}, all)
@@ -106,7 +106,7 @@ func TestChangesOfOverrides(t *testing.T) {
 	removed, err := c.RemoveOverride(ctx, "login", "ip", "192.0.2.1")
 	require.NoError(t, err)
 	assert.True(t, removed)
-	assert.Contains(t, log.String(), `msg="override removed" event=login feature=ip:192.0.2.1 override=deny`)
+	assert.Regexp(t, `msg="override removed" request_id=\w+ client="" event=login feature=ip:192.0.2.1 override=deny until=`, log.String())
 
 	until := time.Now().Add(time.Hour)
 	for name, o := range map[string]counterd.Override{

@@ -89,9 +89,8 @@ func (o *route) act(x *exchange) error {
 		return err
 	}
 	defer x.conn.Admit()
-	if o.class == service.ClassReset {
-		log := o.h.logOf(x, x.request).With("client", x.admission.Client)
-		x.request = x.request.WithContext(service.WithAudit(x.request.Context(), log))
+	if o.class == service.ClassReset || o.class == service.ClassOverride {
+		x.request = x.request.WithContext(service.WithAudit(x.request.Context(), x.admission.Client, o.h.logOf(x, x.request)))
 	}
 	return o.action(x)
 }
@@ -237,7 +236,7 @@ func (x *exchange) token() service.Token {
 }
 
 // isOfPage reports whether the route is one of the page, for browsers.
-func isOfPage(route string) bool { return route == pageRoute || route == resetRoute }
+func isOfPage(route string) bool { return strings.HasPrefix(route, pagePath) }
 
 // pageToken returns the token of a request for the page: a browser has it as the password of HTTP's Basic scheme.
 func pageToken(r *http.Request) service.Token {

@@ -33,7 +33,7 @@ func (e *endpoints) setOverride(x *exchange, event service.Event) error {
 	if len(faults) > 0 {
 		return &requestError{faults}
 	}
-	o.Event, o.By = event.Name, x.admission.Client
+	o.Event = event.Name
 	set, err := e.service.SetOverride(x.request.Context(), o)
 	if err != nil {
 		return err
@@ -96,7 +96,7 @@ func (e *endpoints) removeOverride(x *exchange) error {
 	}
 	for kind, value := range features {
 		x.event = eventName(x)
-		removed, err := e.service.RemoveOverride(x.request.Context(), x.event, kind, value, x.admission.Client)
+		removed, err := e.service.RemoveOverride(x.request.Context(), x.event, kind, value)
 		if err != nil {
 			return err
 		}

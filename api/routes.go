@@ -16,8 +16,8 @@ import (
 const (
 	authorizeRoute = "/v1/authorize/{event}"
 	overrideRoute  = "/v1/events/{event}/override"
-	pageRoute      = "/ui{page:(?:/.*)?}"
-	resetRoute     = "/ui/reset"
+	pagePath       = "/ui"
+	pageRoute      = pagePath + "{page:(?:/.*)?}"
 	documentation  = "https://github.com/counterd/counterd/blob/main/docs/http.md"
 )
 
@@ -91,7 +91,8 @@ func (t table) addOperators() {
 	}
 	if h.Page != nil {
 		t.add(service.ClassSee, gets, pageRoute, handOn(h.Page))
-		t.add(service.ClassReset, posts, resetRoute, handOn(h.Page))
+		t.add(service.ClassReset, posts, pagePath+"/reset", handOn(h.Page))
+		t.add(service.ClassOverride, posts, pagePath+"/override", handOn(h.Page))
 	}
 }
 

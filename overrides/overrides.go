@@ -81,9 +81,6 @@ type Config struct {
 	Suits func(*events.Rules) error
 	Seal  seal.Key         // of what the store has
 	Clock func() time.Time // nil: time.Now
-	// OnChange is called after a change by this process: an override was set, or removed by a caller of that name. nil:
-	// it is not called.
-	OnChange func(o Override, removed bool, by string)
 	// OnError gets why the overrides cannot be read, or not be written where they are missing: once, until they can.
 	// nil: it is not called.
 	OnError func(error)
@@ -115,9 +112,6 @@ func Start(ctx context.Context, config Config) *Set {
 	}
 	if config.Suits == nil {
 		config.Suits = func(*events.Rules) error { return nil }
-	}
-	if config.OnChange == nil {
-		config.OnChange = func(Override, bool, string) {}
 	}
 	if config.OnError == nil {
 		config.OnError = func(error) {}
@@ -317,7 +311,6 @@ func (s *Set) Put(ctx context.Context, o Override) (Override, error) {
 			o = one
 		}
 	}
-	s.config.OnChange(o, false, o.By)
 	return o, nil
 }
 
@@ -345,11 +338,10 @@ func (s *Set) check(o Override) (Override, error) {
 	return o, s.config.Suits(rules.With(map[string][]events.Override{o.Event: {o.Override}}, 0))
 }
 
-// Remove ends an override, for a caller of that name, and returns whether there was one. This process decides without it when Remove returns,
+// Remove ends an override, and returns it, and whether there was one. This process decides without it when Remove returns,
 // others within two seconds. The event need not be one of the rules. An error wraps engine.ErrStore; it may be removed
 // nevertheless.
-func (s *Set) Remove(ctx context.Context, event, kind, value, by string) (found bool, err error) {
-	var was record
+func (s *Set) Remove(ctx context.Context, event, kind, value string) (was Override, found bool, err error) {
 	if rules, err := s.config.Rules().Event(event); err == nil {
 		if o, err := rules.CheckOverride(events.Override{Kind: kind, Value: value, Listing: events.Denied}); err == nil {
 			value = o.Value
@@ -359,15 +351,12 @@ func (s *Set) Remove(ctx context.Context, event, kind, value, by string) (found 
 		at := slices.IndexFunc(next.Records, func(one record) bool { return one.name() == name{event, kind, value} && !one.Removed })
 		if found = at >= 0; found {
 			now := s.config.Clock()
-			was = next.Records[at]
-			next.set(was.removed(now), now)
+			was = next.Records[at].override()
+			next.set(next.Records[at].removed(now), now)
 		}
 		return nil
 	})
-	if found && err == nil {
-		s.config.OnChange(was.override(), true, by)
-	}
-	return found, err
+	return was, found, err
 }
 
 // change changes the overrides of all servers that answer.

@@ -123,14 +123,14 @@ func TestProcessesShareOverrides(t *testing.T) {
 		late := start(t, s)
 		assert.Equal(t, one.List(), late.List(), "of a process that starts")
 
-		removed, err := one.Remove(t.Context(), "login", "ip", "192.0.2.1", "")
+		_, removed, err := one.Remove(t.Context(), "login", "ip", "192.0.2.1")
 		require.NoError(t, err)
 		assert.True(t, removed)
 		follow()
 		for _, p := range []*process{one, other, late} {
 			assert.Equal(t, []string{"ip:192.0.2.2 allow"}, p.names(t))
 		}
-		removed, err = other.Remove(t.Context(), "login", "ip", "192.0.2.1", "")
+		_, removed, err = other.Remove(t.Context(), "login", "ip", "192.0.2.1")
 		require.NoError(t, err)
 		assert.False(t, removed)
 
@@ -225,7 +225,7 @@ func TestTheStoreFails(t *testing.T) {
 		assert.EqualValues(t, 1, failures.Load())
 		_, err := p.Put(t.Context(), of("192.0.2.2", time.Now().Add(time.Hour)))
 		require.ErrorIs(t, err, engine.ErrStore)
-		_, err = p.Remove(t.Context(), "login", "ip", "192.0.2.1", "")
+		_, _, err = p.Remove(t.Context(), "login", "ip", "192.0.2.1")
 		require.ErrorIs(t, err, engine.ErrStore)
 		assert.Empty(t, p.names(t))
 		s.fails.Store(false)
@@ -255,7 +255,7 @@ func TestOtherRules(t *testing.T) {
 		assert.Equal(t, "9/m", decided())
 		p.rules.Store(parse(t, "events: {logout: {}}"))
 		assert.Len(t, p.List(), 1, "it is still listed, to be removed")
-		removed, err := p.Remove(t.Context(), "login", "ip", "192.0.2.1", "")
+		_, removed, err := p.Remove(t.Context(), "login", "ip", "192.0.2.1")
 		require.NoError(t, err)
 		assert.True(t, removed)
 		assert.Empty(t, p.List())
@@ -294,7 +294,7 @@ func TestBoundsOfOverrides(t *testing.T) {
 		require.ErrorIs(t, err, overrides.ErrTooMany)
 		p.put(t, of("198.51.100.1", hour, "9/m")) // instead of one
 		assert.Len(t, p.List(), overrides.Max)
-		_, err = p.Remove(t.Context(), "login", "ip", "198.51.100.1", "")
+		_, _, err = p.Remove(t.Context(), "login", "ip", "198.51.100.1")
 		require.NoError(t, err)
 		p.put(t, of("192.0.2.1", hour))
 
@@ -354,7 +354,7 @@ func TestOverridesOnServers(t *testing.T) {
 			one.put(t, of("192.0.2.1", time.Now().Add(time.Hour)))
 			one.put(t, of("192.0.2.2", time.Now().Add(time.Hour), "9/m"))
 			follows(other, "ip:192.0.2.1 allow", "ip:192.0.2.2 9/m")
-			_, err := other.Remove(t.Context(), "login", "ip", "192.0.2.1", "")
+			_, _, err := other.Remove(t.Context(), "login", "ip", "192.0.2.1")
 			require.NoError(t, err)
 			follows(one, "ip:192.0.2.2 9/m")
 

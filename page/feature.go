@@ -35,6 +35,9 @@ type featureView struct {
 	Counters  []link // whose past may be shown
 	Counter   string // the one that is
 	Changes   []change
+	Overrides []overrideView // of its features
+	Override  []overrideForm
+	Changed   string // when an override was set or ended, by a form that led here; empty: none was
 	Reset     string // when the counter was reset, by a form that led here; empty: it was not
 	Counted   string // what counted means there
 	Heat      []heat
@@ -109,6 +112,7 @@ func (p *pages) showFeature(w http.ResponseWriter, r *http.Request, query url.Va
 	view.Event, view.Cost = s.event.Name, grouped(s.cost)
 	view.Feature = cmp.Or(shown(strings.Join(given(query), " and ")), "the event as a whole")
 	view.Title = brief(view.Feature) + ", " + view.Event
+	view.Overrides, view.Override, view.Changed = p.overrideViews(p.Service.OverridesOf(s.event, s.features)), p.overrideForms(s, query), p.noticeOf(query, "override")
 	counters := p.explain(view, r, s)
 	p.past(view, r, query, s, counters)
 }
@@ -212,7 +216,7 @@ func (p *pages) past(view *featureView, r *http.Request, query url.Values, s sea
 		p.failAll(view.frame, err)
 		return
 	}
-	view.Counter, view.Reset = counterText(counter.Feature), p.noticeOf(query)
+	view.Counter, view.Reset = counterText(counter.Feature), p.noticeOf(query, "reset")
 	if !slices.Contains(decided, counter.Feature) {
 		decided = append(decided, counter.Feature)
 	}

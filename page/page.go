@@ -22,6 +22,7 @@ import (
 	"github.com/counterd/counterd/engine"
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/limiter"
+	"github.com/counterd/counterd/overrides"
 	"github.com/counterd/counterd/service"
 	"github.com/counterd/counterd/top"
 )
@@ -34,6 +35,10 @@ type Service interface {
 	History(ctx context.Context, counter events.Counter, level engine.Level, from, to time.Time) (engine.History, error)
 	DeniedHistory(ctx context.Context, counter events.Counter, level engine.Level, from, to time.Time) (engine.History, error)
 	Reset(ctx context.Context, counter events.Counter) error
+	Overrides() []overrides.Override
+	OverridesOf(event service.Event, features events.Features) []overrides.Override
+	SetOverride(ctx context.Context, o overrides.Override) (overrides.Override, error)
+	RemoveOverride(ctx context.Context, event, kind, value string) (bool, error)
 }
 
 // Config sets up the page. Service, Top and Denials are needed.
@@ -56,7 +61,7 @@ var static embed.FS
 //go:embed page.html
 var source string
 
-var templates = template.Must(template.New("page").Parse(source))
+var templates = template.Must(template.New("page").Funcs(template.FuncMap{"times": func() any { return overrideTimes }}).Parse(source))
 
 // policy lets a page load its style and its icon from here, and send its forms here.
 const policy = "default-src 'none'; style-src 'self'; img-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
@@ -84,6 +89,7 @@ func New(config Config) http.Handler {
 	routes.HandleFunc("/ui/{$}", p.overview)
 	routes.HandleFunc("/ui/feature", p.feature)
 	routes.HandleFunc("POST /ui/reset", p.reset)
+	routes.HandleFunc("POST /ui/override", p.override)
 	routes.HandleFunc("/ui/limits", p.limits)
 	routes.HandleFunc("/ui/rules", p.rules)
 	routes.HandleFunc("/ui/whatif", p.whatIf)
@@ -171,11 +177,16 @@ func (p *pages) fail(f *frame, err error) {
 // faultOf returns the status of an error, and what it says of it. No text of the store is shown.
 func (p *pages) faultOf(err error) (status int, words string) {
 	ranged, isRange := errors.AsType[*engine.RangeError](err)
+	bad, isOverride := errors.AsType[*events.OverrideError](err)
 	switch {
 	case errors.Is(err, events.ErrUnknownEvent):
 		return http.StatusNotFound, "The rules in force have no event of this name."
 	case isRange:
 		return http.StatusBadRequest, sentence(string(ranged.Argument) + ": " + ranged.Reason)
+	case isOverride:
+		return http.StatusBadRequest, sentence(bad.Reason)
+	case errors.Is(err, overrides.ErrTooMany):
+		return http.StatusConflict, "There are as many overrides as there may be: end some, which the rules list."
 	case errors.Is(err, events.ErrInvalid), errors.Is(err, engine.ErrOutOfRange):
 		return http.StatusBadRequest, sentence(err.Error())
 	case errors.Is(err, service.ErrOverload):

@@ -322,7 +322,7 @@ func foreign(body io.Reader) (faults []string) {
 		for _, attribute := range token.Attr {
 			switch key := attribute.Key; {
 			case key == "href" || key == "action":
-				if !regexp.MustCompile(`^(#[a-z-]+|\./(#state)?|(\./|feature|limits|rules|whatif)(\?[^"]*)?|reset|page.css|icon.svg)$`).MatchString(attribute.Val) {
+				if !regexp.MustCompile(`^(#[a-z-]+|\./(#state)?|(\./|feature|limits|rules|whatif)(\?[^"]*)?|reset|override|page.css|icon.svg)$`).MatchString(attribute.Val) {
 					add("link %s", attribute.Val)
 				}
 			case strings.HasPrefix(key, "aria-"):
@@ -375,7 +375,7 @@ func TestEveryLinkLeadsToAPage(t *testing.T) {
 			if to.Fragment != "" && to.Path == base.Path && to.RawQuery == base.RawQuery {
 				assert.Contains(t, string(body), ` id="`+to.Fragment+`"`, "%s of %s", to.Fragment, target)
 			}
-			if to.Fragment = ""; to.RawQuery == "" && slices.Contains([]string{"/ui/feature", "/ui/reset", "/ui/whatif"}, to.Path) {
+			if to.Fragment = ""; to.RawQuery == "" && slices.Contains([]string{"/ui/feature", "/ui/reset", "/ui/override", "/ui/whatif"}, to.Path) {
 				continue // of forms
 			}
 			left = append(left, to.String())

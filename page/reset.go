@@ -71,12 +71,12 @@ func (p *pages) reset(w http.ResponseWriter, r *http.Request) {
 	w.WriteHeader(http.StatusSeeOther)
 }
 
-// noticeFor is how long after a reset the page says that it was done: a reload or a bookmark does not say it later.
+// noticeFor is how long after a change the page says that it was done: a reload or a bookmark does not say it later.
 const noticeFor = time.Minute
 
-// noticeOf returns the moment of the reset that led to the page; empty: none did.
-func (p *pages) noticeOf(query url.Values) string {
-	second, err := strconv.ParseInt(query.Get("reset"), 10, 64)
+// noticeOf returns the moment of the change that led to the page; empty: none did.
+func (p *pages) noticeOf(query url.Values, change string) string {
+	second, err := strconv.ParseInt(query.Get(change), 10, 64)
 	now := p.Clock()
 	if done := time.Unix(second, 0); err == nil && now.Sub(done).Abs() < noticeFor {
 		return momentAt(done, now)

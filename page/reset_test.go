@@ -28,7 +28,13 @@ const formType = "application/x-www-form-urlencoded"
 // post sends a form.
 func post(t *testing.T, h http.Handler, mediaType, body string) *httptest.ResponseRecorder {
 	t.Helper()
-	r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/ui/reset", strings.NewReader(body))
+	return postTo(t, h, "/ui/reset", mediaType, body)
+}
+
+// postTo sends a form to a route.
+func postTo(t *testing.T, h http.Handler, target, mediaType, body string) *httptest.ResponseRecorder {
+	t.Helper()
+	r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, target, strings.NewReader(body))
 	r.Header.Set("Content-Type", mediaType)
 	answer := httptest.NewRecorder()
 	h.ServeHTTP(answer, r)

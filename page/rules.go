@@ -38,6 +38,7 @@ func (p *pages) rules(w http.ResponseWriter, r *http.Request) {
 		*frame
 		Source     string
 		Generation string
+		Temporary  []overrideView
 		Events     []ruleEvent
 		Warnings   []string
 	}{frame: p.newFrame("Rules in force", "rules")}
@@ -50,6 +51,7 @@ func (p *pages) rules(w http.ResponseWriter, r *http.Request) {
 	for _, fault := range rules.Warnings {
 		view.Warnings = append(view.Warnings, fault.Error())
 	}
+	view.Temporary = p.overrideViews(p.Service.Overrides())
 	for _, event := range rules.All() {
 		view.Events = append(view.Events, p.ruleEventOf(event))
 	}

@@ -19,6 +19,7 @@ import (
 	"github.com/counterd/counterd/hierarchy"
 	"github.com/counterd/counterd/limiter"
 	"github.com/counterd/counterd/memcache"
+	"github.com/counterd/counterd/overrides"
 	"github.com/counterd/counterd/page"
 	"github.com/counterd/counterd/peers"
 	"github.com/counterd/counterd/service"
@@ -100,7 +101,9 @@ func newWorld(tb testing.TB) *world {
 	require.NoError(tb, err)
 	decider, err := limiter.New(limiter.Config{Timeout: 20 * time.Second, OnDecision: w.top.OnDecision}, buckets, logs)
 	require.NoError(tb, err)
-	w.Service, err = service.New(service.Config{Rules: func() *events.Rules { return parsed }, Limiter: decider, Counters: counting.New(counting.Config{}, buckets, logs)})
+	set := overrides.Start(tb.Context(), overrides.Config{Store: on, Alone: true, Clock: clock, Rules: func() *events.Rules { return parsed }})
+	tb.Cleanup(set.Close)
+	w.Service, err = service.New(service.Config{Rules: set.Rules, Limiter: decider, Counters: counting.New(counting.Config{}, buckets, logs), Overrides: set})
 	require.NoError(tb, err)
 	w.denials = func(minute time.Time) int64 { return max(0, int64(minute.Minute()*minute.Hour()%23)-14) }
 	w.config = page.Config{

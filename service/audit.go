@@ -3,22 +3,32 @@ package service
 import (
 	"context"
 	"log/slog"
-
-	"github.com/counterd/counterd/events"
 )
 
-// auditKey is the key of a context's log.
-type auditKey struct{}
-
-// WithAudit returns a context whose log gets a line for each change by hand, such as a Reset. The log has the name of
-// the caller.
-func WithAudit(ctx context.Context, log *slog.Logger) context.Context {
-	return context.WithValue(ctx, auditKey{}, log)
+// caller makes changes by hand.
+type caller struct {
+	name string
+	log  *slog.Logger
 }
 
-// audit logs a change of a counter: its event and feature. No other line of a log has a feature.
-func audit(ctx context.Context, change string, counter events.Counter) {
-	if log, ok := ctx.Value(auditKey{}).(*slog.Logger); ok {
-		log.Info(change, "event", counter.Event, "feature", counter.Feature.String())
+// callerKey is the key of a context's caller.
+type callerKey struct{}
+
+// WithAudit returns a context of a caller of that name, whose log gets a line for each change by hand: a Reset or an
+// override. The log has the name, too.
+func WithAudit(ctx context.Context, name string, log *slog.Logger) context.Context {
+	return context.WithValue(ctx, callerKey{}, caller{name, log.With("client", name)})
+}
+
+// callerOf returns the name of the context's caller; empty: none is known.
+func callerOf(ctx context.Context) string {
+	c, _ := ctx.Value(callerKey{}).(caller)
+	return c.name
+}
+
+// audit logs a change: its event and feature, and more. No other line of a log has a feature.
+func audit(ctx context.Context, change, event, feature string, more ...any) {
+	if c, ok := ctx.Value(callerKey{}).(caller); ok {
+		c.log.Info(change, append([]any{"event", event, "feature", feature}, more...)...)
 	}
 }

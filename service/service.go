@@ -181,20 +181,38 @@ func (s *Service) OverridesOf(event Event, features events.Features) []overrides
 // errNoOverrides is the error of an override where none are kept.
 var errNoOverrides = &events.OverrideError{Reason: "this process keeps none"}
 
-// SetOverride sets a temporary override. See overrides.Set.Put.
+// SetOverride sets a temporary override. See overrides.Set.Put. It is by the caller of WithAudit, whose
+// log has what was done.
 func (s *Service) SetOverride(ctx context.Context, o overrides.Override) (overrides.Override, error) {
 	if s.config.Overrides == nil {
 		return o, errNoOverrides
 	}
-	return s.config.Overrides.Put(ctx, o)
+	o.By = callerOf(ctx)
+	set, err := s.config.Overrides.Put(ctx, o)
+	auditOverride(ctx, "override set", set, err)
+	return set, err
 }
 
-// RemoveOverride ends a temporary override. See overrides.Set.Remove.
-func (s *Service) RemoveOverride(ctx context.Context, event, kind, value, by string) (bool, error) {
+// RemoveOverride ends a temporary override, and returns whether there was one. See overrides.Set.Remove. The context's
+// log of WithAudit has what was done.
+func (s *Service) RemoveOverride(ctx context.Context, event, kind, value string) (bool, error) {
 	if s.config.Overrides == nil {
 		return false, errNoOverrides
 	}
-	return s.config.Overrides.Remove(ctx, event, kind, value, by)
+	was, found, err := s.config.Overrides.Remove(ctx, event, kind, value)
+	if found {
+		auditOverride(ctx, "override removed", was, err)
+	}
+	return found, err
+}
+
+func auditOverride(ctx context.Context, change string, o overrides.Override, err error) {
+	if errors.Is(err, engine.ErrStore) {
+		change += ", perhaps"
+	}
+	if err == nil || errors.Is(err, engine.ErrStore) {
+		audit(ctx, change, o.Event, o.Feature(), "override", o.String(), "until", o.Until)
+	}
 }
 
 // Incremented is what an Increment has added to.
@@ -251,9 +269,9 @@ func (s *Service) Reset(ctx context.Context, counter events.Counter) error {
 		err = resetError{err}
 	}
 	if err == nil {
-		audit(ctx, "counter reset", counter)
+		audit(ctx, "counter reset", counter.Event, counter.Feature.String())
 	} else if errors.Is(err, ErrNotReset) {
-		audit(ctx, "counter reset, perhaps in part", counter)
+		audit(ctx, "counter reset, perhaps in part", counter.Event, counter.Feature.String())
 	}
 	return err
 }
