@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -83,27 +84,37 @@ var hostile = []string{
 // world is what a page shows: counters in memory, the hits of a day, and what failed.
 type world struct {
 	*service.Service
-	top     *top.Top
-	down    error // what each call of the store gets
-	denials func(minute time.Time) int64
-	config  page.Config
+	inForce  atomic.Pointer[events.Rules]
+	counters *counting.Counters
+	top      *top.Top
+	down     error // what each call of the store gets
+	denials  func(minute time.Time) int64
+	config   page.Config
 }
 
-// newWorld returns a world with the hits of a day.
+// newWorld returns a world in which nothing was hit.
 func newWorld(tb testing.TB) *world {
+	tb.Helper()
+	return newWorldOf(tb, rules, clock)
+}
+
+// newWorldOf returns a world with those rules in force, and that clock.
+func newWorldOf(tb testing.TB, rules string, clock func() time.Time) *world {
 	tb.Helper()
 	parsed, err := rulesfile.Parse([]byte(rules))
 	require.NoError(tb, err)
 	w := &world{top: top.New(top.Config{Clock: clock})}
+	w.inForce.Store(parsed)
 	var on store.Store = memcache.NewEmbedded(memcache.EmbeddedConfig{Clock: clock})
 	buckets := hierarchy.NewCounters(hierarchy.Config{Store: on, Clock: clock, Grace: 40 * time.Second}) // the machine may be busy
 	logs, err := slidinglog.New(buckets.Base())
 	require.NoError(tb, err)
 	decider, err := limiter.New(limiter.Config{Timeout: 20 * time.Second, OnDecision: w.top.OnDecision}, buckets, logs)
 	require.NoError(tb, err)
-	set := overrides.Start(tb.Context(), overrides.Config{Store: on, Alone: true, Clock: clock, Rules: func() *events.Rules { return parsed }})
+	set := overrides.Start(tb.Context(), overrides.Config{Store: on, Alone: true, Clock: clock, Rules: w.inForce.Load})
 	tb.Cleanup(set.Close)
-	w.Service, err = service.New(service.Config{Rules: set.Rules, Limiter: decider, Counters: counting.New(counting.Config{}, buckets, logs), Overrides: set})
+	w.counters = counting.New(counting.Config{}, buckets, logs)
+	w.Service, err = service.New(service.Config{Rules: set.Rules, Limiter: decider, Counters: w.counters, Overrides: set})
 	require.NoError(tb, err)
 	w.denials = func(minute time.Time) int64 { return max(0, int64(minute.Minute()*minute.Hour()%23)-14) }
 	w.config = page.Config{

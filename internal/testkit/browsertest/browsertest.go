@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"image"
 	"image/color"
+	"image/draw"
 	"image/png"
 	"math"
 	"net/url"
@@ -291,12 +292,18 @@ func colorsOf(shot image.Image) int {
 const screenshots = "COUNTERD_SCREENSHOTS"
 
 // Keep writes the screenshot to that folder.
-func (s Seen) Keep(t *testing.T, name string) {
+func (s Seen) Keep(t *testing.T, name string) { s.KeepRows(t, name, 0, math.MaxInt) }
+
+// KeepRows writes the rows of the screenshot from one up to another to that folder.
+func (s Seen) KeepRows(t *testing.T, name string, from, to int) {
 	folder := os.Getenv(screenshots)
 	if folder == "" {
 		return
 	}
+	size := s.shot.Bounds().Size()
+	part := image.NewNRGBA(image.Rect(0, 0, size.X, min(to, size.Y)-from))
+	draw.Draw(part, part.Bounds(), s.shot, image.Pt(0, from), draw.Src)
 	var out bytes.Buffer
-	require.NoError(t, png.Encode(&out, s.shot))
+	require.NoError(t, (&png.Encoder{CompressionLevel: png.BestCompression}).Encode(&out, part))
 	require.NoError(t, os.WriteFile(filepath.Join(folder, strings.ReplaceAll(name, " ", "-")+".png"), out.Bytes(), 0o600))
 }
