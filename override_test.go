@@ -55,7 +55,7 @@ func TestOverrides(t *testing.T) {
 			d := hit(other)
 			assert.True(t, d.Allowed)
 			assert.EqualValues(t, 5, d.Limits[0].Limit)
-			assert.Equal(t, "ip-5-per-24h", d.Limits[0].Name)
+			assert.Equal(t, "ip-3-per-24h", d.Limits[0].Name)
 			assert.True(t, hit(one).Allowed)
 			assert.False(t, hit(one).Allowed)
 			assert.False(t, hit(other).Allowed)

@@ -107,7 +107,7 @@ func (e *endpoints) removeOverride(x *exchange) error {
 
 func wireOverride(o overrides.Override) wire.Override {
 	out := wire.Override{
-		Event: o.Event, Feature: o.Feature(), Until: wire.Moment{Time: o.Until}, Set: wire.Moment{Time: o.Set.Truncate(time.Second)}, By: o.By,
+		Event: o.Event, Feature: o.Feature(), Until: wire.Moment{Time: o.Until}, Set: wire.Moment{Time: o.Set.Truncate(time.Second)}, By: o.By, Idle: o.Idle,
 	}
 	switch o.Listing {
 	case events.Allowed:

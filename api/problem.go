@@ -63,6 +63,7 @@ var statuses = []struct {
 	{errMalformed, http.StatusBadRequest, ""},
 	{events.ErrInvalid, http.StatusBadRequest, ""},
 	{engine.ErrOutOfRange, http.StatusBadRequest, ""},
+	{overrides.ErrContended, http.StatusServiceUnavailable, "Other processes change the overrides all the time: ask again."},
 	{overrides.ErrTooMany, http.StatusConflict, fmt.Sprintf("There are as many overrides as there may be, %d, or of as many bytes: remove some.", overrides.Max)},
 	{engine.ErrSettled, http.StatusConflict, "The reservation was settled with another cost."},
 	{engine.ErrEnded, http.StatusGone, "The reservation, or the lease, has ended."},

@@ -89,7 +89,7 @@ func (l sharedLog) faults(grace time.Duration) (faults []LogFault) {
 		return []LogFault{l.fault(l.rules[0], "", bytes, grace)}
 	}
 	for _, i := range l.rules {
-		for _, value := range slices.Sorted(maps.Keys(l.of.Rules[i].allOverrides())) {
+		for _, value := range l.of.Rules[i].values() {
 			if bytes := l.size(value, grace); bytes > journal.MaxSize {
 				faults = append(faults, l.fault(i, value, bytes, grace))
 				break
@@ -137,15 +137,11 @@ func (l sharedLog) limits(value string) []journal.Limit {
 	var enforced, shadow []journal.Limit
 	for _, i := range l.rules {
 		rule := &l.of.Rules[i]
-		limits, overridden := rule.allOverrides()[value]
-		if !overridden {
-			limits = rule.Limits
-		}
 		list := &enforced
 		if rule.Shadow {
 			list = &shadow
 		}
-		for _, limit := range limits {
+		for _, limit := range rule.limitsOf(value) {
 			*list = append(*list, limit.Journal(rule.Throttle.Ceiling(limit.Most())))
 		}
 	}

@@ -44,10 +44,13 @@ func (e *Event) CheckOverride(o Override) (Override, error) {
 	if o.Value, err = e.Rules[first].canonicalOf(o.Kind, o.Value); err != nil {
 		return o, err
 	}
+	if o.Listing != Unlisted && len(o.Rates) > 0 {
+		return o, badOverride("a value that is allowed or denied has no rates")
+	}
+	if o.Listing == Denied && !slices.ContainsFunc(e.Rules, func(rule Rule) bool { return slices.Contains(rule.Per, o.Kind) && !rule.Shadow }) {
+		return o, badOverride("all limits of %s per %s are in shadow: they deny nothing", e.Name, o.Kind)
+	}
 	if o.Listing != Unlisted {
-		if len(o.Rates) > 0 {
-			return o, badOverride("a value that is allowed or denied has no rates")
-		}
 		return o, nil
 	}
 	if len(o.Rates) == 0 || len(o.Rates) > MaxOverrideRates {
@@ -89,11 +92,7 @@ func (r *Rule) overridable(kind, value string) (limits []Limit) {
 	if len(r.Per) != 1 || r.Per[0] != kind || r.Leases() {
 		return nil
 	}
-	own, overridden := r.Overrides[value]
-	if !overridden {
-		own = r.Limits
-	}
-	for _, limit := range own {
+	for _, limit := range r.own(value) {
 		if limit.Burst == 0 {
 			limits = append(limits, limit)
 		}
@@ -112,6 +111,12 @@ func (r *Rules) With(overrides map[string][]Override, revision uint64) *Rules {
 		if len(overrides[name]) == 0 && !renewed {
 			continue
 		}
+		var fitting []Override
+		for _, o := range overrides[name] {
+			if o, err := event.CheckOverride(o); err == nil {
+				fitting = append(fitting, o)
+			}
+		}
 		copied := *event
 		copied.Rules = slices.Clone(event.Rules)
 		for i := range copied.Rules {
@@ -119,15 +124,27 @@ func (r *Rules) With(overrides map[string][]Override, revision uint64) *Rules {
 			if renewed {
 				rule.Revision = revision
 			}
-			for _, o := range overrides[name] {
-				if o, err := event.CheckOverride(o); err == nil {
-					rule.except(o)
-				}
+			for _, o := range fitting {
+				rule.except(o)
 			}
 		}
 		next.Events[name] = &copied
 	}
 	return &next
+}
+
+// Only returns the event with the overrides of its rules for that value alone.
+func (e *Event) Only(value string) *Event {
+	only := *e
+	only.Rules = slices.Clone(e.Rules)
+	for i := range only.Rules {
+		rule := &only.Rules[i]
+		limits, overridden := rule.Overrides[value]
+		if rule.Overrides = nil; overridden {
+			rule.Overrides = map[string][]Limit{value: limits}
+		}
+	}
+	return &only
 }
 
 // feature is a kind with its value.
@@ -165,27 +182,25 @@ func (r *Rule) replaced(o Override, value string) []Limit {
 	if len(r.overridable(o.Kind, value)) == 0 {
 		return nil
 	}
-	own, overridden := r.Overrides[value]
-	if !overridden {
-		own = r.Limits
-	}
-	limits, changed := slices.Clone(own), false
+	limits, changed := slices.Clone(r.own(value)), false
 	for i := range limits {
-		limit := &limits[i]
-		at := slices.IndexFunc(o.Rates, func(rate Limit) bool { return rate.Window == limit.Window })
-		if at < 0 || limit.Burst > 0 {
-			continue
-		}
-		before := limit.Form()
-		limit.N, changed = o.Rates[at].N, true
-		if base, automatic := strings.CutSuffix(limit.Name, before); automatic && len(base+limit.Form()) <= MaxLimitName {
-			limit.Name = base + limit.Form()
+		at := slices.IndexFunc(o.Rates, func(rate Limit) bool { return rate.Window == limits[i].Window })
+		if at >= 0 && limits[i].Burst == 0 {
+			limits[i].N, changed = o.Rates[at].N, true
 		}
 	}
 	if !changed {
 		return nil
 	}
 	return limits
+}
+
+// own returns the rule's limits of a value of its one kind, whatever is overridden for a time.
+func (r *Rule) own(value string) []Limit {
+	if limits, overridden := r.Overrides[value]; overridden {
+		return limits
+	}
+	return r.Limits
 }
 
 // exceptionOf returns what holds instead of the rule's lists for a hit with those features. Denied outranks Allowed.
@@ -202,21 +217,26 @@ func (r *Rule) exceptionOf(features Features) (found exception, is bool) {
 	return found, is
 }
 
-// allOverrides returns the limits of single values that are not the rule's own, those of overrides among them.
-func (r *Rule) allOverrides() map[string][]Limit {
-	if len(r.exceptions) == 0 {
-		return r.Overrides
-	}
-	all := maps.Clone(r.Overrides)
+// values returns the values that do not have the rule's own limits, sorted.
+func (r *Rule) values() []string {
+	values := slices.Collect(maps.Keys(r.Overrides))
 	for of, one := range r.exceptions {
 		if one.limits != nil {
-			if all == nil {
-				all = make(map[string][]Limit)
-			}
-			all[of.value] = one.limits
+			values = append(values, of.value)
 		}
 	}
-	return all
+	slices.Sort(values)
+	return slices.Compact(values)
+}
+
+// limitsOf returns the limits of a value of the rule's one kind.
+func (r *Rule) limitsOf(value string) []Limit {
+	if len(r.exceptions) > 0 && len(r.Per) == 1 {
+		if one := r.exceptions[feature{r.Per[0], value}]; one.limits != nil {
+			return one.limits
+		}
+	}
+	return r.own(value)
 }
 
 // usesLogs reports whether limits of the event are kept in logs.

@@ -22,6 +22,9 @@ events:
   logged:
     limits:
       - {per: user, rate: 10/h, algorithm: sliding-log}
+  shadowy:
+    limits:
+      - {per: ip, rate: 5/m, shadow: true}
   plain:
     limits:
       - {per: user, rate: 10/h}
@@ -88,13 +91,16 @@ func TestOverrides(t *testing.T) {
 	})
 	t.Run("rates of one window", func(t *testing.T) {
 		rules := with(events.Override{Kind: "ip", Value: "203.0.113.1", Rates: rates(t, "50/m")})
-		assert.Equal(t, []string{"ip-50-per-1m ip-100-per-24h ", "both ", "mine "}, decided(t, rules, "login", both))
+		assert.Equal(t, []string{"ip-5-per-1m ip-100-per-24h ", "both ", "mine "}, decided(t, rules, "login", both))
 		limits := rules.Events["login"].Rules[0].LimitsOf(counterOf(t, rules, one).Feature)
 		assert.Equal(t, []int64{50, 100}, []int64{limits[0].N, limits[1].N})
 	})
 	t.Run("rates instead of those of the rules' override", func(t *testing.T) {
 		rules := with(events.Override{Kind: "ip", Value: "198.51.100.7", Rates: rates(t, "2/m")})
-		assert.Equal(t, []string{"ip-2-per-1m "}, decided(t, rules, "login", events.Features{"ip": "198.51.100.7"}))
+		limits := rules.Events["login"].Rules[0].LimitsOf(counterOf(t, rules, events.Features{"ip": "198.51.100.7"}).Feature)
+		require.Len(t, limits, 1)
+		assert.EqualValues(t, 2, limits[0].N)
+		assert.Equal(t, "ip-9-per-1m", limits[0].Name, "the name stays: metrics and dashboards know it")
 	})
 	t.Run("an address by its network", func(t *testing.T) {
 		o, err := base.Events["login"].CheckOverride(events.Override{Kind: "ip", Value: "2001:db8::1", Listing: events.Denied})
@@ -121,7 +127,11 @@ func counterOf(t *testing.T, rules *events.Rules, features events.Features) even
 }
 
 func TestFaultsOfOverrides(t *testing.T) {
-	event := parse(t, overriddenRules).Events["login"]
+	rules := parse(t, overriddenRules)
+	event := rules.Events["login"]
+	_, err := rules.Events["shadowy"].CheckOverride(events.Override{Kind: "ip", Value: "203.0.113.1", Listing: events.Denied})
+	require.ErrorIs(t, err, events.ErrInvalid)
+	assert.ErrorContains(t, err, "all limits of shadowy per ip are in shadow")
 	for name, test := range map[string]struct {
 		override events.Override
 		want     string

@@ -181,22 +181,6 @@ type Limit struct {
 	Since int64
 }
 
-// Form says of how much the limit is, as an automatic name does: its rate, of a bucket with the burst or the
-// queue, or the number of leases. Leases of one counter are equally long.
-func (l Limit) Form() string {
-	rate := fmt.Sprintf("%d-per-%s", l.N, l.WindowName())
-	switch l.Algorithm {
-	case algorithm.Concurrency:
-		return fmt.Sprintf("%d-concurrent", l.N)
-	case algorithm.TokenBucket:
-		return fmt.Sprintf("%s-burst-%d", rate, l.Burst)
-	case algorithm.LeakyBucket:
-		return fmt.Sprintf("%s-queue-%d", rate, l.Burst-1)
-	default:
-		return rate
-	}
-}
-
 // Windows returns the windows of the limit, whose algorithm must be known.
 func (l Limit) Windows() algorithm.Windows {
 	a, _ := algorithm.Of(l.Algorithm)

@@ -12,6 +12,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"sync"
@@ -29,12 +30,14 @@ const (
 	Max = 100
 	// MaxTime is for how long an override holds at the most.
 	MaxTime = 30 * 24 * time.Hour
-	// MaxBytes is the most bytes of all of them, as the store has them. With TLS a server reads no larger record.
+	// MaxBytes is the most bytes of all of them, as the store has them.
 	MaxBytes = 12 << 10
 
 	period = time.Second
-	// tries bounds how often a change is made again because other processes change the overrides, too.
-	tries = 8
+	// tries bounds how often a change is made again because other processes change the overrides, too, and backoff
+	// the wait before, at random.
+	tries   = 12
+	backoff = 20 * time.Millisecond
 	// kept is how long the item lives, renewed in its second half.
 	kept = 2 * events.MaxRetention
 )
@@ -42,8 +45,8 @@ const (
 var (
 	// ErrTooMany is why one more override cannot be set: there are Max, or they take MaxBytes.
 	ErrTooMany = errors.New("overrides: too many")
-	// errContended is the error of a change that others have always been ahead of.
-	errContended = fmt.Errorf("%w: other processes change the overrides all the time", engine.ErrStore)
+	// ErrContended is the error of a change that other processes have always been ahead of. It wraps engine.ErrStore.
+	ErrContended = fmt.Errorf("%w: other processes change the overrides all the time", engine.ErrStore)
 )
 
 // item is that of the one counter that has the overrides. No event of the rules has a slash in its name.
@@ -59,6 +62,7 @@ type Override struct {
 	Until time.Time     // in whole seconds, UTC: from then on the rules hold again
 	For   time.Duration // for Put: how long it holds, instead of Until
 	Set   time.Time     // when it was set
+	Idle  bool          // of List: it has no effect, since no limit of the rules in force can keep it
 	By    string        // the name of the token that set it; empty: there was none
 }
 
@@ -88,14 +92,15 @@ type Config struct {
 
 // Set is the overrides of a fleet, as far as this process knows them. It is safe for concurrent use.
 type Set struct {
-	config Config
-	mu     sync.Mutex // orders changes of known
-	known  atomic.Pointer[state]
-	rules  atomic.Pointer[composed]
-	wake   chan struct{} // what is known has changed
-	failed bool          // the last reading; of the goroutine that follows
-	stop   context.CancelFunc
-	done   chan struct{}
+	config   Config
+	changing chan struct{} // has room for one change of the store at a time
+	mu       sync.Mutex    // orders changes of known
+	known    atomic.Pointer[state]
+	rules    atomic.Pointer[composed]
+	wake     chan struct{} // what is known has changed
+	failed   atomic.Bool   // the last reading
+	stop     context.CancelFunc
+	done     chan struct{}
 }
 
 // composed is rules with the overrides in force.
@@ -103,6 +108,7 @@ type composed struct {
 	of    *events.Rules
 	known *state
 	rules *events.Rules
+	idle  map[name]bool // without effect
 }
 
 // Start reads the overrides, and follows them until Close. A store that does not answer is asked again.
@@ -116,8 +122,9 @@ func Start(ctx context.Context, config Config) *Set {
 	if config.OnError == nil {
 		config.OnError = func(error) {}
 	}
-	s := &Set{config: config, wake: make(chan struct{}, 1), done: make(chan struct{})}
+	s := &Set{config: config, changing: make(chan struct{}, 1), wake: make(chan struct{}, 1), done: make(chan struct{})}
 	s.known.Store(&state{})
+	s.compose(config.Clock())
 	s.follow(ctx)
 	ctx, s.stop = context.WithCancel(context.Background())
 	go s.run(ctx)
@@ -130,7 +137,7 @@ func (s *Set) Close() {
 	<-s.done
 }
 
-// run follows the overrides once a second. Without other processes it waits for the end of one.
+// run follows the overrides once a second, and when one ends.
 func (s *Set) run(ctx context.Context) {
 	defer close(s.done)
 	timer := time.NewTimer(period)
@@ -139,13 +146,10 @@ func (s *Set) run(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-s.wake:
+		case <-s.wake: // there may be an earlier end
 		case <-timer.C:
-			if s.config.Alone {
-				s.learn(state{})
-			} else {
-				s.follow(ctx)
-			}
+			s.learn(state{}) // whatever the store does, what has ended is not in force
+			s.follow(ctx)
 		}
 		if wait, some := s.untilNext(); some {
 			timer.Reset(wait)
@@ -155,52 +159,63 @@ func (s *Set) run(ctx context.Context) {
 	}
 }
 
-// untilNext returns how long it is until the overrides are to be looked at, if they are.
+// untilNext returns how long it is until the overrides are to be looked at, if they are. A process with a store of its own
+// waits for the next end.
 func (s *Set) untilNext() (wait time.Duration, some bool) {
-	if wait = period; !s.config.Alone {
-		return wait, true
+	wait, some = period, !s.config.Alone
+	now := s.config.Clock()
+	for _, one := range s.known.Load().Records {
+		if ahead := max(time.Unix(one.Until, 0).Sub(now), time.Millisecond); !some || ahead < wait {
+			wait, some = ahead, true
+		}
 	}
-	return wait, len(s.known.Load().Records) > 0
+	return wait, some
 }
 
 // follow reads the overrides, and gives servers what they lack.
 func (s *Set) follow(ctx context.Context) {
 	err := s.exchange(ctx)
-	failed := err != nil && !errors.Is(err, errContended)
-	if failed && !s.failed && ctx.Err() == nil { // if it has ended, that is why
+	failed := err != nil && !errors.Is(err, ErrContended)
+	if failed && !s.failed.Load() && ctx.Err() == nil { // if it has ended, that is why
 		s.config.OnError(err)
 	}
-	s.failed = failed
+	s.failed.Store(failed)
 }
 
 func (s *Set) exchange(ctx context.Context) error {
-	copies, err := s.read(ctx)
+	found, err := s.read(ctx)
 	if err != nil {
 		return err
 	}
-	known := s.learn(copies.union)
-	if known.Changed > 0 {
-		if now := s.config.Clock(); known.Expires < now.Add(kept/2).Unix() {
-			known.Expires = now.Add(kept).Unix()
-		}
-		err = copies.write(ctx, s, known)
+	known, now := s.learn(found.union), s.config.Clock()
+	if known.Changed == 0 {
+		return found.fault
 	}
-	return errors.Join(err, copies.fault)
+	if known.Expires < now.Add(kept/2).Unix() {
+		known.Expires = now.Add(kept).Unix()
+	}
+	if ended, changed := found.changed(known, now); changed { // all processes that find it make the same of it
+		known.Changed = max(known.Changed+1, ended*1000)
+		known = s.learn(known)
+	}
+	return errors.Join(found.write(ctx, s, known), found.fault)
 }
 
-// learn merges what this process knows with more.
+// learn merges what this process knows with more, and has the rules in force be those with it.
 func (s *Set) learn(more state) state {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	merged := s.known.Load().merge(more, s.config.Clock())
+	now := s.config.Clock()
+	merged := s.known.Load().merge(more, now)
 	if !bytes.Equal(merged.content(), s.known.Load().content()) {
 		s.known.Store(&merged)
+		s.compose(now)
 	}
 	return merged
 }
 
-// copies are what the servers of the counter have.
-type copies struct {
+// contents are what the servers of the counter have.
+type contents struct {
 	union state
 	list  []held
 	fault error // of a content that cannot be read
@@ -212,11 +227,25 @@ var errUnreadable = errors.New("overrides: the store's are damaged, or of anothe
 type held struct {
 	server  string // empty: the store has one
 	version uint64 // 0: it has nothing
-	content []byte // nil: nothing that is any
+	content []byte // nil: nothing that can be read
+	state   state
+}
+
+// changed reports whether what is known is a change without a stamp: what a server has has ended, the last of it in that
+// Unix second, or it has other records of the same stamp, of two changes that did not see each other.
+func (c contents) changed(known state, now time.Time) (ended int64, changed bool) {
+	for _, one := range c.list {
+		if at, has := one.state.hasEnded(now); has {
+			ended, changed = max(ended, at), true
+		} else if one.content != nil && one.state.Changed == known.Changed {
+			changed = changed || !slices.EqualFunc(one.state.Records, known.Records, func(a, b record) bool { return compare(a, b) == 0 && a.name() == b.name() })
+		}
+	}
+	return ended, changed
 }
 
 // read reads what the servers have. A server that does not answer is left out. The error is that of the store if none answers.
-func (s *Set) read(ctx context.Context) (c copies, err error) {
+func (s *Set) read(ctx context.Context) (c contents, err error) {
 	op := &store.Op{Counter: counter, Data: true, Versions: true, Reads: []store.Read{{Item: item}}}
 	s.config.Store.Do(ctx, op)
 	parts := op.Replicas // of which one is enough, also one that has lost something
@@ -231,9 +260,9 @@ func (s *Set) read(ctx context.Context) (c copies, err error) {
 		one := held{server: parts[i].Server, version: found.Version}
 		if found.Version != 0 {
 			content, ok := s.config.Seal.Open(found.Data)
-			state, err := read(content)
+			state, err := parseState(content, s.config.Clock())
 			if ok && err == nil {
-				one.content = bytes.Clone(content)
+				one.content, one.state = bytes.Clone(content), state
 				c.union = c.union.merge(state, s.config.Clock())
 			} else {
 				c.fault = errUnreadable
@@ -247,9 +276,9 @@ func (s *Set) read(ctx context.Context) (c copies, err error) {
 	return c, nil
 }
 
-// write gives each server the state that has another one, or none. The error is errContended if one of them has changed
+// write gives each server the state that has another one, or none. The error is ErrContended if one of them has changed
 // meanwhile, or that of the store if none has taken it.
-func (c copies) write(ctx context.Context, s *Set, next state) error {
+func (c contents) write(ctx context.Context, s *Set, next state) error {
 	content := next.content()
 	var sealed []byte
 	var ops []*store.Op
@@ -279,7 +308,7 @@ func (c copies) write(ctx context.Context, s *Set, next state) error {
 		case op.Err != nil:
 			faults = append(faults, op.Err)
 		case op.Writes[0].Result == 0:
-			return errContended
+			return ErrContended
 		}
 	}
 	if len(faults) == len(c.list) {
@@ -296,22 +325,17 @@ func (s *Set) Put(ctx context.Context, o Override) (Override, error) {
 	if err != nil {
 		return o, err
 	}
+	one := o.record()
 	err = s.change(ctx, func(next *state) error {
-		next.set(o.record(), s.config.Clock())
-		if len(next.inForce()) > Max || len(next.content()) > MaxBytes {
+		now := s.config.Clock()
+		*next = next.set(one, now)
+		if len(next.Records) > Max || len(state{Records: next.Records}.content()) > MaxBytes {
 			return ErrTooMany
 		}
+		one, _ = next.find(one.name())
 		return nil
 	})
-	if err != nil {
-		return o, err
-	}
-	for _, one := range s.List() {
-		if one.record().name() == o.record().name() { // if not, it has ended already
-			o = one
-		}
-	}
-	return o, nil
+	return one.override(), err
 }
 
 // check returns the override as it is kept, or what is wrong with it.
@@ -330,12 +354,12 @@ func (s *Set) check(o Override) (Override, error) {
 	case ahead <= 0:
 		return o, engine.OutOfRange(engine.ArgUntil, "it is over")
 	case ahead > MaxTime:
-		return o, engine.OutOfRange(engine.ArgUntil, "an override holds for %s at the most", events.FormatDuration(MaxTime))
+		return o, engine.OutOfRange(engine.ArgUntil, "an override holds for 30 days at the most")
 	}
 	if o.Override, err = event.CheckOverride(o.Override); err != nil {
 		return o, err
 	}
-	return o, s.config.Suits(rules.With(map[string][]events.Override{o.Event: {o.Override}}, 0))
+	return o, s.fits(rules, o)
 }
 
 // Remove ends an override, and returns it, and whether there was one. This process decides without it when Remove returns,
@@ -348,11 +372,10 @@ func (s *Set) Remove(ctx context.Context, event, kind, value string) (was Overri
 		}
 	}
 	err = s.change(ctx, func(next *state) error {
-		at := slices.IndexFunc(next.Records, func(one record) bool { return one.name() == name{event, kind, value} && !one.Removed })
-		if found = at >= 0; found {
-			now := s.config.Clock()
-			was = next.Records[at].override()
-			next.set(next.Records[at].removed(now), now)
+		one, is := next.find(name{event, kind, value})
+		if is {
+			was, found = one.override(), true // also if a later try finds that this one was done in part
+			*next = next.remove(one, s.config.Clock())
 		}
 		return nil
 	})
@@ -361,15 +384,32 @@ func (s *Set) Remove(ctx context.Context, event, kind, value string) (was Overri
 
 // change changes the overrides of all servers that answer.
 func (s *Set) change(ctx context.Context, do func(*state) error) error {
-	err := errContended
-	for try := 0; try < tries && errors.Is(err, errContended); try++ {
-		var c copies
+	select {
+	case s.changing <- struct{}{}:
+		defer func() { <-s.changing }()
+	case <-ctx.Done():
+		return engine.StoreError(ctx.Err())
+	}
+	err := ErrContended
+	for try := 0; try < tries && errors.Is(err, ErrContended); try++ {
+		if try > 0 {
+			select {
+			case <-time.After(rand.N(backoff)):
+			case <-ctx.Done():
+				return engine.StoreError(ctx.Err())
+			}
+		}
+		var c contents
 		if c, err = s.read(ctx); err != nil {
 			return err
 		}
-		next := s.learn(c.union)
+		known := s.learn(c.union)
+		next := known
 		if err = do(&next); err != nil {
 			return err
+		}
+		if next.Changed == known.Changed {
+			return nil
 		}
 		next.Expires = s.config.Clock().Add(kept).Unix()
 		if err = c.write(ctx, s, next); err == nil {
@@ -385,32 +425,64 @@ func (s *Set) change(ctx context.Context, do func(*state) error) error {
 
 // List returns the overrides in force, in the order of event, kind and value.
 func (s *Set) List() []Override {
-	now := s.config.Clock()
-	return slices.DeleteFunc(s.known.Load().inForce(), func(o Override) bool { return !o.Until.After(now) })
+	c := s.composed()
+	all := c.known.overrides(s.config.Clock())
+	for i := range all {
+		all[i].Idle = c.idle[all[i].record().name()]
+	}
+	return all
 }
+
+// Failing reports whether the overrides cannot be read, or not be written where they are missing.
+func (s *Set) Failing() bool { return s.failed.Load() }
 
 // Rules returns the rules in force, with the overrides.
-func (s *Set) Rules() *events.Rules {
-	of, known := s.config.Rules(), s.known.Load()
-	if c := s.rules.Load(); c != nil && c.of == of && c.known == known {
-		return c.rules
+func (s *Set) Rules() *events.Rules { return s.composed().rules }
+
+func (s *Set) composed() *composed {
+	if c := s.rules.Load(); c.of == s.config.Rules() {
+		return c
 	}
-	next := &composed{of, known, s.compose(of, known)}
-	s.rules.Store(next)
-	return next.rules
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if c := s.rules.Load(); c.of == s.config.Rules() {
+		return c
+	}
+	return s.compose(s.config.Clock())
 }
 
-// compose returns the rules with what is known. An override that the rules cannot keep any more, such as after a reload,
-// has no effect.
-func (s *Set) compose(of *events.Rules, known *state) *events.Rules {
-	if known.Changed == 0 {
-		return of
-	}
+// compose puts the rules with what is known in force. An override that the rules cannot keep, such as after a reload, has
+// no effect. The caller holds the lock.
+func (s *Set) compose(now time.Time) *composed {
+	of, known := s.config.Rules(), s.known.Load()
+	c := &composed{of: of, known: known, rules: of, idle: make(map[name]bool)}
 	byEvent := make(map[string][]events.Override)
-	for _, o := range known.inForce() {
-		if s.config.Suits(of.With(map[string][]events.Override{o.Event: {o.Override}}, 0)) == nil {
+	for _, o := range known.overrides(now) {
+		if s.fits(of, o) == nil {
 			byEvent[o.Event] = append(byEvent[o.Event], o.Override)
+		} else {
+			c.idle[o.record().name()] = true
 		}
 	}
-	return of.With(byEvent, known.revision(of))
+	if known.Changed > 0 {
+		c.rules = of.With(byEvent, known.revision(of))
+	}
+	s.rules.Store(c)
+	return c
+}
+
+// fits returns why the rules cannot keep an override.
+func (s *Set) fits(rules *events.Rules, o Override) error {
+	event, err := rules.Event(o.Event)
+	if err != nil {
+		return err
+	}
+	if o.Override, err = event.CheckOverride(o.Override); err != nil {
+		return err
+	}
+	alone := &events.Rules{Events: map[string]*events.Event{o.Event: event.Only(o.Value)}}
+	if err := s.config.Suits(alone.With(map[string][]events.Override{o.Event: {o.Override}}, 0)); err != nil {
+		return &events.OverrideError{Reason: strings.TrimPrefix(err.Error(), events.ErrInvalid.Error()+": ")}
+	}
+	return nil
 }

@@ -157,9 +157,7 @@ func TestOverridesOfOneProcessAlone(t *testing.T) {
 		assert.Len(t, p.names(t), 1)
 		time.Sleep(2 * time.Second)
 		assert.Empty(t, p.names(t))
-		revision := p.Rules().Events["login"].Rules[1].Revision
-		assert.Equal(t, events.RevisionOf(time.Now().Add(-time.Second).Truncate(time.Second), 0)>>22, revision>>22, "logs are judged by the rules again")
-		assert.Equal(t, calls, counted.calls.Load())
+		assert.LessOrEqual(t, counted.calls.Load(), calls+2, "the store is asked at the end alone")
 	})
 }
 
@@ -194,10 +192,8 @@ func TestOverridesThatAreSetAtOnce(t *testing.T) {
 		for i := range 40 {
 			setting.Go(func() {
 				_, err := fleet[i%4].Put(t.Context(), of(fmt.Sprintf("192.0.2.%d", i+1), time.Now().Add(time.Hour)))
-				if err == nil {
+				if assert.NoError(t, err) {
 					set.Add(1)
-				} else {
-					assert.ErrorIs(t, err, engine.ErrStore)
 				}
 			})
 		}
@@ -208,7 +204,7 @@ func TestOverridesThatAreSetAtOnce(t *testing.T) {
 			assert.Equal(t, fleet[0].List(), p.List())
 			assert.Equal(t, fleet[0].Rules().Events["login"].Rules[1].Revision, p.Rules().Events["login"].Rules[1].Revision)
 		}
-		assert.Positive(t, set.Load())
+		assert.EqualValues(t, 40, set.Load())
 	})
 }
 
@@ -238,6 +234,115 @@ func TestTheStoreFails(t *testing.T) {
 	})
 }
 
+// An override ends at its time whatever the store does.
+func TestAnEndWithoutAStore(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		s := &counting{Store: embedded()}
+		p := start(t, s, quietly)
+		p.put(t, of("192.0.2.1", time.Now().Add(10*time.Second)))
+		s.fails.Store(true)
+		time.Sleep(9*time.Second + 900*time.Millisecond)
+		assert.Equal(t, events.Allowed, p.listing(t, "192.0.2.1"))
+		time.Sleep(200 * time.Millisecond)
+		assert.Equal(t, events.Unlisted, p.listing(t, "192.0.2.1"))
+		assert.Empty(t, p.List())
+		assert.True(t, p.Failing())
+	})
+}
+
+// listing returns on which list the rules in force have an address.
+func (p *process) listing(t *testing.T, ip string) events.Listing {
+	t.Helper()
+	applied, err := p.Rules().Events["login"].Apply(nil, events.Features{"ip": ip})
+	require.NoError(t, err)
+	return applied[0].Listing
+}
+
+// Each change, and each end, gives rules with logs a higher revision, on all processes the same, whatever their clocks
+// say; and so does a reload.
+func TestRevisionsRise(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		s := embedded()
+		behind := func(c *overrides.Config) {
+			c.Clock = func() time.Time { return time.Now().Add(-300 * time.Millisecond) }
+		}
+		one, other := start(t, s), start(t, s, behind)
+		revision := func(p *process) uint64 { return p.Rules().Events["login"].Rules[1].Revision }
+		last := revision(one)
+		rises := func(p *process, what string) {
+			t.Helper()
+			require.Greater(t, revision(p), last, what)
+			last = revision(p)
+		}
+		for i := range 20 {
+			p := []*process{one, other}[i%2]
+			p.put(t, of("192.0.2.1", time.Now().Add(time.Duration(20+i)*time.Second), fmt.Sprintf("%d/m", i+1)))
+			rises(p, "a change")
+			if i%3 == 0 {
+				_, _, err := p.Remove(t.Context(), "login", "ip", "192.0.2.1")
+				require.NoError(t, err)
+				rises(p, "a removal")
+			}
+		}
+		follow()
+		assert.Equal(t, revision(one), revision(other))
+		time.Sleep(time.Minute)
+		rises(one, "an end")
+		assert.Equal(t, revision(one), revision(other))
+		reloaded := parse(t, text)
+		reloaded.Modified(time.Now().Add(-time.Hour)) // of an image, before the last change
+		one.rules.Store(reloaded)
+		rises(one, "a reload")
+		assert.Empty(t, one.List())
+		follow()
+		settled := revision(one)
+		time.Sleep(time.Hour)
+		assert.Equal(t, settled, revision(one), "nothing changes any more")
+	})
+}
+
+// What was removed, or replaced by what ends earlier, does not come back with a process, or a server, that missed it.
+func TestWhatIsOverStaysOver(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		s := embedded()
+		cut := &counting{Store: s}
+		one, other := start(t, s), start(t, cut, quietly)
+		one.put(t, of("192.0.2.1", time.Now().Add(25*24*time.Hour)))
+		one.put(t, of("192.0.2.2", time.Now().Add(25*24*time.Hour)))
+		follow()
+		require.Len(t, other.names(t), 2)
+		cut.fails.Store(true)
+		one.put(t, of("192.0.2.1", time.Now().Add(15*time.Minute), "9/m"))
+		_, found, err := one.Remove(t.Context(), "login", "ip", "192.0.2.2")
+		require.NoError(t, err)
+		require.True(t, found)
+		time.Sleep(25 * time.Hour)
+		cut.fails.Store(false)
+		time.Sleep(5 * time.Second)
+		assert.Empty(t, one.names(t))
+		assert.Empty(t, other.names(t))
+	})
+}
+
+// Those that were removed take no room of others.
+func TestManyThatAreRemoved(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		p := start(t, embedded())
+		for i := range 1000 {
+			user := of(fmt.Sprintf("%s%d", strings.Repeat("x", 500), i), time.Now().Add(24*time.Hour))
+			user.Kind = "user"
+			p.put(t, user)
+			_, found, err := p.Remove(t.Context(), "login", "user", user.Value)
+			require.NoError(t, err)
+			require.True(t, found)
+		}
+		for i := range overrides.Max {
+			p.put(t, of(fmt.Sprintf("192.0.2.%d", i), time.Now().Add(time.Hour)))
+		}
+		assert.Len(t, p.names(t), overrides.Max)
+	})
+}
+
 // An override holds as far as the rules of a process can keep it: also after a reload.
 func TestOtherRules(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
@@ -249,12 +354,15 @@ func TestOtherRules(t *testing.T) {
 			return events.FormatRate(applied[0].Rule.LimitsOf(applied[0].Counter.Feature)[0])
 		}
 		assert.Equal(t, "9/m", decided())
+		assert.False(t, p.List()[0].Idle)
 		p.rules.Store(parse(t, "events: {login: {limits: [{per: ip, rate: 7/h}]}}"))
 		assert.Equal(t, "7/h", decided())
+		assert.True(t, p.List()[0].Idle, "it has no effect")
 		p.rules.Store(parse(t, "events: {login: {limits: [{per: ip, rate: 8/m}]}}"))
 		assert.Equal(t, "9/m", decided())
 		p.rules.Store(parse(t, "events: {logout: {}}"))
-		assert.Len(t, p.List(), 1, "it is still listed, to be removed")
+		require.Len(t, p.List(), 1, "it is still listed, to be removed")
+		assert.True(t, p.List()[0].Idle)
 		_, removed, err := p.Remove(t.Context(), "login", "ip", "192.0.2.1")
 		require.NoError(t, err)
 		assert.True(t, removed)
@@ -278,7 +386,7 @@ func TestBoundsOfOverrides(t *testing.T) {
 			text     string
 		}{
 			"over":             {of("192.0.2.1", time.Now()), engine.ErrOutOfRange, "until: it is over"},
-			"too long":         {of("192.0.2.1", time.Now().Add(31*24*time.Hour)), engine.ErrOutOfRange, "720h at the most"},
+			"too long":         {of("192.0.2.1", time.Now().Add(31*24*time.Hour)), engine.ErrOutOfRange, "30 days at the most"},
 			"an unknown event": {unknown, events.ErrUnknownEvent, ""},
 			"a fault":          {of("192.0.2.1", hour, "5/h"), events.ErrInvalid, "there are 1m"},
 			"a large log":      {large, events.ErrInvalid, "a log of the 1000000 hits"},

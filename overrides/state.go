@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"cmp"
 	"encoding/json"
+	"errors"
+	"maps"
 	"slices"
 	"time"
 
@@ -12,13 +14,19 @@ import (
 	"github.com/counterd/counterd/events"
 )
 
-// removedFor is how long the store has that an override was removed.
-const removedFor = 24 * time.Hour
+// maxRemovals is how many removals the store has at the most, the latest. They tell processes that do not know of them,
+// such as one that was cut off from the store.
+const maxRemovals = 100
 
 // name names what an override is of. Each has one at a time.
 type name struct{ event, kind, value string }
 
-// record is an override as the store has it, or that it was removed.
+// hash names it among removals: these take the same room whatever they are of.
+func (n name) hash() uint64 {
+	return xxhash.Sum64String(n.event + "/" + n.kind + ":" + n.value) // no event has a slash, no kind a colon
+}
+
+// record is an override as the store has it.
 type record struct {
 	Event   string   `json:"event"`
 	Kind    string   `json:"kind"`
@@ -26,66 +34,81 @@ type record struct {
 	Listing string   `json:"listing,omitempty"` // allow or deny; empty: Rates hold
 	Rates   []string `json:"rates,omitempty"`
 	Until   int64    `json:"until"` // Unix second
-	Set     int64    `json:"set"`   // Unix millisecond, above that of the record that this one replaces
+	Set     int64    `json:"set"`   // its stamp
 	By      string   `json:"by,omitempty"`
-	Removed bool     `json:"removed,omitempty"`
 }
 
 func (r record) name() name { return name{r.Event, r.Kind, r.Value} }
 
-// state is what the store has of all overrides: a map in which the record that was set last wins, so that states merge
-// in any order.
-type state struct {
-	// Changed is the Unix millisecond in which the overrides in force changed last. It outlives the records: logs
-	// that were judged by them remember it.
-	Changed int64    `json:"changed"`
-	Expires int64    `json:"expires"` // Unix second, of the item
-	Records []record `json:"records"`
+// removal says that what was set of a name up to a stamp is not in force any more, though it may not have ended: it was
+// removed, or replaced by what ends before it.
+type removal struct {
+	Of    uint64 `json:"of"`
+	Set   int64  `json:"set"`
+	Until int64  `json:"until"` // from then on it has ended
 }
 
-// read reads a state. What is none is an empty one, and an error.
-func read(content []byte) (s state, err error) {
+// state is what the store has of all overrides: a last-writer-wins map, so that states merge in any order.
+type state struct {
+	// Changed is the stamp of the last change, a Lamport clock in Unix milliseconds: each change has a stamp above all
+	// that its process knows. It outlives the records, since logs remember the limits that judged them.
+	Changed int64     `json:"changed"`
+	Expires int64     `json:"expires"` // Unix second, of the item
+	Records []record  `json:"records"`
+	Removed []removal `json:"removed,omitempty"`
+}
+
+var errNoState = errors.New("overrides: a content that is no state")
+
+// parseState undoes content. The latest stamp that may be is that of a clock which is ahead by as long as an override
+// may hold.
+func parseState(content []byte, now time.Time) (s state, err error) {
 	if err := json.Unmarshal(content, &s); err != nil {
 		return state{}, err
+	}
+	if s.Changed < 0 || s.Changed > now.Add(MaxTime).UnixMilli() {
+		return state{}, errNoState
 	}
 	return s, nil
 }
 
-// content returns the state as read takes it; equal states have equal ones.
+// content returns the state as the store has it. Equal states have equal contents.
 func (s state) content() []byte {
 	b, err := json.Marshal(s)
-	if err != nil { // it has nothing that JSON lacks
+	if err != nil { // JSON has a form for all of it
 		panic(err)
 	}
 	return b
 }
 
-// merge returns what both know, at that time, without what has ended.
+// merge returns what both know, without what has ended.
 func (s state) merge(other state, now time.Time) state {
 	merged := state{Changed: max(s.Changed, other.Changed), Expires: max(s.Expires, other.Expires)}
+	removed := make(map[uint64]removal)
+	for _, one := range slices.Concat(s.Removed, other.Removed) {
+		if was := removed[one.Of]; one.Until > now.Unix() {
+			removed[one.Of] = removal{one.Of, max(was.Set, one.Set), max(was.Until, one.Until)}
+		}
+	}
 	latest := make(map[name]record)
 	for _, one := range slices.Concat(s.Records, other.Records) {
 		was, known := latest[one.name()]
-		if !known || compare(was, one) < 0 {
+		if one.Until > now.Unix() && one.Set > removed[one.name().hash()].Set && (!known || compare(was, one) < 0) {
 			latest[one.name()] = one
 		}
-		merged.Changed = max(merged.Changed, one.Set)
 	}
-	for _, one := range latest {
-		if one.Until > now.Unix() {
-			merged.Records = append(merged.Records, one)
-		} else if !one.Removed {
-			merged.Changed = max(merged.Changed, one.Until*1000)
-		}
-	}
-	slices.SortFunc(merged.Records, func(a, b record) int {
+	merged.Records = slices.SortedFunc(maps.Values(latest), func(a, b record) int {
 		return cmp.Or(cmp.Compare(a.Event, b.Event), cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Value, b.Value))
 	})
+	merged.Removed = slices.SortedFunc(maps.Values(removed), func(a, b removal) int {
+		return cmp.Or(-cmp.Compare(a.Set, b.Set), cmp.Compare(a.Of, b.Of))
+	})
+	merged.Removed = merged.Removed[:min(len(merged.Removed), maxRemovals)]
 	return merged
 }
 
-// compare orders records of one name: the one that was set last is the highest. Of two that were set at once by
-// processes that did not know each other's all processes choose the same.
+// compare orders records of one name: the one that was set last is the highest. Of two with one stamp, of processes that
+// did not know each other's, all processes choose the same.
 func compare(a, b record) int {
 	if order := cmp.Compare(a.Set, b.Set); order != 0 {
 		return order
@@ -93,36 +116,64 @@ func compare(a, b record) int {
 	return bytes.Compare(state{Records: []record{a}}.content(), state{Records: []record{b}}.content())
 }
 
-// set adds a record that wins against what the state has of its name.
-func (s *state) set(one record, now time.Time) {
-	one.Set = now.UnixMilli()
-	for _, was := range s.Records {
-		if was.name() == one.name() {
-			one.Set = max(one.Set, was.Set+1)
-		}
-	}
-	*s = s.merge(state{Changed: one.Set, Records: []record{one}}, now)
+// stamp returns the state with the stamp of a change.
+func (s state) stamp(now time.Time) state {
+	s.Changed = max(now.UnixMilli(), s.Changed+1)
+	return s
 }
 
-// inForce returns the overrides of the state, in the order of their names.
-func (s state) inForce() []Override {
-	var all []Override
+// set returns the state with a record in place of that of its name.
+func (s state) set(one record, now time.Time) state {
+	next := s.stamp(now)
+	one.Set = next.Changed
+	change := state{Records: []record{one}}
+	if was, found := s.find(one.name()); found && was.Until > one.Until {
+		change.Removed = []removal{{one.name().hash(), was.Set, was.Until}}
+	}
+	return next.merge(change, now)
+}
+
+// remove returns the state without a record that it has.
+func (s state) remove(one record, now time.Time) state {
+	next := s.stamp(now)
+	return next.merge(state{Removed: []removal{{one.name().hash(), next.Changed, one.Until}}}, now)
+}
+
+// hasEnded reports whether a record has ended, and at which Unix second the last of them did.
+func (s state) hasEnded(now time.Time) (at int64, has bool) {
 	for _, one := range s.Records {
-		if !one.Removed {
+		if one.Until <= now.Unix() {
+			at, has = max(at, one.Until), true
+		}
+	}
+	return at, has
+}
+
+// find returns the record of a name.
+func (s state) find(of name) (one record, found bool) {
+	at := slices.IndexFunc(s.Records, func(one record) bool { return one.name() == of })
+	if at < 0 {
+		return one, false
+	}
+	return s.Records[at], true
+}
+
+// overrides returns those that have not ended, in the order of their names.
+func (s state) overrides(now time.Time) (all []Override) {
+	for _, one := range s.Records {
+		if one.Until > now.Unix() {
 			all = append(all, one.override())
 		}
 	}
 	return all
 }
 
-// revision returns that of rules with the overrides: above that of rules that are older than the last change.
+// epoch is a Unix millisecond before all stamps, of 1 January 2000: sums of two times are then small enough until 2060.
+const epoch = 946_684_800_000
+
+// revision returns that of the rules with the overrides. It rises if that of the rules does, and with each change.
 func (s state) revision(rules *events.Rules) uint64 {
-	if s.Changed == 0 {
-		return 0
-	}
-	hash := xxhash.New()
-	_, _ = hash.Write(state{Records: s.Records}.content()) // it returns no error
-	return events.RevisionOf(time.UnixMilli(s.Changed), hash.Sum64()^rules.Revision)
+	return rules.Revision + events.RevisionOf(time.UnixMilli(s.Changed-epoch+1), 0)
 }
 
 // listings are the names of listings in a record.
@@ -149,12 +200,4 @@ func (r record) override() Override {
 		}
 	}
 	return o
-}
-
-// removed returns the record of a removal. It is kept for a day, for processes that do not know of it.
-func (r record) removed(now time.Time) record {
-	return record{
-		Event: r.Event, Kind: r.Kind, Value: r.Value, Removed: true,
-		Until: min(r.Until, now.Add(removedFor).Unix()),
-	}
 }

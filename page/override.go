@@ -53,6 +53,9 @@ func (p *pages) overrideViews(all []overrides.Override) (views []overrideView) {
 			}
 			view.Says = "at most " + strings.Join(rates, ", ")
 		}
+		if o.Idle {
+			view.Says += " (without effect: the rules have no limit for it)"
+		}
 		views = append(views, view)
 	}
 	return views

@@ -84,7 +84,7 @@ func TestFaultyOverrides(t *testing.T) {
 		{overrideForm("url_shorten", "ip:192.0.2.1", "ip"), 400, "An override allows, denies, or has rates."},
 		{overrideForm("url_shorten", "ip:192.0.2.1", "ip", "verdict", "maybe", "for", "1h"), 400, "An override allows, denies, or has rates."},
 		{overrideForm("url_shorten", "ip:192.0.2.1", "ip", "verdict", "allow"), 400, "It holds for a duration"},
-		{overrideForm("url_shorten", "ip:192.0.2.1", "ip", "verdict", "allow", "for", "9000h"), 400, "Until: an override holds for 720h at the most."},
+		{overrideForm("url_shorten", "ip:192.0.2.1", "ip", "verdict", "allow", "for", "9000h"), 400, "Until: an override holds for 30 days at the most."},
 		{overrideForm("url_shorten", "ip:192.0.2.1", "ip", "verdict", "rates", "for", "1h"), 400, "It allows, denies, or has 1 to 8 rates."},
 		{overrideForm("url_shorten", "ip:192.0.2.1", "ip", "verdict", "rates", "rates", "often", "for", "1h"), 400, "A rate is written"},
 		{overrideForm("url_shorten", "ip:192.0.2.1", "ip", "verdict", "rates", "rates", "5/8s", "for", "1h"), 400, "No limit per ip has the window 8s"},

@@ -352,7 +352,7 @@ func (r ruleReader) nameLimits(rule *ruleFields, explicit string) {
 	tooLong := false
 	for _, limits := range rule.all() {
 		for i := range limits {
-			limits[i].Name = base + "-" + limits[i].Form()
+			limits[i].Name = base + "-" + formOf(limits[i])
 			if explicit != "" && len(limits) == 1 {
 				limits[i].Name = explicit
 			}
@@ -361,6 +361,22 @@ func (r ruleReader) nameLimits(rule *ruleFields, explicit string) {
 	}
 	if tooLong && r.sound(rule.fields["name"]) {
 		r.fault(rule.naming(), "with its rate the limit's name has more than %d bytes: give a shorter name", events.MaxLimitName)
+	}
+}
+
+// formOf returns what an automatic name says of a limit behind the kinds: its rate, of a bucket with the burst
+// or the queue, or the number of leases. Leases of one counter are equally long.
+func formOf(l events.Limit) string {
+	rate := fmt.Sprintf("%d-per-%s", l.N, l.WindowName())
+	switch l.Algorithm {
+	case algorithm.Concurrency:
+		return fmt.Sprintf("%d-concurrent", l.N)
+	case algorithm.TokenBucket:
+		return fmt.Sprintf("%s-burst-%d", rate, l.Burst)
+	case algorithm.LeakyBucket:
+		return fmt.Sprintf("%s-queue-%d", rate, l.Burst-1)
+	default:
+		return rate
 	}
 }
 
