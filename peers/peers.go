@@ -18,8 +18,12 @@ import (
 const (
 	// Max is the most peers there may be.
 	Max = 64
-	// timeout bounds the wait for an answer of a peer.
+	// timeout bounds the wait for the answers of all peers.
 	timeout = time.Second
+	// maxAsks bounds the calls of Top that ask the peers at a time, and so the memory for their answers.
+	maxAsks = 2
+	// maxHeader bounds the header of an answer.
+	maxHeader = 64 << 10
 	// askedAtLeast is of how many features each process says what it knows: what one of them has in its list may
 	// be missing in that of another.
 	askedAtLeast = 100
@@ -29,6 +33,7 @@ const (
 type Fleet struct {
 	urls      []string
 	transport *http.Transport // of all calls
+	asks      chan struct{}   // has an element for each call of Top that asks the peers
 }
 
 // Check returns an error for a list of peers that is none: their URLs, as in http://10.0.0.2:8080.
@@ -54,7 +59,8 @@ func New(urls []string) *Fleet {
 	}
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	transport.Proxy = nil // it would get the tokens
-	return &Fleet{slices.Clone(urls), transport}
+	transport.MaxResponseHeaderBytes = maxHeader
+	return &Fleet{urls: slices.Clone(urls), transport: transport, asks: make(chan struct{}, maxAsks)}
 }
 
 // Close closes the connections to the peers.
@@ -82,10 +88,17 @@ func (f *Fleet) Asked(q top.Query) top.Query {
 
 // Top returns the features with the most hits of all processes. It merges this process's list, which answers
 // Asked(q), with those of the peers, that it asks with the token of the caller. The answer names the peers that
-// have not answered: their hits are missing.
+// have not answered in time: their hits are missing. At most two calls ask at a time; others wait for their turn.
 func (f *Fleet) Top(ctx context.Context, token string, own top.List, q top.Query) wire.Top {
 	if f == nil {
 		return wireOf(own)
+	}
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	select {
+	case f.asks <- struct{}{}:
+		defer func() { <-f.asks }()
+	case <-ctx.Done(): // each ask fails at once
 	}
 	lists, faults := make([]wire.Top, len(f.urls)), make([]error, len(f.urls))
 	var asking sync.WaitGroup
@@ -108,7 +121,7 @@ func (f *Fleet) Top(ctx context.Context, token string, own top.List, q top.Query
 }
 
 func (f *Fleet) ask(ctx context.Context, url, token string, q top.Query) (wire.Top, error) {
-	config := client.Config{URL: url, Timeout: timeout, Transport: f.transport}
+	config := client.Config{URL: url, Transport: f.transport}
 	if token != "" {
 		config.Token = func() (string, error) { return token, nil }
 	}
