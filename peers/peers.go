@@ -4,6 +4,7 @@ package peers
 import (
 	"cmp"
 	"context"
+	"crypto/rand"
 	"fmt"
 	"net/http"
 	"slices"
@@ -31,6 +32,7 @@ const (
 
 // Fleet is this process with its peers. A nil Fleet has none. It is safe for concurrent use.
 type Fleet struct {
+	process   string // a random id of this process: it may have several URLs, and be one of its peers
 	urls      []string
 	transport *http.Transport // of all calls
 	asks      chan struct{}   // has an element for each call of Top that asks the peers
@@ -52,15 +54,13 @@ func Check(urls []string) error {
 	return nil
 }
 
-// New returns a fleet with the peers of those URLs, which Check has found right; nil for none.
+// New returns a fleet with the peers of those URLs, which Check has found right. There may be none, and this process
+// may be among them.
 func New(urls []string) *Fleet {
-	if len(urls) == 0 {
-		return nil
-	}
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	transport.Proxy = nil // it would get the tokens
 	transport.MaxResponseHeaderBytes = maxHeader
-	return &Fleet{urls: slices.Clone(urls), transport: transport, asks: make(chan struct{}, maxAsks)}
+	return &Fleet{process: rand.Text(), urls: slices.Clone(urls), transport: transport, asks: make(chan struct{}, maxAsks)}
 }
 
 // Close closes the connections to the peers.
@@ -70,7 +70,7 @@ func (f *Fleet) Close() {
 	}
 }
 
-// Processes returns how many there are, this one among them.
+// Processes returns how many there are at most, this one among them.
 func (f *Fleet) Processes() int {
 	if f == nil {
 		return 1
@@ -78,9 +78,18 @@ func (f *Fleet) Processes() int {
 	return 1 + len(f.urls)
 }
 
+// Alone returns the list of this process, as its peers ask for it.
+func (f *Fleet) Alone(own top.List) wire.Top {
+	alone := wireOf(own)
+	if f != nil {
+		alone.Process = f.process
+	}
+	return alone
+}
+
 // Asked returns of how many features each process has to say what it knows.
 func (f *Fleet) Asked(q top.Query) top.Query {
-	if f != nil {
+	if f.Processes() > 1 {
 		q.N = min(max(q.N, askedAtLeast), client.MaxTop)
 	}
 	return q
@@ -89,8 +98,9 @@ func (f *Fleet) Asked(q top.Query) top.Query {
 // Top returns the features with the most hits of all processes. It merges this process's list, which answers
 // Asked(q), with those of the peers, that it asks with the token of the caller. The answer names the peers that
 // have not answered in time: their hits are missing. At most two calls ask at a time; others wait for their turn.
+// A process that answers under several URLs counts once.
 func (f *Fleet) Top(ctx context.Context, token string, own top.List, q top.Query) wire.Top {
-	if f == nil {
+	if f.Processes() == 1 {
 		return wireOf(own)
 	}
 	ctx, cancel := context.WithTimeout(ctx, timeout)
@@ -106,12 +116,14 @@ func (f *Fleet) Top(ctx context.Context, token string, own top.List, q top.Query
 		asking.Go(func() { lists[i], faults[i] = f.ask(ctx, url, token, f.Asked(q)) })
 	}
 	asking.Wait()
-	answered := []wire.Top{wireOf(own)}
+	answered, known := []wire.Top{wireOf(own)}, map[string]bool{f.process: true}
 	var unanswered []string
 	for i, fault := range faults {
-		if fault != nil {
+		switch process := lists[i].Process; {
+		case fault != nil:
 			unanswered = append(unanswered, f.urls[i])
-		} else {
+		case process == "" || !known[process]:
+			known[process] = true
 			answered = append(answered, lists[i])
 		}
 	}

@@ -62,3 +62,16 @@ func TestMerge(t *testing.T) {
 		}
 	}
 }
+
+// A process without peers, too, has an id that those that ask it know it by.
+func TestProcessesHaveIDs(t *testing.T) {
+	one, other := New(nil), New(nil)
+	assert.NotEmpty(t, one.Alone(top.List{}).Process)
+	assert.NotEqual(t, one.Alone(top.List{}).Process, other.Alone(top.List{}).Process)
+	assert.Equal(t, top.Query{N: 3}, one.Asked(top.Query{N: 3}))
+	var none *Fleet
+	for _, f := range []*Fleet{one, none} {
+		assert.Equal(t, wireOf(top.List{}), f.Top(t.Context(), "", top.List{}, top.Query{N: 3}))
+		assert.Equal(t, 1, f.Processes())
+	}
+}
