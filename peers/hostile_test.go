@@ -4,10 +4,13 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"runtime"
+	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -17,6 +20,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/counterd/counterd/api/wire"
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/internal/testkit/bubble"
 	"github.com/counterd/counterd/internal/testkit/leaktest"
@@ -131,4 +135,95 @@ func TestAsksWithoutATurn(t *testing.T) {
 		assert.Len(t, got.Features, 1)
 		assert.Len(t, f.asks, maxAsks, "it gives no turn back that it has not had")
 	})
+}
+
+// A peer whose list is invalid stays unanswered, and adds nothing.
+func TestInvalidListsOfPeers(t *testing.T) {
+	leaktest.Check(t)
+	const valid = `{"event":"login","feature":"user:bob","features":{"user":"bob"},"count":7,"error":2,"limits":[{"name":"minute","count":3}]}`
+	listOf := func(features string) string { return `{"features":[` + features + `],"rest":1}` }
+	with := func(old, mine string) string {
+		require.Contains(t, valid, old)
+		return listOf(strings.Replace(valid, old, mine, 1))
+	}
+	var body string
+	peer := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, body) }))
+	defer peer.Close()
+	f := New([]string{peer.URL})
+	defer f.Close()
+	own := ownList()
+	for name, hostile := range map[string]string{
+		"a negative count":            with(`"count":7`, `"count":-7`),
+		"a negative error":            with(`"error":2`, `"error":-2`),
+		"an error above its count":    with(`"error":2`, `"error":8`),
+		"a huge count":                with(`"count":7`, `"count":9007199254740993`),
+		"a negative rest":             `{"features":[` + valid + `],"rest":-1}`,
+		"a huge rest":                 `{"features":[` + valid + `],"rest":9223372036854775807}`,
+		"a negative count of a limit": with(`"count":3`, `"count":-3`),
+		"a huge count of a limit":     with(`"count":3`, `"count":9007199254740993`),
+		"a feature twice":             listOf(valid + "," + valid),
+		"an invalid kind":             listOf(strings.ReplaceAll(valid, "user", "User")),
+		"an empty value":              listOf(strings.ReplaceAll(valid, "bob", "")),
+		"a long value":                listOf(strings.ReplaceAll(valid, "bob", strings.Repeat("b", events.MaxValue+1))),
+		"no address":                  listOf(strings.ReplaceAll(valid, "user", "ip")),
+		"no feature":                  with(`{"user":"bob"}`, `{}`),
+		"the text of another feature": with(`{"user":"bob"}`, `{"user":"eve"}`),
+		"an invalid event":            with(`"login"`, `"Log in"`),
+		"a domain without a feature":  listOf(`{"event":"rls/shop","feature":"","features":{},"count":1,"error":0}`),
+		"a long feature of a domain":  listOf(`{"event":"rls/shop","feature":"` + strings.Repeat("b", maxDomainFeature+1) + `","features":{"a":"b"},"count":1,"error":0}`),
+	} {
+		body = hostile
+		got := f.Top(t.Context(), "", own, query)
+		assert.Equal(t, []string{peer.URL}, got.Unanswered, name)
+		assert.Equal(t, wireOf(own).Features, got.Features, name)
+		assert.Zero(t, got.Rest, name)
+	}
+	body = listOf(valid)
+	got := f.Top(t.Context(), "", own, query)
+	assert.Empty(t, got.Unanswered)
+	assert.Equal(t, int64(1+7), got.Features[0].Count)
+	assert.Equal(t, []wire.TopLimit{{Name: "minute", Count: 1 + 3}}, got.Features[0].Limits)
+}
+
+// What processes count is valid, also by the entries of domains.
+func TestFeaturesOfProcessesAreValid(t *testing.T) {
+	long := strings.Repeat("v", events.MaxValue)
+	all := top.New(top.Config{})
+	for event, features := range map[string][][][2]string{
+		"login": {
+			{{"ip", "192.0.2.1"}}, {{"ip", "2001:db8::/64"}}, {{"ip", "2001:db8::1"}}, {{"user", long}},
+			{{"ip", "192.0.2.1"}, {"user", "a b+c:d\x00✓"}},
+		},
+		"rls/Any domain": {
+			{{"Key", ""}}, {{"key", "a"}, {"key", "b"}}, {{"ip", "nowhere"}}, {{"remote address", long[:1000]}},
+			slices.Repeat([][2]string{{"k", ""}}, 1024),
+		},
+	} {
+		for _, pairs := range features {
+			counter, _ := events.CounterOf(nil, 0, pairs...)
+			all.Add(top.Denied, top.Key{Event: event, Feature: counter.Feature}, "minute")
+		}
+	}
+	list := wireOf(all.List(query))
+	require.Len(t, list.Features, 10)
+	for _, one := range list.Features {
+		assert.NoError(t, check(wire.Top{Features: []wire.TopFeature{one}}), one.Feature)
+	}
+}
+
+// Sums of the highest counts of the most peers saturate, and neither overflow nor become negative.
+func TestSumsSaturate(t *testing.T) {
+	one := wire.Top{Rest: maxCount, Features: []wire.TopFeature{{
+		Event: "login", Feature: "user:bob", Features: map[string]string{"user": "bob"}, Count: maxCount, Error: maxCount,
+		Limits: []wire.TopLimit{{Name: "minute", Count: maxCount}},
+	}}}
+	none := wire.Top{Rest: maxCount}
+	require.NoError(t, check(one))
+	for _, lists := range [][]wire.Top{slices.Repeat([]wire.Top{one}, 1+Max), append(slices.Repeat([]wire.Top{none}, Max), one)} {
+		for _, n := range []int{0, 1} {
+			got := merge(lists, n)
+			assert.Equal(t, int64(maxCount), got.Rest)
+			assert.Equal(t, one.Features[:n], got.Features)
+		}
+	}
 }

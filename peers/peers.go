@@ -141,13 +141,19 @@ func (f *Fleet) ask(ctx context.Context, url, token string, q top.Query) (wire.T
 	if err != nil {
 		return wire.Top{}, err
 	}
-	return c.Top(ctx, client.TopQuery{Outcome: q.Outcome.String(), Event: q.Event, N: q.N, Window: q.Window, Alone: true})
+	list, err := c.Top(ctx, client.TopQuery{Outcome: q.Outcome.String(), Event: q.Event, N: q.N, Window: q.Window, Alone: true})
+	if err != nil {
+		return wire.Top{}, err
+	}
+	return list, check(list)
 }
 
+// key names a feature of an event.
+type key struct{ event, feature string }
+
 // merge adds lists up, and keeps the n features with the most hits. A feature that is missing in a list has had at
-// most the rest of it.
+// most the rest of it. Sums saturate at maxCount.
 func merge(lists []wire.Top, n int) wire.Top {
-	type key struct{ event, feature string }
 	sums, rest := map[key]*wire.TopFeature{}, int64(0)
 	for _, list := range lists {
 		rest += list.Rest
@@ -158,34 +164,36 @@ func merge(lists []wire.Top, n int) wire.Top {
 				sums[key{one.Event, one.Feature}] = sum
 			}
 			sum.Count, sum.Error = sum.Count+one.Count-list.Rest, sum.Error+one.Error-list.Rest
-			for _, limit := range one.Limits {
-				addLimit(&sum.Limits, limit)
-			}
+			sum.Limits = append(sum.Limits, one.Limits...)
 		}
 	}
-	merged := wire.Top{Features: make([]wire.TopFeature, 0, len(sums)), Rest: rest}
+	merged := wire.Top{Features: make([]wire.TopFeature, 0, len(sums)), Rest: min(rest, maxCount)}
 	for _, sum := range sums {
-		sum.Count, sum.Error = sum.Count+rest, sum.Error+rest
-		slices.SortFunc(sum.Limits, func(a, b wire.TopLimit) int { return cmp.Compare(a.Name, b.Name) })
+		sum.Count, sum.Error = min(sum.Count+rest, maxCount), min(sum.Error+rest, maxCount)
+		sum.Limits = addLimits(sum.Limits)
 		merged.Features = append(merged.Features, *sum)
 	}
 	slices.SortFunc(merged.Features, func(a, b wire.TopFeature) int {
 		return cmp.Or(cmp.Compare(b.Count, a.Count), cmp.Compare(a.Error, b.Error), cmp.Compare(a.Event, b.Event), cmp.Compare(a.Feature, b.Feature))
 	})
 	if n < len(merged.Features) {
-		merged.Rest = max(rest, merged.Features[n].Count)
+		merged.Rest = max(merged.Rest, merged.Features[n].Count)
 		merged.Features = merged.Features[:n]
 	}
 	return merged
 }
 
-func addLimit(limits *[]wire.TopLimit, one wire.TopLimit) {
-	at := slices.IndexFunc(*limits, func(l wire.TopLimit) bool { return l.Name == one.Name })
-	if at < 0 {
-		*limits = append(*limits, one)
-		return
+// addLimits adds up the limits of the same name, and sorts them by it.
+func addLimits(limits []wire.TopLimit) (sums []wire.TopLimit) {
+	slices.SortFunc(limits, func(a, b wire.TopLimit) int { return cmp.Compare(a.Name, b.Name) })
+	for _, one := range limits {
+		if last := len(sums) - 1; last >= 0 && sums[last].Name == one.Name {
+			sums[last].Count = min(sums[last].Count+one.Count, maxCount)
+		} else {
+			sums = append(sums, one)
+		}
 	}
-	(*limits)[at].Count += one.Count
+	return sums
 }
 
 // wireOf returns a list as the contract has it.

@@ -46,7 +46,9 @@ func TestMerge(t *testing.T) {
 				hits[counter.Feature.String()]++
 				one.Add(top.Denied, top.Key{Event: "login", Feature: counter.Feature}, "minute")
 			}
-			lists = append(lists, wireOf(one.List(top.Query{Outcome: top.Denied, N: 1 + rng.IntN(100), Window: time.Hour})))
+			list := wireOf(one.List(top.Query{Outcome: top.Denied, N: 1 + rng.IntN(100), Window: time.Hour}))
+			require.NoError(t, check(list))
+			lists = append(lists, list)
 		}
 		merged := merge(lists, 1+rng.IntN(50))
 		listed := map[string]bool{}
@@ -63,7 +65,7 @@ func TestMerge(t *testing.T) {
 	}
 }
 
-// A process without peers, too, has an id that those that ask it know it by.
+// A process without peers has an id, too: other processes may ask it.
 func TestProcessesHaveIDs(t *testing.T) {
 	one, other := New(nil), New(nil)
 	assert.NotEmpty(t, one.Alone(top.List{}).Process)
