@@ -136,7 +136,7 @@ func WithTLSKey(file string) Option { return func(s *settings.Settings) { s.TLSK
 func WithTLSClientCA(file string) Option { return func(s *settings.Settings) { s.TLSClientCA = file } }
 
 // WithPeers names the other processes of the fleet by their URLs, as in http://10.0.0.2:8080: GET /v1/top asks them, too,
-// with the token of its caller.
+// with the token of its caller. This process may be among them, so all processes may have the same list.
 func WithPeers(urls ...string) Option {
 	return func(s *settings.Settings) {
 		if len(urls) == 0 {

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"net/http"
 	"net/http/httptest"
-	"slices"
 	"testing"
 	"time"
 
@@ -147,18 +146,19 @@ func TestExplainWithoutAStore(t *testing.T) {
 	assert.Equal(t, explained.Limits[1].Count, sum)
 }
 
-// Three processes that name one another add up what each of them has decided; one that does not answer is named.
+// Three processes with one list of peers, which names each of them, and one of them by two URLs, add up what each has
+// decided, once; one that does not answer is named.
 func TestTopOfAFleet(t *testing.T) {
 	tokens := testkit.SecretFile(t, "ops see see-token-of-the-test\nedge decide edge-token-of-the-test")
-	limiters, servers := make([]*counterd.Limiter, 3), make([]*httptest.Server, 3)
-	urls := make([]string, 3)
+	limiters, servers := make([]*counterd.Limiter, 3), make([]*httptest.Server, 4)
+	urls := make([]string, len(servers))
 	for i := range servers {
-		servers[i] = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { limiters[i].Handler().ServeHTTP(w, r) }))
+		servers[i] = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { limiters[i%3].Handler().ServeHTTP(w, r) }))
 		defer servers[i].Close()
 		urls[i] = servers[i].URL
 	}
 	for i := range limiters {
-		limiters[i] = start(t, parse(t, someRules), append(onBusyMachine, counterd.WithTokens(tokens), counterd.WithPeers(slices.DeleteFunc(slices.Clone(urls), func(url string) bool { return url == urls[i] })...))...)
+		limiters[i] = start(t, parse(t, someRules), append(onBusyMachine, counterd.WithTokens(tokens), counterd.WithPeers(urls...))...)
 		for range 4 + i { // three are admitted
 			_, err := limiters[i].Hit(ctx, "login", visitor)
 			require.NoError(t, err)
@@ -176,7 +176,9 @@ func TestTopOfAFleet(t *testing.T) {
 		return []wire.TopFeature{{Event: "login", Feature: "ip:192.0.2.1", Features: visitor, Count: count, Limits: []wire.TopLimit{{Name: "ip-3-per-24h", Count: count}}}}
 	}
 	assert.Equal(t, wire.Top{Features: feature(1 + 2 + 3), Processes: 3}, top(client.TopQuery{}))
-	assert.Equal(t, wire.Top{Features: feature(2)}, top(client.TopQuery{Alone: true}))
+	alone := top(client.TopQuery{Alone: true})
+	assert.NotEmpty(t, alone.Process)
+	assert.Equal(t, wire.Top{Features: feature(2), Process: alone.Process}, alone)
 	servers[2].Close()
-	assert.Equal(t, wire.Top{Features: feature(1 + 2), Processes: 2, Unanswered: urls[2:]}, top(client.TopQuery{}))
+	assert.Equal(t, wire.Top{Features: feature(1 + 2), Processes: 2, Unanswered: urls[2:3]}, top(client.TopQuery{}))
 }

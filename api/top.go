@@ -11,14 +11,18 @@ func (e *endpoints) top(x *exchange) error {
 			return err
 		}
 	}
-	fleet := e.peers
+	asked, processes := e.peers.Asked(query), e.peers.Processes()
 	if alone {
-		fleet = nil
+		asked, processes = query, 1
 	}
-	asked := fleet.Asked(query)
-	if err := x.admission.Hold(int64(asked.N * topBytes * fleet.Processes())); err != nil {
+	if err := x.admission.Hold(int64(asked.N * topBytes * processes)); err != nil {
 		return err
 	}
-	e.reply(x, fleet.Top(x.request.Context(), tokenOf(x.request.Header).Text, e.service.Top(asked), query))
+	list := e.service.Top(asked)
+	if alone {
+		e.reply(x, e.peers.Alone(list))
+	} else {
+		e.reply(x, e.peers.Top(x.request.Context(), tokenOf(x.request.Header).Text, list, query))
+	}
 	return nil
 }

@@ -4,6 +4,7 @@ package peers
 import (
 	"cmp"
 	"context"
+	"crypto/rand"
 	"fmt"
 	"net/http"
 	"slices"
@@ -18,8 +19,12 @@ import (
 const (
 	// Max is the most peers there may be.
 	Max = 64
-	// timeout bounds the wait for an answer of a peer.
+	// timeout bounds the wait for the answers of all peers.
 	timeout = time.Second
+	// maxAsks bounds the calls of Top that ask the peers at a time, and so the memory for their answers.
+	maxAsks = 2
+	// maxHeader bounds the header of an answer.
+	maxHeader = 64 << 10
 	// askedAtLeast is of how many features each process says what it knows: what one of them has in its list may
 	// be missing in that of another.
 	askedAtLeast = 100
@@ -27,8 +32,10 @@ const (
 
 // Fleet is this process with its peers. A nil Fleet has none. It is safe for concurrent use.
 type Fleet struct {
+	process   string // a random id of this process: it may have several URLs, and be one of its peers
 	urls      []string
 	transport *http.Transport // of all calls
+	asks      chan struct{}   // has an element for each call of Top that asks the peers
 }
 
 // Check returns an error for a list of peers that is none: their URLs, as in http://10.0.0.2:8080.
@@ -47,14 +54,13 @@ func Check(urls []string) error {
 	return nil
 }
 
-// New returns a fleet with the peers of those URLs, which Check has found right; nil for none.
+// New returns a fleet with the peers of those URLs, which Check has found right. There may be none, and this process
+// may be among them.
 func New(urls []string) *Fleet {
-	if len(urls) == 0 {
-		return nil
-	}
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	transport.Proxy = nil // it would get the tokens
-	return &Fleet{slices.Clone(urls), transport}
+	transport.MaxResponseHeaderBytes = maxHeader
+	return &Fleet{process: rand.Text(), urls: slices.Clone(urls), transport: transport, asks: make(chan struct{}, maxAsks)}
 }
 
 // Close closes the connections to the peers.
@@ -64,7 +70,7 @@ func (f *Fleet) Close() {
 	}
 }
 
-// Processes returns how many there are, this one among them.
+// Processes returns how many there are at most, this one among them.
 func (f *Fleet) Processes() int {
 	if f == nil {
 		return 1
@@ -72,9 +78,18 @@ func (f *Fleet) Processes() int {
 	return 1 + len(f.urls)
 }
 
+// Alone returns the list of this process, as its peers ask for it.
+func (f *Fleet) Alone(own top.List) wire.Top {
+	alone := wireOf(own)
+	if f != nil {
+		alone.Process = f.process
+	}
+	return alone
+}
+
 // Asked returns of how many features each process has to say what it knows.
 func (f *Fleet) Asked(q top.Query) top.Query {
-	if f != nil {
+	if f.Processes() > 1 {
 		q.N = min(max(q.N, askedAtLeast), client.MaxTop)
 	}
 	return q
@@ -82,10 +97,18 @@ func (f *Fleet) Asked(q top.Query) top.Query {
 
 // Top returns the features with the most hits of all processes. It merges this process's list, which answers
 // Asked(q), with those of the peers, that it asks with the token of the caller. The answer names the peers that
-// have not answered: their hits are missing.
+// have not answered in time: their hits are missing. At most two calls ask at a time; others wait for their turn.
+// A process that answers under several URLs counts once.
 func (f *Fleet) Top(ctx context.Context, token string, own top.List, q top.Query) wire.Top {
-	if f == nil {
+	if f.Processes() == 1 {
 		return wireOf(own)
+	}
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	select {
+	case f.asks <- struct{}{}:
+		defer func() { <-f.asks }()
+	case <-ctx.Done(): // each ask fails at once
 	}
 	lists, faults := make([]wire.Top, len(f.urls)), make([]error, len(f.urls))
 	var asking sync.WaitGroup
@@ -93,12 +116,14 @@ func (f *Fleet) Top(ctx context.Context, token string, own top.List, q top.Query
 		asking.Go(func() { lists[i], faults[i] = f.ask(ctx, url, token, f.Asked(q)) })
 	}
 	asking.Wait()
-	answered := []wire.Top{wireOf(own)}
+	answered, known := []wire.Top{wireOf(own)}, map[string]bool{f.process: true}
 	var unanswered []string
 	for i, fault := range faults {
-		if fault != nil {
+		switch process := lists[i].Process; {
+		case fault != nil:
 			unanswered = append(unanswered, f.urls[i])
-		} else {
+		case process == "" || !known[process]:
+			known[process] = true
 			answered = append(answered, lists[i])
 		}
 	}
@@ -108,7 +133,7 @@ func (f *Fleet) Top(ctx context.Context, token string, own top.List, q top.Query
 }
 
 func (f *Fleet) ask(ctx context.Context, url, token string, q top.Query) (wire.Top, error) {
-	config := client.Config{URL: url, Timeout: timeout, Transport: f.transport}
+	config := client.Config{URL: url, Transport: f.transport}
 	if token != "" {
 		config.Token = func() (string, error) { return token, nil }
 	}
@@ -116,13 +141,19 @@ func (f *Fleet) ask(ctx context.Context, url, token string, q top.Query) (wire.T
 	if err != nil {
 		return wire.Top{}, err
 	}
-	return c.Top(ctx, client.TopQuery{Outcome: q.Outcome.String(), Event: q.Event, N: q.N, Window: q.Window, Alone: true})
+	list, err := c.Top(ctx, client.TopQuery{Outcome: q.Outcome.String(), Event: q.Event, N: q.N, Window: q.Window, Alone: true})
+	if err != nil {
+		return wire.Top{}, err
+	}
+	return list, check(list)
 }
 
+// key names a feature of an event.
+type key struct{ event, feature string }
+
 // merge adds lists up, and keeps the n features with the most hits. A feature that is missing in a list has had at
-// most the rest of it.
+// most the rest of it. Sums saturate at maxCount.
 func merge(lists []wire.Top, n int) wire.Top {
-	type key struct{ event, feature string }
 	sums, rest := map[key]*wire.TopFeature{}, int64(0)
 	for _, list := range lists {
 		rest += list.Rest
@@ -133,34 +164,36 @@ func merge(lists []wire.Top, n int) wire.Top {
 				sums[key{one.Event, one.Feature}] = sum
 			}
 			sum.Count, sum.Error = sum.Count+one.Count-list.Rest, sum.Error+one.Error-list.Rest
-			for _, limit := range one.Limits {
-				addLimit(&sum.Limits, limit)
-			}
+			sum.Limits = append(sum.Limits, one.Limits...)
 		}
 	}
-	merged := wire.Top{Features: make([]wire.TopFeature, 0, len(sums)), Rest: rest}
+	merged := wire.Top{Features: make([]wire.TopFeature, 0, len(sums)), Rest: min(rest, maxCount)}
 	for _, sum := range sums {
-		sum.Count, sum.Error = sum.Count+rest, sum.Error+rest
-		slices.SortFunc(sum.Limits, func(a, b wire.TopLimit) int { return cmp.Compare(a.Name, b.Name) })
+		sum.Count, sum.Error = min(sum.Count+rest, maxCount), min(sum.Error+rest, maxCount)
+		sum.Limits = addLimits(sum.Limits)
 		merged.Features = append(merged.Features, *sum)
 	}
 	slices.SortFunc(merged.Features, func(a, b wire.TopFeature) int {
 		return cmp.Or(cmp.Compare(b.Count, a.Count), cmp.Compare(a.Error, b.Error), cmp.Compare(a.Event, b.Event), cmp.Compare(a.Feature, b.Feature))
 	})
 	if n < len(merged.Features) {
-		merged.Rest = max(rest, merged.Features[n].Count)
+		merged.Rest = max(merged.Rest, merged.Features[n].Count)
 		merged.Features = merged.Features[:n]
 	}
 	return merged
 }
 
-func addLimit(limits *[]wire.TopLimit, one wire.TopLimit) {
-	at := slices.IndexFunc(*limits, func(l wire.TopLimit) bool { return l.Name == one.Name })
-	if at < 0 {
-		*limits = append(*limits, one)
-		return
+// addLimits adds up the limits of the same name, and sorts them by it.
+func addLimits(limits []wire.TopLimit) (sums []wire.TopLimit) {
+	slices.SortFunc(limits, func(a, b wire.TopLimit) int { return cmp.Compare(a.Name, b.Name) })
+	for _, one := range limits {
+		if last := len(sums) - 1; last >= 0 && sums[last].Name == one.Name {
+			sums[last].Count = min(sums[last].Count+one.Count, maxCount)
+		} else {
+			sums = append(sums, one)
+		}
 	}
-	(*limits)[at].Count += one.Count
+	return sums
 }
 
 // wireOf returns a list as the contract has it.

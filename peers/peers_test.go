@@ -46,7 +46,9 @@ func TestMerge(t *testing.T) {
 				hits[counter.Feature.String()]++
 				one.Add(top.Denied, top.Key{Event: "login", Feature: counter.Feature}, "minute")
 			}
-			lists = append(lists, wireOf(one.List(top.Query{Outcome: top.Denied, N: 1 + rng.IntN(100), Window: time.Hour})))
+			list := wireOf(one.List(top.Query{Outcome: top.Denied, N: 1 + rng.IntN(100), Window: time.Hour}))
+			require.NoError(t, check(list))
+			lists = append(lists, list)
 		}
 		merged := merge(lists, 1+rng.IntN(50))
 		listed := map[string]bool{}
@@ -60,5 +62,18 @@ func TestMerge(t *testing.T) {
 		for feature, n := range hits {
 			require.True(t, listed[feature] || n <= merged.Rest, "%d: %s had %d hits", seed, feature, n)
 		}
+	}
+}
+
+// A process without peers has an id, too: other processes may ask it.
+func TestProcessesHaveIDs(t *testing.T) {
+	one, other := New(nil), New(nil)
+	assert.NotEmpty(t, one.Alone(top.List{}).Process)
+	assert.NotEqual(t, one.Alone(top.List{}).Process, other.Alone(top.List{}).Process)
+	assert.Equal(t, top.Query{N: 3}, one.Asked(top.Query{N: 3}))
+	var none *Fleet
+	for _, f := range []*Fleet{one, none} {
+		assert.Equal(t, wireOf(top.List{}), f.Top(t.Context(), "", top.List{}, top.Query{N: 3}))
+		assert.Equal(t, 1, f.Processes())
 	}
 }

@@ -67,9 +67,10 @@ func New(config Config) (*Client, error) {
 		own.MaxIdleConns = cmp.Or(config.Conns, DefaultConns)
 		own.MaxIdleConnsPerHost = own.MaxIdleConns
 		own.TLSClientConfig = config.TLS.Clone()
+		own.MaxResponseHeaderBytes = maxHeader
 		transport = own
 	}
-	return &Client{turns: wire.NewTurns(config.MaxWaiting), server: server{base: base, token: config.Token, http: &http.Client{
+	return &Client{turns: wire.NewTurns(config.MaxWaiting), server: server{base: base, token: config.Token, most: maxAnswer, http: &http.Client{
 		Transport: transport,
 		Timeout:   cmp.Or(config.Timeout, DefaultTimeout),
 		// counterd never redirects. A proxy that does would get the features, and a POST
@@ -229,7 +230,8 @@ type TopQuery struct {
 	Alone   bool          // of that process alone, without its peers
 }
 
-// Top returns the features with the most hits, as the server, and its peers if it has some, have decided them.
+// Top returns the features with the most hits, as the server, and its peers if it has some, have decided them. An
+// answer of more than 4 MiB is an ErrUnexpected: ask for fewer features.
 func (c *Client) Top(ctx context.Context, q TopQuery) (wire.Top, error) {
 	var top wire.Top
 	query := url.Values{}
@@ -247,7 +249,9 @@ func (c *Client) Top(ctx context.Context, q TopQuery) (wire.Top, error) {
 	if q.Alone {
 		query.Set("peers", "false")
 	}
-	err := c.server.call(ctx, http.MethodGet, c.server.base.JoinPath("v1", "top"), query, nil, &top)
+	bounded := c.server
+	bounded.most = maxTopAnswer
+	err := bounded.call(ctx, http.MethodGet, bounded.base.JoinPath("v1", "top"), query, nil, &top)
 	return top, err
 }
 

@@ -114,6 +114,34 @@ func TestAnswersAreBounded(t *testing.T) {
 	require.ErrorIs(t, err, client.ErrUnexpected)
 	assert.Contains(t, err.Error(), "longer than")
 	assert.Less(t, read, int64(200<<20))
+	read = 0
+	_, err = c.Top(t.Context(), client.TopQuery{})
+	require.ErrorIs(t, err, client.ErrUnexpected)
+	assert.Contains(t, err.Error(), "longer than")
+	assert.Less(t, read, int64(8<<20))
+}
+
+// A header without an end is an error, and takes no more memory than one of counterd.
+func TestHeadersAreBounded(t *testing.T) {
+	leaktest.Check(t)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		conn, _, err := http.NewResponseController(w).Hijack()
+		if !assert.NoError(t, err) {
+			return
+		}
+		defer conn.Close()
+		for line := []byte("HTTP/1.1 200 OK\r\n"); err == nil; line = []byte("X-More: more of the header\r\n") {
+			_, err = conn.Write(line)
+		}
+	}))
+	defer server.Close()
+	c := open(t, client.Config{URL: server.URL})
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	_, err := c.Events(t.Context())
+	runtime.ReadMemStats(&after)
+	require.ErrorIs(t, err, client.ErrUnavailable)
+	assert.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(2<<20))
 }
 
 // Connections are kept: many calls at once, again and again, dial once each.
@@ -176,7 +204,9 @@ func TestHostileAnswersTakeLittleMemory(t *testing.T) {
 			_, err := c.History(t.Context(), "e", who, "hour", time.Time{}, time.Time{}, "")
 			return err
 		}},
-		"rules": {200, fill(`{"events":[{"rules":[`, `{}`, `]}]}`), func(c *client.Client) error { _, err := c.Events(t.Context()); return err }},
+		"features":            {200, fill(`{"features":[`, `{}`, `]}`), func(c *client.Client) error { _, err := c.Top(t.Context(), client.TopQuery{}); return err }},
+		"limits of a feature": {200, fill(`{"features":[{"limits":[`, `{}`, `]}]}`), func(c *client.Client) error { _, err := c.Top(t.Context(), client.TopQuery{}); return err }},
+		"rules":               {200, fill(`{"events":[{"rules":[`, `{}`, `]}]}`), func(c *client.Client) error { _, err := c.Events(t.Context()); return err }},
 		"limits of a denial": {429, fill(`{"type":"`+wire.TypeQuotaExceeded+`","event":"e","limits":[`, `{}`, `]}`), func(c *client.Client) error {
 			_, err := c.Hit(t.Context(), "e", who, 1)
 			return err
@@ -214,12 +244,13 @@ func TestLongAnswersAreDecoded(t *testing.T) {
 	state := wire.LimitState{Name: "x", Window: "1s"}
 	at := wire.Moment{Time: time.Unix(1773531033, 0)}
 	for name, body := range map[string]any{
-		"events":  wire.Events{Events: slices.Repeat([]wire.Event{{Name: "e", Retention: "1s"}}, 10_000)},
-		"rules":   wire.Events{Events: []wire.Event{{Name: "e", Rules: slices.Repeat([]wire.Rule{rule}, 10_000)}}},
-		"limits":  wire.Events{Events: []wire.Event{{Name: "e", Rules: slices.Repeat([]wire.Rule{many}, 100)}}},
-		"buckets": wire.History{From: at, To: at, Buckets: slices.Repeat([]wire.Bucket{{Start: at}}, 10_000)},
-		"results": wire.Results{Results: slices.Repeat([]wire.Result{{Status: 200, Decision: &wire.Decision{Event: "e", At: at, Limits: []wire.LimitState{state}}}}, 1000)},
-		"states":  wire.Decision{At: at, Limits: slices.Repeat([]wire.LimitState{state}, 10_000)},
+		"events":   wire.Events{Events: slices.Repeat([]wire.Event{{Name: "e", Retention: "1s"}}, 10_000)},
+		"rules":    wire.Events{Events: []wire.Event{{Name: "e", Rules: slices.Repeat([]wire.Rule{rule}, 10_000)}}},
+		"limits":   wire.Events{Events: []wire.Event{{Name: "e", Rules: slices.Repeat([]wire.Rule{many}, 100)}}},
+		"buckets":  wire.History{From: at, To: at, Buckets: slices.Repeat([]wire.Bucket{{Start: at}}, 10_000)},
+		"results":  wire.Results{Results: slices.Repeat([]wire.Result{{Status: 200, Decision: &wire.Decision{Event: "e", At: at, Limits: []wire.LimitState{state}}}}, 1000)},
+		"features": wire.Top{Features: slices.Repeat([]wire.TopFeature{{Event: "e", Feature: "a:b", Features: map[string]string{"a": "b"}, Limits: []wire.TopLimit{{Name: "x"}}}}, 1000)},
+		"states":   wire.Decision{At: at, Limits: slices.Repeat([]wire.LimitState{state}, 10_000)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			text, err := json.Marshal(body)
@@ -242,6 +273,10 @@ func TestLongAnswersAreDecoded(t *testing.T) {
 				got, err := c.Batch(t.Context(), make([]wire.BatchHit, 1000))
 				require.NoError(t, err)
 				assert.Len(t, got, 1000)
+			case wire.Top:
+				got, err := c.Top(t.Context(), client.TopQuery{})
+				require.NoError(t, err)
+				assert.Len(t, got.Features, len(body.Features))
 			case wire.Decision:
 				got, err := c.Check(t.Context(), "e", who, 1)
 				require.NoError(t, err)

@@ -15,15 +15,22 @@ import (
 	"github.com/counterd/counterd/events"
 )
 
-// maxAnswer bounds the answer that is read, far above the longest history and
-// the largest batch.
-const maxAnswer = 64 << 20
+const (
+	// maxAnswer bounds the answer that is read, far above the longest history and
+	// the largest batch.
+	maxAnswer = 64 << 20
+	// maxTopAnswer bounds the answer of Top: 4 KiB for each of MaxTop features.
+	maxTopAnswer = 4 << 20
+	// maxHeader bounds the header of an answer.
+	maxHeader = 64 << 10
+)
 
 // server is what exchanges are made with.
 type server struct {
 	base  *url.URL
 	http  *http.Client
 	token func() (string, error) // nil: requests carry none
+	most  int64                  // bytes of an answer
 }
 
 // event returns the URL of a route on an event. What is no name of an event could
@@ -88,12 +95,12 @@ func (s server) exchange(ctx context.Context, method string, to *url.URL, query 
 		return answer{}, fmt.Errorf("%w: %s %s: %w", ErrUnavailable, method, s.base.Host, err)
 	}
 	defer response.Body.Close()
-	data, err := io.ReadAll(io.LimitReader(response.Body, maxAnswer+1))
+	data, err := io.ReadAll(io.LimitReader(response.Body, s.most+1))
 	switch {
 	case err != nil:
 		return answer{}, fmt.Errorf("%w: %s %s: %w", ErrUnavailable, method, s.base.Host, err)
-	case len(data) > maxAnswer:
-		return answer{}, fmt.Errorf("%w: %s %s: longer than %d bytes", ErrUnexpected, method, s.base.Host, maxAnswer)
+	case int64(len(data)) > s.most:
+		return answer{}, fmt.Errorf("%w: %s %s: longer than %d bytes", ErrUnexpected, method, s.base.Host, s.most)
 	}
 	return answer{response, data}, nil
 }

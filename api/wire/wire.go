@@ -256,6 +256,8 @@ type Top struct {
 	// Processes is how many processes have said what they know, if there are peers; else 0.
 	Processes  int      `json:"processes,omitzero"`
 	Unanswered []string `json:"unanswered,omitempty"` // the peers that have not
+	// Process is a random id of the process, if it answers alone: it may have several URLs.
+	Process string `json:"process,omitempty"`
 }
 
 // TopFeature is how many hits of a feature were admitted, or denied: at most Count, and at least Count - Error.

@@ -83,7 +83,7 @@ func (s *serveFlags) register(flags flagSet) {
 	flags.StringVar(&s.TLSKey, "tls-key", "", "`file` of its private key, PEM")
 	flags.StringVar(&s.TLSClientCA, "tls-client-ca", "", "`file` of the authorities, PEM, of which clients have to show a certificate")
 	flags.StringVar(&s.Admin, "admin", "", "`address` to serve metrics, profiles, healthz and readyz on: metrics are only there then")
-	flags.Func("peers", "`URLs` of the other processes, as in http://10.0.0.2:8080, comma-separated: GET /v1/top asks them, too, with its caller's token", func(text string) error {
+	flags.Func("peers", "`URLs` of the other processes, as in http://10.0.0.2:8080, comma-separated, this one may be among them: GET /v1/top asks them, too, with its caller's token", func(text string) error {
 		s.Peers = strings.Split(text, ",")
 		return nil
 	})
