@@ -2,6 +2,7 @@ package page
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -39,6 +40,24 @@ func shown(text string) string {
 }
 
 func hidden(r rune) bool { return r == utf8.RuneError || !unicode.IsPrint(r) }
+
+// blanks says which values begin or end in white space: a reader does not see it.
+func blanks(features events.Features) (list []string) {
+	for _, kind := range slices.Sorted(maps.Keys(features)) {
+		value := features[kind]
+		begins := strings.TrimLeftFunc(value, unicode.IsSpace) != value
+		ends := strings.TrimRightFunc(value, unicode.IsSpace) != value
+		switch {
+		case begins && ends:
+			list = append(list, "The value of "+kind+" begins and ends in white space.")
+		case begins:
+			list = append(list, "The value of "+kind+" begins in white space.")
+		case ends:
+			list = append(list, "The value of "+kind+" ends in white space.")
+		}
+	}
+	return list
+}
 
 // brief returns the beginning of a long text.
 func brief(text string) string {
