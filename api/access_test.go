@@ -379,7 +379,7 @@ func TestWithItsTokenTheWorkIsDone(t *testing.T) {
 	assert.EqualValues(t, 2, count.Count)
 	count = answer[wire.Count](t, asWith(t, g.client, "GET", "/v1/events/plain/count?window=1m&feature=ip:203.0.113.9", nil, secret("read")))
 	assert.EqualValues(t, 1, count.Count)
-	assert.Equal(t, 1, strings.Count(g.log.String(), "\n"), "that a counter was reset: %s", &g.log)
+	assert.Equal(t, 2, strings.Count(g.log.String(), "\n"), "that a counter was reset, and an override set: %s", &g.log)
 	for _, refused := range g.refusals.All() {
 		assert.Zero(t, refused.N)
 	}
