@@ -27,7 +27,7 @@ func (e *endpoints) explain(x *exchange, event service.Event) error {
 	x.verdict = service.OutcomeOf(&d).String()
 	response := newResponse()
 	defer response.free()
-	out := explainedOf(response.decisionOf(event.Name, d), explained)
+	out := explainedOf(response.decisionOf(event.Name, d), d.Limits, explained)
 	for _, one := range e.service.OverridesOf(event, features) {
 		out.Overrides = append(out.Overrides, wireOverride(one))
 	}
@@ -36,12 +36,13 @@ func (e *endpoints) explain(x *exchange, event service.Event) error {
 }
 
 // explainedOf returns a decision as the contract has it, with what it was computed from.
-func explainedOf(d *wire.Decision, explained []limiter.Explained) wire.Explained {
+func explainedOf(d *wire.Decision, states []limiter.LimitState, explained []limiter.Explained) wire.Explained {
 	out := wire.Explained{Decision: *d, Limits: make([]wire.ExplainedLimit, len(d.Limits))}
 	for i, state := range d.Limits {
 		limit, of := &out.Limits[i], &explained[i]
 		*limit = wire.ExplainedLimit{
 			LimitState: state, Sum: make([]wire.Part, len(of.Sum)), Frees: freesOf(of.Frees), Rule: of.Rule.Place,
+			Listing: verdictOf(states[i].Listing), Overridden: states[i].Overridden,
 		}
 		for n, part := range of.Sum {
 			limit.Sum[n] = wire.Part{Level: part.Level.String(), From: unix(part.First), To: unix(part.Last), Count: part.Count}

@@ -202,6 +202,21 @@ func (r *Rule) exceptionOf(features Features) (found exception, is bool) {
 	return found, is
 }
 
+// Overrides reports whether a temporary override decides by the limit, which is one that applies: by its verdict, or
+// by a rate that is not the rule's.
+func (a *Applied) Overrides(limit Limit) bool {
+	if !a.Overridden || a.Listing != Unlisted {
+		return a.Overridden
+	}
+	own := a.Rule.Limits
+	for _, value := range a.Counter.Feature.All() {
+		if limits, found := a.Rule.Overrides[value]; found {
+			own = limits
+		}
+	}
+	return !slices.Contains(own, limit)
+}
+
 // allOverrides returns the limits of single values that are not the rule's own, those of overrides among them.
 func (r *Rule) allOverrides() map[string][]Limit {
 	if len(r.exceptions) == 0 {
