@@ -120,7 +120,7 @@ func (p *process) open(rules Rules) (err error) {
 	if err != nil {
 		return err
 	}
-	p.watch(metrics.Process{Limiter: decider, Counters: counters, Buckets: buckets, Denied: p.denied})
+	p.watch(metrics.Process{Limiter: decider, Counters: counters, Buckets: buckets, Denied: p.denied, Overrides: p.over})
 	p.service, err = service.New(service.Config{
 		Rules: p.over.Rules, Limiter: decider, Counters: counters, Tracer: p.spans.tracer, Seal: p.seal(secret), Unsealed: s.Unsealed(),
 		Overrides: p.over, Top: p.top,

@@ -65,6 +65,9 @@ func newGuarded(t *testing.T) *guarded {
 	for _, class := range tokenClasses {
 		fmt.Fprintf(&text, "%s %s %s\n", class, class, secret(class))
 	}
+	for _, class := range []string{"reset", "override"} {
+		fmt.Fprintf(&text, "see-%s see,%s %s\n", class, class, secret("see-"+class))
+	}
 	g.tokens.Store(parseTokens(t, text.String()))
 	decider, err := limiter.New(limiter.Config{Timeout: 20 * time.Second}, hierarchy.NewCounters(hierarchy.Config{Store: g.store, Clock: clock, Grace: 40 * time.Second}))
 	require.NoError(t, err)
@@ -101,6 +104,17 @@ func newGuarded(t *testing.T) *guarded {
 
 // asks is a request that does its route's work.
 type asks struct{ class, method, target, body string }
+
+// isForm reports whether the route takes a form of the page: it needs the class see, too.
+func (a asks) isForm() bool { return strings.HasPrefix(a.target, "/ui") && a.class != "see" }
+
+// secret is a token for the route.
+func (a asks) secret() string {
+	if a.isForm() {
+		return secret("see-" + a.class)
+	}
+	return secret(a.class)
+}
 
 // someReservation returns the reservation of a hit of another address, on another store.
 func someReservation() string {
@@ -229,6 +243,11 @@ func TestNothingIsDoneWithoutItsToken(t *testing.T) {
 						fmt.Sprintf(`Bearer realm="counterd", error="insufficient_scope", scope="%s"`, route.class))
 				}
 			}
+			if route.isForm() {
+				own := secret(route.class)
+				route.class = "see"
+				refuse(h, method, route, own, "forbidden", 403, `Bearer realm="counterd", error="insufficient_scope", scope="see"`)
+			}
 		}
 	}
 	require.Greater(t, tried, 20)
@@ -292,12 +311,40 @@ func TestResetsAreLogged(t *testing.T) {
 	g.log.Reset()
 	assert.Equal(t, 204, asWith(t, h, "DELETE", counters, nil, secret("reset")).Code)
 	assert.Regexp(t, `level=INFO msg="counter reset" request_id=\w+ client=reset event=export feature=user:42\n`, g.log.String())
-	assert.Equal(t, 200, asWith(t, h, "POST", "/ui/reset", nil, secret("reset")).Code)
+	assert.Equal(t, 200, asWith(t, h, "POST", "/ui/reset", nil, secret("see-reset")).Code)
 	assert.Equal(t, 2, strings.Count(g.log.String(), "\n"), "no value makes a line of its own")
 	assert.Contains(t, g.log.String(), `feature="user:43\nlevel=INFO"`)
 	g.log.Reset()
 	asWith(t, h, "GET", "/ui/", nil, secret("see"))
 	assert.Empty(t, g.log.String(), "a route that is not for resets has no such log")
+}
+
+// A form that fails is answered with the page of its feature: a token that may not see the page gets none of it, and
+// nothing is changed.
+func TestFormsThatFailShowThePageToThoseWithSee(t *testing.T) {
+	g := newGuarded(t)
+	asked := 0
+	g.config.Page = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		asked++
+		w.WriteHeader(503)
+		_, _ = io.WriteString(w, "the limits of user:bob")
+	})
+	for _, h := range []http.Handler{api.NewHandler(g.config), api.NewAdminHandler(g.config)} {
+		for _, class := range []string{"reset", "override"} {
+			target := "/ui/" + class
+			for alone, scope := range map[string]string{class: "see", "see": class} {
+				asked = 0
+				w := asWith(t, h, "POST", target, untouchable{t}, secret(alone))
+				problem(t, w, 403)
+				assert.NotContains(t, w.Body.String(), "bob")
+				assert.Contains(t, w.Header().Get("WWW-Authenticate"), `scope="`+scope+`"`, "%s with %s", target, alone)
+				assert.Zero(t, asked, "%s with %s", target, alone)
+			}
+			w := asWith(t, h, "POST", target, nil, secret("see-"+class))
+			assert.Equal(t, 503, w.Code)
+			assert.Equal(t, "the limits of user:bob", w.Body.String())
+		}
+	}
 }
 
 // Refusals are logged once a second for each reason, with what else there were.
@@ -324,7 +371,7 @@ func TestWithItsTokenTheWorkIsDone(t *testing.T) {
 	g := newGuarded(t)
 	for _, path := range slices.Sorted(maps.Keys(classed)) {
 		route := classed[path]
-		w := asWith(t, g.client, route.method, route.target, strings.NewReader(route.body), secret(route.class))
+		w := asWith(t, g.client, route.method, route.target, strings.NewReader(route.body), route.secret())
 		assert.Contains(t, []int{200, 204}, w.Code, "%s: %s", route.target, w.Body)
 	}
 	// A hit, a batch of one.
@@ -332,7 +379,7 @@ func TestWithItsTokenTheWorkIsDone(t *testing.T) {
 	assert.EqualValues(t, 2, count.Count)
 	count = answer[wire.Count](t, asWith(t, g.client, "GET", "/v1/events/plain/count?window=1m&feature=ip:203.0.113.9", nil, secret("read")))
 	assert.EqualValues(t, 1, count.Count)
-	assert.Equal(t, 1, strings.Count(g.log.String(), "\n"), "that a counter was reset: %s", &g.log)
+	assert.Equal(t, 2, strings.Count(g.log.String(), "\n"), "that a counter was reset, and an override set: %s", &g.log)
 	for _, refused := range g.refusals.All() {
 		assert.Zero(t, refused.N)
 	}
@@ -346,7 +393,7 @@ func TestClassesOfAToken(t *testing.T) {
 		status := func(name string) int {
 			return asWith(t, g.client, route.method, route.target, strings.NewReader(route.body), secret(name)).Code
 		}
-		allowed := slices.Contains([]string{"read", "reset", "anyone"}, route.class)
+		allowed := slices.Contains([]string{"read", "reset", "anyone"}, route.class) && !route.isForm()
 		assert.Equal(t, allowed, status("a") != 403, path)
 		assert.Less(t, status("b"), 300, path)
 	}

@@ -164,6 +164,9 @@ func (b requestBody) Read(p []byte) (int, error) {
 
 func (b requestBody) Close() error { return b.body.Close() }
 
+// seen is the class of all routes of the page, beside their own.
+var seen = []service.Class{service.ClassSee}
+
 // admit admits the request, and its connection with it. Without tokens every request is
 // admitted: there the connection waits for the end of the body, since a client that never
 // sends it proves nothing.
@@ -172,7 +175,11 @@ func (o *route) admit(x *exchange) (err error) {
 	if err := h.checkOrigin(x); err != nil {
 		return err
 	}
-	if x.admission, err = h.Gate.Admit(o.class, x.token()); err != nil || o.class == service.ClassPublic {
+	var others []service.Class
+	if isOfPage(x.route) { // a form that fails is answered with what the page shows
+		others = seen
+	}
+	if x.admission, err = h.Gate.Admit(o.class, x.token(), others...); err != nil || o.class == service.ClassPublic {
 		return err
 	}
 	if err := x.admission.Hold(headerBytes(r)); err != nil {

@@ -1,9 +1,8 @@
 package api
 
 import (
-	"time"
-
 	"github.com/counterd/counterd/api/wire"
+	"github.com/counterd/counterd/engine"
 	"github.com/counterd/counterd/limiter"
 	"github.com/counterd/counterd/service"
 )
@@ -28,7 +27,7 @@ func (e *endpoints) explain(x *exchange, event service.Event) error {
 	x.verdict = service.OutcomeOf(&d).String()
 	response := newResponse()
 	defer response.free()
-	out := explainedOf(response.decisionOf(event.Name, d), explained)
+	out := explainedOf(response.decisionOf(event.Name, d), d.Limits, explained)
 	for _, one := range e.service.OverridesOf(event, features) {
 		out.Overrides = append(out.Overrides, wireOverride(one))
 	}
@@ -37,17 +36,32 @@ func (e *endpoints) explain(x *exchange, event service.Event) error {
 }
 
 // explainedOf returns a decision as the contract has it, with what it was computed from.
-func explainedOf(d *wire.Decision, explained []limiter.Explained) wire.Explained {
+func explainedOf(d *wire.Decision, states []limiter.LimitState, explained []limiter.Explained) wire.Explained {
 	out := wire.Explained{Decision: *d, Limits: make([]wire.ExplainedLimit, len(d.Limits))}
 	for i, state := range d.Limits {
 		limit, of := &out.Limits[i], &explained[i]
-		*limit = wire.ExplainedLimit{LimitState: state, Sum: make([]wire.Part, len(of.Sum)), Frees: make([]wire.Freed, len(of.Frees)), Rule: of.Rule.Place}
+		*limit = wire.ExplainedLimit{
+			LimitState: state, Sum: make([]wire.Part, len(of.Sum)), Frees: freesOf(of.Frees), Rule: of.Rule.Place,
+			Listing: verdictOf(states[i].Listing), Overridden: states[i].Overridden,
+		}
 		for n, part := range of.Sum {
 			limit.Sum[n] = wire.Part{Level: part.Level.String(), From: unix(part.First), To: unix(part.Last), Count: part.Count}
 		}
-		for n, freed := range of.Frees {
-			limit.Frees[n] = wire.Freed{At: wire.Moment{Time: time.UnixMilli(freed.At).UTC()}, Count: freed.Count}
-		}
 	}
 	return out
+}
+
+// freesOf returns the moments at which room returns, rounded up to whole seconds: by then it has. What returns by the
+// same second is one step.
+func freesOf(all []engine.Freed) []wire.Freed {
+	steps := make([]wire.Freed, 0, len(all))
+	for _, freed := range all {
+		at := unix((freed.At + 999) / 1000)
+		if n := len(steps); n > 0 && steps[n-1].At == at {
+			steps[n-1].Count += freed.Count
+			continue
+		}
+		steps = append(steps, wire.Freed{At: at, Count: freed.Count})
+	}
+	return steps
 }

@@ -120,7 +120,7 @@ func TestForeignPagesAreRefusedByThePage(t *testing.T) {
 					return w
 				}
 				done = 0
-				w := ask("POST", "/ui/reset", "reset")
+				w := ask("POST", "/ui/reset", "see-reset")
 				assert.Equal(t, test.want, w.Code, "%s, %s: %s", name, test.name, test.value)
 				if test.want == 403 {
 					assert.Contains(t, problem(t, w, 403).Detail, "another origin")

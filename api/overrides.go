@@ -109,14 +109,21 @@ func wireOverride(o overrides.Override) wire.Override {
 	out := wire.Override{
 		Event: o.Event, Feature: o.Feature(), Until: wire.Moment{Time: o.Until}, Set: wire.Moment{Time: o.Set.Truncate(time.Second)}, By: o.By, Idle: o.Idle,
 	}
-	switch o.Listing {
-	case events.Allowed:
-		out.Verdict = "allow"
-	case events.Denied:
-		out.Verdict = "deny"
-	}
+	out.Verdict = verdictOf(o.Listing)
 	for _, rate := range o.Rates {
 		out.Rates = append(out.Rates, events.FormatRate(rate))
 	}
 	return out
+}
+
+// verdictOf returns a listing as the contract has it: allow, deny, or empty.
+func verdictOf(listing events.Listing) string {
+	switch listing {
+	case events.Allowed:
+		return "allow"
+	case events.Denied:
+		return "deny"
+	default:
+		return ""
+	}
 }

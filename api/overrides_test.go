@@ -8,10 +8,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-json-experiment/json"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/counterd/counterd/api"
+	"github.com/counterd/counterd/api/wire"
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/memcache"
 	"github.com/counterd/counterd/overrides"
@@ -69,6 +71,48 @@ func TestOverridesOverHTTP(t *testing.T) {
 	assert.JSONEq(t, `{"removed": false}`, asks(200, "DELETE", route+"?feature=ip:203.0.113.9", ""))
 	assert.JSONEq(t, `{"removed": false}`, asks(200, "DELETE", "/v1/events/gone/override?feature=ip:203.0.113.9", ""))
 	hit(429)
+}
+
+// Explain says of each limit on which list its hit is, and whether by a list of the rule or by an override.
+func TestExplainNamesListsAndOverrides(t *testing.T) {
+	h := overridden(t)
+	until := clock().Add(time.Hour).UTC().Format(time.RFC3339)
+	explained := func() (d wire.Explained) {
+		t.Helper()
+		status, answer := askPlain(t, h, "GET", "/v1/events/url_shorten/explain?feature=ip:203.0.113.9", "")
+		require.Equal(t, 200, status, answer)
+		require.NoError(t, json.Unmarshal([]byte(answer), &d))
+		require.NotEmpty(t, d.Limits)
+		return d
+	}
+	status, answer := askPlain(t, h, "GET", "/v1/events/url_shorten/explain?feature=ip:203.0.113.9", "")
+	require.Equal(t, 200, status)
+	assert.NotContains(t, answer, "overridden")
+	assert.NotContains(t, answer, `"listing"`)
+	for _, verdict := range []string{"deny", "allow"} {
+		body := `{"features": {"ip": "203.0.113.9"}, "verdict": "` + verdict + `", "until": "` + until + `"}`
+		status, answer := askPlain(t, h, "POST", "/v1/events/url_shorten/override", body)
+		require.Equal(t, 200, status, answer)
+		for _, limit := range explained().Limits {
+			assert.Equal(t, verdict, limit.Listing)
+			assert.True(t, limit.Overridden)
+		}
+	}
+	window := explained().Limits[0].Window
+	body := `{"features": {"ip": "203.0.113.9"}, "rates": ["77/` + window + `"], "until": "` + until + `"}`
+	status, answer = askPlain(t, h, "POST", "/v1/events/url_shorten/override", body)
+	require.Equal(t, 200, status, answer)
+	for _, limit := range explained().Limits {
+		assert.Empty(t, limit.Listing)
+		assert.Equal(t, limit.Window == window, limit.Overridden, limit.Name)
+		assert.Equal(t, limit.Window == window, limit.Limit == 77, limit.Name)
+	}
+
+	listed := newLogServer(t, memcache.NewEmbedded(memcache.EmbeddedConfig{Clock: clock}), clock, "[{per: ip, rate: 5/m, deny: [203.0.113.9]}]")
+	status, answer = askPlain(t, listed, "GET", "/v1/events/e/explain?feature=ip:203.0.113.9", "")
+	require.Equal(t, 200, status, answer)
+	assert.Contains(t, answer, `"listing":"deny"`)
+	assert.NotContains(t, answer, "overridden")
 }
 
 // What is wrong with an override is said, each with its place.

@@ -217,6 +217,21 @@ func (r *Rule) exceptionOf(features Features) (found exception, is bool) {
 	return found, is
 }
 
+// Overrides reports whether a temporary override decides by the limit, which is one that applies: by its verdict, or
+// by a rate that is not the rule's.
+func (a *Applied) Overrides(limit Limit) bool {
+	if !a.Overridden || a.Listing != Unlisted {
+		return a.Overridden
+	}
+	own := a.Rule.Limits
+	for _, value := range a.Counter.Feature.All() {
+		if limits, found := a.Rule.Overrides[value]; found {
+			own = limits
+		}
+	}
+	return !slices.Contains(own, limit)
+}
+
 // values returns the values that do not have the rule's own limits, sorted.
 func (r *Rule) values() []string {
 	values := slices.Collect(maps.Keys(r.Overrides))

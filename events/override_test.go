@@ -119,6 +119,47 @@ func TestOverrides(t *testing.T) {
 	})
 }
 
+// A limit is overridden where an override has set its listing or its rate, and no other limit of the rule is.
+func TestWhatAnOverrideDecides(t *testing.T) {
+	base := parse(t, overriddenRules)
+	visitor := events.Features{"ip": "203.0.113.1", "user": "bob"}
+	by := func(o events.Override) *events.Rules {
+		return base.With(map[string][]events.Override{"login": {o}}, 0)
+	}
+	allow := events.Override{Kind: "ip", Value: "203.0.113.1", Listing: events.Allowed}
+	for name, test := range map[string]struct {
+		rules    *events.Rules
+		features events.Features
+		want     []bool // of ip's two limits, both's, and mine's
+	}{
+		"none":                {base, visitor, []bool{false, false, false, false}},
+		"the rule's own list": {base, events.Features{"ip": "192.0.2.1"}, []bool{false, false}},
+		"a verdict":           {by(allow), visitor, []bool{true, true, true, false}},
+		"of another value":    {by(allow), events.Features{"ip": "203.0.113.2"}, []bool{false, false}},
+		"the rate of a window": {
+			by(events.Override{Kind: "ip", Value: "203.0.113.1", Rates: rates(t, "50/m")}), visitor, []bool{true, false, false, false},
+		},
+		"the rate of the rules' override": {
+			by(events.Override{Kind: "ip", Value: "198.51.100.7", Rates: rates(t, "2/m")}),
+			events.Features{"ip": "198.51.100.7"}, []bool{true},
+		},
+		"a list that it puts aside": {
+			by(events.Override{Kind: "user", Value: "alice", Rates: rates(t, "1/h")}),
+			events.Features{"user": "alice"}, []bool{true},
+		},
+	} {
+		applied, err := test.rules.Events["login"].Apply(nil, test.features)
+		require.NoError(t, err)
+		var got []bool
+		for _, a := range applied {
+			for _, limit := range a.Rule.LimitsOf(a.Counter.Feature) {
+				got = append(got, a.Overrides(limit))
+			}
+		}
+		assert.Equal(t, test.want, got, name)
+	}
+}
+
 func counterOf(t *testing.T, rules *events.Rules, features events.Features) events.Counter {
 	t.Helper()
 	counter, err := rules.Events["login"].Counter(features)

@@ -422,21 +422,27 @@ const (
 	Denied           // always denied, not counted
 )
 
-// Listed returns on which list of the rule a hit with those features is.
+// Listed returns on which list of the rule a hit with those features is, or what a temporary override says instead.
 // Deny outranks Allow.
 func (r *Rule) Listed(features Features) Listing {
+	listing, _ := r.listed(features)
+	return listing
+}
+
+// listed is Listed, and whether a temporary override says it.
+func (r *Rule) listed(features Features) (listing Listing, overridden bool) {
 	if len(r.exceptions) > 0 {
 		if one, is := r.exceptionOf(features); is {
-			return one.listing
+			return one.listing, true
 		}
 	}
 	switch {
 	case r.Deny.holds(r.Per, features):
-		return Denied
+		return Denied, false
 	case r.Allow.holds(r.Per, features):
-		return Allowed
+		return Allowed, false
 	}
-	return Unlisted
+	return Unlisted, false
 }
 
 // CanonicalValue returns the value by which a feature of the rule's one kind is counted: the key of
@@ -469,6 +475,8 @@ type Applied struct {
 	Counter Counter // on which it decides
 	ID      string  // the counter's
 	Listing Listing // on which list of the rule the hit is
+	// Overridden: a temporary override holds instead of the rule's lists, and has set Listing. See Overrides.
+	Overridden bool
 }
 
 // Apply appends the rules of the event that apply to a hit with those features, in
@@ -488,7 +496,8 @@ func (e *Event) Apply(list []Applied, features Features) ([]Applied, error) {
 		if !rule.Applies(features) {
 			continue
 		}
-		a := Applied{Rule: rule, Listing: rule.Listed(features)}
+		a := Applied{Rule: rule}
+		a.Listing, a.Overridden = rule.listed(features)
 		if n := len(list); n > before && slices.Equal(list[n-1].Rule.Per, rule.Per) {
 			a.Counter, a.ID = list[n-1].Counter, list[n-1].ID
 		} else {

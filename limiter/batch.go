@@ -214,7 +214,8 @@ func (f *batch) join(r *request) {
 			h.path = listed
 		}
 		for _, check := range f.counters.windowsOf(c, a, limits) {
-			h.limits = append(h.limits, limitEval{counter: c, window: check, part: i, ruling: ruling{rule: a.Rule, listing: a.Listing}})
+			of := ruling{rule: a.Rule, listing: a.Listing, overridden: a.Overrides(check.limit)}
+			h.limits = append(h.limits, limitEval{counter: c, window: check, part: i, ruling: of})
 			h.maxWait = max(h.maxWait, check.maxWait)
 		}
 	}

@@ -179,7 +179,7 @@ func (f *batch) decision(h *hit) Decision {
 		*s = LimitState{
 			Part: u.part, Name: limit.Name, Feature: u.counter.name.counter.Feature, N: limit.N, Window: limit.WindowAt(f.moment.Stamp), WindowName: limit.Unit(), Burst: limit.Burst, Algorithm: limit.Algorithm,
 			Count: u.count, Exact: u.exact, Reset: u.reset,
-			Allowed: u.allows, Listing: u.listing, Shadow: u.rule.Shadow,
+			Allowed: u.allows, Listing: u.listing, Overridden: u.overridden, Shadow: u.rule.Shadow,
 			Unknown: h.path == listed || u.source == ofNone, Failed: u.source.failed(), Unreserved: u.unreserved,
 		}
 		if s.Failed {
@@ -264,9 +264,11 @@ const (
 type ruling struct {
 	rule    *events.Rule
 	listing events.Listing
-	outcome engine.Outcome
-	final   bool // no transient adds explain it
-	source  source
+	// overridden: a temporary override has set the listing, or the limit's rate.
+	overridden bool
+	outcome    engine.Outcome
+	final      bool // no transient adds explain it
+	source     source
 
 	allows  bool // by itself
 	ignored bool // the store failed, and OnError decides

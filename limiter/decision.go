@@ -44,6 +44,7 @@ type LimitState struct {
 	Count      int64
 	Exact      bool
 	Unknown    bool
+	Overridden bool           // a temporary override has set Listing, or N
 	Remaining  int64          // N, or the burst, less Count, never below 0
 	Reset      engine.Wait    // until a hit of this cost fits this limit
 	Allowed    bool           // whether this limit admits the hit

@@ -27,6 +27,7 @@ type featureView struct {
 	Form      form
 	Event     string
 	Feature   string
+	Blanks    []string // remarks on white space at the ends of values
 	Cost      string
 	Verdict   string // empty: it is not known
 	Good      string
@@ -111,7 +112,7 @@ func (p *pages) showFeature(w http.ResponseWriter, r *http.Request, query url.Va
 	}
 	view.Event, view.Cost = s.event.Name, grouped(s.cost)
 	view.Feature = cmp.Or(shown(strings.Join(given(query), " and ")), "the event as a whole")
-	view.Title = brief(view.Feature) + ", " + view.Event
+	view.Title, view.Blanks = brief(view.Feature)+", "+view.Event, blanks(s.features)
 	view.Overrides, view.Override, view.Changed = p.overrideViews(p.Service.OverridesOf(s.event, s.features)), p.overrideForms(s, query), p.noticeOf(query, "override")
 	counters := p.explain(view, r, s)
 	p.past(view, r, query, s, counters)

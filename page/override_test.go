@@ -50,10 +50,18 @@ func TestOverride(t *testing.T) {
 	assert.True(t, w.admits(t, "url_shorten", ip))
 	assert.Contains(t, shown(t, h, "/ui/rules"), "Temporary overrides in force Feature Event Is Until Set at By End ip:192.0.2.1 url_shorten always allowed 14:30:22 UTC 12:30:22 UTC a program End the override of ip:192.0.2.1")
 
+	assert.Contains(t, text, "A hit would be admitted: an override allows it.")
+	assert.Contains(t, text, "By a temporary override: always allowed.")
+
 	text = change("verdict", "rates", "rates", "500/m", "for", "168h")
+	assert.Equal(t, 1, strings.Count(text, "By a temporary override, instead of the rule's rate."), "the limit of the day is the rule's")
 	assert.Contains(t, text, "is at most 500 per minute until 21 Mar 2026 12:30:22 UTC")
 	assert.True(t, w.admits(t, "url_shorten", ip))
-	assert.Contains(t, change("verdict", "deny", "for", "15m"), "is always denied until 12:45:22 UTC")
+	text = change("verdict", "deny", "for", "15m")
+	assert.Contains(t, text, "is always denied until 12:45:22 UTC")
+	assert.Contains(t, text, "A hit would be denied: an override denies it.")
+	assert.Contains(t, text, "By a temporary override: always denied.")
+	assert.NotContains(t, text, "deny list")
 	other := events.Features{"ip": "203.0.113.77"}
 	assert.True(t, w.admits(t, "url_shorten", other))
 	assert.False(t, w.admits(t, "url_shorten", ip))

@@ -56,10 +56,10 @@ func (f form) Known() bool { return f.Event == "" || slices.Contains(f.Events, f
 // Unknown returns the name of an event that is none of those.
 func (f form) Unknown() string { return brief(shown(f.Event)) }
 
-// given returns the features of a query, without fields that are empty.
+// given returns the features of a query, without fields that are empty. White space is part of a value.
 func given(query url.Values) (list []string) {
 	for _, feature := range query["feature"] {
-		if feature = strings.TrimSpace(feature); feature != "" {
+		if feature != "" {
 			list = append(list, feature)
 		}
 	}

@@ -208,9 +208,6 @@ func TestResetsOfHostileValues(t *testing.T) {
 		w.hit(t, "login", 5, features)
 		require.False(t, w.admits(t, "login", features), "%q", value)
 		forms := resets(t, h, featurePage("login", "user:"+value))
-		if strings.TrimSpace(value) != value {
-			continue // the search takes blanks at the ends away
-		}
 		require.Len(t, forms, 1, "%q", value)
 		assert.Contains(t, follow(t, h, post(t, h, formType, forms[0])), "was reset at")
 		assert.Equal(t, "login "+"user:"+value, counted.reset[len(counted.reset)-1])
@@ -225,6 +222,48 @@ func TestResetsOfHostileValues(t *testing.T) {
 		assert.Equal(t, 400, post(t, h, formType, url.Values{value: {value}}.Encode()).Code)
 	}
 	assert.Len(t, counted.reset, n)
+}
+
+// White space at the ends of a value is part of it: links, resets and overrides of such a value act on it alone, and
+// its page says so.
+func TestWhiteSpaceAtTheEndsOfValues(t *testing.T) {
+	w := newWorld(t)
+	h := w.handler()
+	bob := events.Features{"user": "bob"}
+	w.hit(t, "login", 7, bob)
+	for value, remark := range map[string]string{
+		"bob ": "The value of user ends in white space.", "bob\n": "The value of user ends in white space.",
+		"bob\u00a0": "The value of user ends in white space.", "\tbob": "The value of user begins in white space.",
+		"\u2028": "The value of user begins and ends in white space.",
+	} {
+		features, page := events.Features{"user": value}, featurePage("login", "user:"+value)
+		w.hit(t, "login", 7, features)
+		require.False(t, w.admits(t, "login", features), "%q", value)
+		overview := html.UnescapeString(get(t, h, "/ui/").Body.String())
+		assert.True(t, strings.Contains(overview, `href="`+strings.TrimPrefix(page, "/ui/")+`"`), "%q has its link", value)
+		assert.Contains(t, shown(t, h, page), remark, "%q", value)
+		assert.Contains(t, shown(t, h, page), "would be denied: 5 of 5", "%q", value)
+
+		forms := resets(t, h, page)
+		require.Len(t, forms, 1, "%q", value)
+		follow(t, h, post(t, h, formType, forms[0]))
+		assert.Contains(t, shown(t, h, page), "would be admitted: 0 of 5", "%q", value)
+		assert.True(t, w.admits(t, "login", features), "%q", value)
+		assert.False(t, w.admits(t, "login", bob), "%q was meant", value)
+
+		override := func(fields ...string) {
+			follow(t, h, postTo(t, h, "/ui/override", formType, overrideForm("login", "user:"+value, "user", fields...)))
+		}
+		override("verdict", "allow", "for", "1h")
+		require.Len(t, w.Overrides(), 1)
+		assert.Equal(t, value, w.Overrides()[0].Value)
+		assert.False(t, w.admits(t, "login", bob), "%q was meant", value)
+		follow(t, h, postTo(t, h, "/ui/override", formType, overrideForm("login", "user:bob", "user", "verdict", "end")))
+		require.Len(t, w.Overrides(), 1, "%q was not meant", value)
+		override("verdict", "end")
+		assert.Empty(t, w.Overrides(), "%q", value)
+	}
+	assert.NotContains(t, shown(t, h, featurePage("login", "user:bob")), "white space")
 }
 
 // By keyboard a counter is reset whose hits were denied, and they are admitted. The page is not one that a browser

@@ -2,6 +2,7 @@ package page
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -39,6 +40,24 @@ func shown(text string) string {
 }
 
 func hidden(r rune) bool { return r == utf8.RuneError || !unicode.IsPrint(r) }
+
+// blanks says which values begin or end in white space: a reader does not see it.
+func blanks(features events.Features) (list []string) {
+	for _, kind := range slices.Sorted(maps.Keys(features)) {
+		value := features[kind]
+		begins := strings.TrimLeftFunc(value, unicode.IsSpace) != value
+		ends := strings.TrimRightFunc(value, unicode.IsSpace) != value
+		switch {
+		case begins && ends:
+			list = append(list, "The value of "+kind+" begins and ends in white space.")
+		case begins:
+			list = append(list, "The value of "+kind+" begins in white space.")
+		case ends:
+			list = append(list, "The value of "+kind+" ends in white space.")
+		}
+	}
+	return list
+}
 
 // brief returns the beginning of a long text.
 func brief(text string) string {
@@ -192,6 +211,8 @@ func verdictOf(event string, cost int64, d *limiter.Decision) (words, good strin
 		return "would be refused: the store did not answer, and a rule says on_error: deny.", "bad"
 	case worst == nil:
 		return "would be denied.", "bad"
+	case worst.Listing == events.Denied && worst.Overridden:
+		return "would be denied: an override denies it.", "bad"
 	case worst.Listing == events.Denied:
 		return "would be denied: it is on the deny list of " + worst.Name + ".", "bad"
 	case worst.Limit() == 0:
@@ -236,6 +257,9 @@ func admitted(event string, cost int64, d *limiter.Decision) (words, good string
 	if longest(d, func(s *limiter.LimitState) bool { return !s.Allowed }) != nil {
 		return "would be admitted. A limit in shadow would deny it: that is reported, not enforced.", "warn"
 	}
+	if tightest.Listing == events.Allowed && tightest.Overridden {
+		return "would be admitted: an override allows it.", "ok"
+	}
 	if tightest.Listing == events.Allowed {
 		return "would be admitted: it is on the allow list of " + tightest.Name + ".", "ok"
 	}
@@ -250,8 +274,11 @@ func remarks(s *limiter.LimitState, rule *events.Rule) (list []string) {
 		}
 	}
 	add(s.Shadow, "In shadow: its denial is reported, not enforced.")
-	add(s.Listing == events.Allowed, "On the rule's allow list: it is counted, and never denied.")
-	add(s.Listing == events.Denied, "On the rule's deny list: it is always denied, and not counted.")
+	add(s.Overridden && s.Listing == events.Allowed, "By a temporary override: always allowed.")
+	add(s.Overridden && s.Listing == events.Denied, "By a temporary override: always denied.")
+	add(s.Overridden && s.Listing == events.Unlisted, "By a temporary override, instead of the rule's rate.")
+	add(!s.Overridden && s.Listing == events.Allowed, "On the rule's allow list: it is counted, and never denied.")
+	add(!s.Overridden && s.Listing == events.Denied, "On the rule's deny list: it is always denied, and not counted.")
 	add(s.Failed && s.OnError == events.OnErrorAllow, "The store did not answer. On_error is allow: hits are admitted uncounted.")
 	add(s.Failed && s.OnError == events.OnErrorDeny, "The store did not answer. On_error is deny: hits are refused.")
 	add(s.Failed && s.OnError == events.OnErrorLocal, "The store did not answer. On_error is local: this process decides by its own counters.")

@@ -95,18 +95,23 @@ func only(values []string) string {
 // NeedsTokens reports whether requests need a token.
 func (g *Gate) NeedsTokens() bool { return g.config.Tokens != nil }
 
-// Admit admits a request of the class, or returns a *Refusal or ErrOverload. The Admission
-// is to be released after either.
+// Admit admits a request of the class, or returns a *Refusal or ErrOverload. The token has to be good for the other
+// classes, too. The Admission is to be released after either.
 //
 // A request of ClassPublic needs no token and does not count: a busy process still answers
 // its probes, and no stranger takes a client's place.
-func (g *Gate) Admit(class Class, token Token) (Admission, error) {
+func (g *Gate) Admit(class Class, token Token, others ...Class) (Admission, error) {
 	a := Admission{gate: g}
 	if class == ClassPublic {
 		return a, nil
 	}
 	if err := g.checkToken(&a, class, token); err != nil {
 		return a, err
+	}
+	for _, other := range others {
+		if err := g.checkToken(&a, other, token); err != nil {
+			return a, err
+		}
 	}
 	a.counted = true
 	if n := g.requests.Add(1); g.config.MaxRequests > 0 && n > int64(g.config.MaxRequests) {

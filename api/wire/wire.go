@@ -200,6 +200,9 @@ type ExplainedLimit struct {
 	Sum   []Part  `json:"sum"`   // sum up to Count, the oldest first
 	Frees []Freed `json:"frees"` // the next moments at which room returns, if nothing else comes
 	Rule  string  `json:"rule"`  // where it is in its file
+	// Listing is allow or deny, where a list of the rule or a temporary override decides; else empty.
+	Listing    string `json:"listing,omitempty"`
+	Overridden bool   `json:"overridden,omitzero"` // a temporary override has set Listing, or the rate
 }
 
 // Part is what was counted from the first second to the last, both included.

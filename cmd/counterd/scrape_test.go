@@ -185,6 +185,7 @@ func TestOneScrapeShowsWhatWasDone(t *testing.T) {
 	assert.Positive(t, series.take(t, "counterd_connections "))
 	recalled := series.take(t, "counterd_cached_denials_total")
 	missed := series.take(t, "counterd_bucket_cache_misses_total")
+	series.take(t, "counterd_overrides_failing") // as soon as they are read without the server
 	assert.Positive(t, series.take(t, "counterd_server_list_failures_total"), "it is looked for again and again")
 	trip := func(outcome string) float64 {
 		return series.take(t, fmt.Sprintf(`counterd_store_round_trips_total{kind="exchange",outcome=%q`, outcome))
@@ -271,6 +272,8 @@ counterd_on_error_decisions_total{event="own",on_error="local"} 2
 counterd_on_error_decisions_total{event="shut",on_error="deny"} 3
 counterd_overload_total{of="counts"} 0
 counterd_overload_total{of="hits"} 2
+counterd_overrides{state="effective"} 0
+counterd_overrides{state="idle"} 0
 counterd_pending{of="counts"} 0
 counterd_pending{of="hits"} 0
 counterd_rules_generation 2

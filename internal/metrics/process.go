@@ -10,6 +10,7 @@ import (
 	"github.com/counterd/counterd/hierarchy"
 	"github.com/counterd/counterd/limiter"
 	"github.com/counterd/counterd/memcache"
+	"github.com/counterd/counterd/overrides"
 	"github.com/counterd/counterd/replication/repair"
 )
 
@@ -26,6 +27,7 @@ type Process struct {
 	Counters       *counting.Counters
 	Buckets        *hierarchy.Counters
 	Denied         *denied.History
+	Overrides      *overrides.Set
 	Connections    interface {
 		Open() int
 		Refused() int64
@@ -40,6 +42,21 @@ func (m *Metrics) Watch(p Process) {
 			func() float64 { return float64(p.Generation()) })
 		m.AddCounter("counterd_rules_reload_failures_total", "Edits of the rules file that were faulty; the rules in force stayed.",
 			func() float64 { return float64(p.ReloadFailures()) })
+	}
+	if p.Overrides != nil {
+		m.AddGauges("counterd_overrides", "Temporary overrides in force; idle: the rules have no limit for it.", []string{"state"}, func(yield func([]string, float64) bool) {
+			var effective, idle float64
+			for _, o := range p.Overrides.List() {
+				if o.Idle {
+					idle++
+				} else {
+					effective++
+				}
+			}
+			_ = yield([]string{"effective"}, effective) && yield([]string{"idle"}, idle)
+		})
+		m.AddGauge("counterd_overrides_failing", "Whether the temporary overrides cannot be read, or not be written where they are missing.",
+			func() float64 { return Truth(p.Overrides.Failing()) })
 	}
 	if p.Servers != nil {
 		m.roundTrips.list.Store(&p.Servers)
