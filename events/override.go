@@ -87,6 +87,24 @@ func (e *Event) checkRates(o Override) error {
 	return errors.Join(faults...)
 }
 
+// Overridable returns limits of the value, the first of each window, that the rates of an override may replace: as many as
+// an override has rates.
+func (e *Event) Overridable(kind, value string) (limits []Limit) {
+	for i := range e.Rules {
+		canonical, err := e.Rules[i].canonicalOf(kind, value)
+		if err != nil {
+			continue
+		}
+		for _, limit := range e.Rules[i].overridable(kind, canonical) {
+			known := slices.ContainsFunc(limits, func(other Limit) bool { return other.Window == limit.Window })
+			if !known && len(limits) < MaxOverrideRates {
+				limits = append(limits, limit)
+			}
+		}
+	}
+	return limits
+}
+
 // overridable returns the rule's limits of the value that rates may replace: they count in windows, of the kind alone.
 func (r *Rule) overridable(kind, value string) (limits []Limit) {
 	if len(r.Per) != 1 || r.Per[0] != kind || r.Leases() {

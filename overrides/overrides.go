@@ -366,13 +366,17 @@ func (s *Set) check(o Override) (Override, error) {
 // others within two seconds. The event need not be one of the rules. An error wraps engine.ErrStore; it may be removed
 // nevertheless.
 func (s *Set) Remove(ctx context.Context, event, kind, value string) (was Override, found bool, err error) {
-	if rules, err := s.config.Rules().Event(event); err == nil {
-		if o, err := rules.CheckOverride(events.Override{Kind: kind, Value: value, Listing: events.Denied}); err == nil {
-			value = o.Value
+	canonical := value
+	if of, err := s.config.Rules().Event(event); err == nil {
+		if o, err := of.CheckOverride(events.Override{Kind: kind, Value: value, Listing: events.Allowed}); err == nil {
+			canonical = o.Value
 		}
 	}
 	err = s.change(ctx, func(next *state) error {
-		one, is := next.find(name{event, kind, value})
+		one, is := next.find(name{event, kind, value}) // as it is listed, also if the rules count by another network now
+		if !is {
+			one, is = next.find(name{event, kind, canonical})
+		}
 		if is {
 			was, found = one.override(), true // also if a later try finds that this one was done in part
 			*next = next.remove(one, s.config.Clock())

@@ -324,7 +324,7 @@ func TestWhatIsOverStaysOver(t *testing.T) {
 	})
 }
 
-// Those that were removed take no room of others.
+// What was removed takes no room of others.
 func TestManyThatAreRemoved(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		p := start(t, embedded())

@@ -158,7 +158,7 @@ func (s state) find(of name) (one record, found bool) {
 	return s.Records[at], true
 }
 
-// overrides returns those that have not ended, in the order of their names.
+// overrides returns what has not ended, in the order of names.
 func (s state) overrides(now time.Time) (all []Override) {
 	for _, one := range s.Records {
 		if one.Until > now.Unix() {

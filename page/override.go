@@ -69,14 +69,8 @@ func (p *pages) overrideForms(s search, query url.Values) (forms []overrideForm)
 			continue
 		}
 		var rates []string
-		for r := range s.event.Event.Rules {
-			if rule := &s.event.Event.Rules[r]; len(rule.Per) == 1 && rule.Per[0] == kind && !rule.Leases() {
-				for _, limit := range rule.Limits {
-					if limit.Burst == 0 {
-						rates = append(rates, events.FormatRate(limit))
-					}
-				}
-			}
+		for _, limit := range s.event.Overridable(kind, s.features[kind]) {
+			rates = append(rates, events.FormatRate(limit))
 		}
 		forms = append(forms, overrideForm{
 			ID: "override-" + strconv.Itoa(i), Text: brief(shown(kind + ":" + s.features[kind])), Kind: kind, Query: searched(query).Encode(),
