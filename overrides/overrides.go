@@ -332,7 +332,9 @@ func (s *Set) Put(ctx context.Context, o Override) (Override, error) {
 		if len(next.Records) > Max || len(state{Records: next.Records}.content()) > MaxBytes {
 			return ErrTooMany
 		}
-		one, _ = next.find(one.name())
+		if set, found := next.find(one.name()); found { // it has not ended meanwhile
+			one = set
+		}
 		return nil
 	})
 	return one.override(), err
