@@ -238,8 +238,8 @@ type Override struct {
 	Rates   []string `json:"rates,omitempty"`
 	Until   Moment   `json:"until"`
 	Set     Moment   `json:"set"`
-	By      string   `json:"by,omitempty"`   // the name of the token that set it
-	Idle    bool     `json:"idle,omitempty"` // it has no effect: the rules have no limit for it
+	By      string   `json:"by,omitempty"`  // the name of the token that set it
+	Idle    bool     `json:"idle,omitzero"` // it has no effect: the rules have no limit for it
 }
 
 // Overrides are all temporary overrides in force.
