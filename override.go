@@ -63,14 +63,10 @@ func (l *Limiter) RemoveOverride(ctx context.Context, event, kind, value string)
 func (l *Limiter) Overrides() []Override {
 	var all []Override
 	for _, one := range l.service.Overrides() {
-		o := Override{
-			Event: one.Event, Kind: one.Kind, Value: one.Value, Until: one.Until,
+		all = append(all, Override{
+			Event: one.Event, Kind: one.Kind, Value: one.Value, Until: one.Until, Rates: one.FormatRates(),
 			Allow: one.Listing == events.Allowed, Deny: one.Listing == events.Denied,
-		}
-		for _, rate := range one.Rates {
-			o.Rates = append(o.Rates, events.FormatRate(rate))
-		}
-		all = append(all, o)
+		})
 	}
 	return all
 }

@@ -42,7 +42,7 @@ func explainedOf(d *wire.Decision, states []limiter.LimitState, explained []limi
 		limit, of := &out.Limits[i], &explained[i]
 		*limit = wire.ExplainedLimit{
 			LimitState: state, Sum: make([]wire.Part, len(of.Sum)), Frees: freesOf(of.Frees), Rule: of.Rule.Place,
-			Listing: verdictOf(states[i].Listing), Overridden: states[i].Overridden,
+			Listing: states[i].Listing.String(), Overridden: states[i].Overridden,
 		}
 		for n, part := range of.Sum {
 			limit.Sum[n] = wire.Part{Level: part.Level.String(), From: unix(part.First), To: unix(part.Last), Count: part.Count}

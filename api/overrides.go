@@ -52,13 +52,8 @@ func overrideOf(in wire.SetOverride) (o overrides.Override, faults []wire.Fault)
 	}
 	for o.Kind, o.Value = range in.Features {
 	}
-	switch in.Verdict {
-	case "":
-	case "allow":
-		o.Listing = events.Allowed
-	case "deny":
-		o.Listing = events.Denied
-	default:
+	var known bool
+	if o.Listing, known = events.ParseListing(in.Verdict); !known {
 		fault("/verdict", "it is allow or deny")
 	}
 	for i, text := range in.Rates {
@@ -106,24 +101,8 @@ func (e *endpoints) removeOverride(x *exchange) error {
 }
 
 func wireOverride(o overrides.Override) wire.Override {
-	out := wire.Override{
-		Event: o.Event, Feature: o.Feature(), Until: wire.Moment{Time: o.Until}, Set: wire.Moment{Time: o.Set.Truncate(time.Second)}, By: o.By, Idle: o.Idle,
-	}
-	out.Verdict = verdictOf(o.Listing)
-	for _, rate := range o.Rates {
-		out.Rates = append(out.Rates, events.FormatRate(rate))
-	}
-	return out
-}
-
-// verdictOf returns a listing as the contract has it: allow, deny, or empty.
-func verdictOf(listing events.Listing) string {
-	switch listing {
-	case events.Allowed:
-		return "allow"
-	case events.Denied:
-		return "deny"
-	default:
-		return ""
+	return wire.Override{
+		Event: o.Event, Feature: o.Feature(), Verdict: o.Listing.String(), Rates: o.FormatRates(),
+		Until: wire.Moment{Time: o.Until}, Set: wire.Moment{Time: o.Set.Truncate(time.Second)}, By: o.By, Idle: o.Idle,
 	}
 }

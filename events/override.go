@@ -36,14 +36,11 @@ func badOverride(format string, args ...any) error {
 // CheckOverride returns the override with the value by which the event's counters know it, or why no rule of the event
 // can keep it. Errors wrap ErrInvalid.
 func (e *Event) CheckOverride(o Override) (Override, error) {
-	first := slices.IndexFunc(e.Rules, func(rule Rule) bool { return slices.Contains(rule.Per, o.Kind) })
-	if first < 0 {
-		return o, &FeatureError{Kind: printableKind(o.Kind), Index: -1, Reason: fmt.Sprintf("no limit of %s is per this kind", e.Name)}
-	}
-	var err error
-	if o.Value, err = e.Rules[first].canonicalOf(o.Kind, o.Value); err != nil {
+	value, err := e.CountedValue(o.Kind, o.Value)
+	if err != nil {
 		return o, err
 	}
+	o.Value = value
 	if o.Listing != Unlisted && len(o.Rates) > 0 {
 		return o, badOverride("a value that is allowed or denied has no rates")
 	}
@@ -57,6 +54,25 @@ func (e *Event) CheckOverride(o Override) (Override, error) {
 		return o, badOverride("it allows, denies, or has 1 to %d rates", MaxOverrideRates)
 	}
 	return o, e.checkRates(o)
+}
+
+// CountedValue returns the value by which the first rule per the kind, alone or with others, counts it. The error is a
+// *FeatureError.
+func (e *Event) CountedValue(kind, value string) (string, error) {
+	for i := range e.Rules {
+		if rule := &e.Rules[i]; slices.Contains(rule.Per, kind) {
+			return rule.canonicalOf(kind, value)
+		}
+	}
+	return "", &FeatureError{Kind: printableKind(kind), Index: -1, Reason: fmt.Sprintf("no limit of %s is per this kind", e.Name)}
+}
+
+// FormatRates writes the rates, as ParseRate reads them.
+func (o Override) FormatRates() (texts []string) {
+	for _, rate := range o.Rates {
+		texts = append(texts, FormatRate(rate))
+	}
+	return texts
 }
 
 // checkRates reports rates that no limit has a window for, or for which limits that take none have it.
@@ -243,9 +259,7 @@ func (a *Applied) Overrides(limit Limit) bool {
 	}
 	own := a.Rule.Limits
 	for _, value := range a.Counter.Feature.All() {
-		if limits, found := a.Rule.Overrides[value]; found {
-			own = limits
-		}
+		own = a.Rule.own(value)
 	}
 	return !slices.Contains(own, limit)
 }

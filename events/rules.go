@@ -422,6 +422,17 @@ const (
 	Denied           // always denied, not counted
 )
 
+var listingNames = [...]string{Unlisted: "", Allowed: "allow", Denied: "deny"}
+
+// String returns allow, deny, or nothing.
+func (l Listing) String() string { return listingNames[l] }
+
+// ParseListing undoes String.
+func ParseListing(s string) (l Listing, ok bool) {
+	at := slices.Index(listingNames[:], s)
+	return Listing(max(at, 0)), at >= 0
+}
+
 // Listed returns on which list of the rule a hit with those features is, or what a temporary override says instead.
 // Deny outranks Allow.
 func (r *Rule) Listed(features Features) Listing {

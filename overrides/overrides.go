@@ -71,8 +71,7 @@ func (o Override) Feature() string { return o.Kind + ":" + o.Value }
 
 // String returns allow, deny, or the rates.
 func (o Override) String() string {
-	r := o.record()
-	return cmp.Or(r.Listing, strings.Join(r.Rates, ", "))
+	return cmp.Or(o.Listing.String(), strings.Join(o.FormatRates(), ", "))
 }
 
 // Config sets up a Set. Store and Rules are needed.
@@ -370,8 +369,8 @@ func (s *Set) check(o Override) (Override, error) {
 func (s *Set) Remove(ctx context.Context, event, kind, value string) (was Override, found bool, err error) {
 	canonical := value
 	if of, err := s.config.Rules().Event(event); err == nil {
-		if o, err := of.CheckOverride(events.Override{Kind: kind, Value: value, Listing: events.Allowed}); err == nil {
-			canonical = o.Value
+		if counted, err := of.CountedValue(kind, value); err == nil {
+			canonical = counted
 		}
 	}
 	err = s.change(ctx, func(next *state) error {

@@ -176,24 +176,17 @@ func (s state) revision(rules *events.Rules) uint64 {
 	return rules.Revision + events.RevisionOf(time.UnixMilli(s.Changed-epoch+1), 0)
 }
 
-// listings are the names of listings in a record.
-var listings = [...]string{events.Unlisted: "", events.Allowed: "allow", events.Denied: "deny"}
-
 func (o Override) record() record {
-	one := record{
-		Event: o.Event, Kind: o.Kind, Value: o.Value, Listing: listings[o.Listing],
+	return record{
+		Event: o.Event, Kind: o.Kind, Value: o.Value, Listing: o.Listing.String(), Rates: o.FormatRates(),
 		Until: o.Until.Unix(), By: o.By,
 	}
-	for _, rate := range o.Rates {
-		one.Rates = append(one.Rates, events.FormatRate(rate))
-	}
-	return one
 }
 
 func (r record) override() Override {
 	o := Override{Event: r.Event, Until: time.Unix(r.Until, 0).UTC(), Set: time.UnixMilli(r.Set).UTC(), By: r.By}
 	o.Kind, o.Value = r.Kind, r.Value
-	o.Listing = events.Listing(max(slices.Index(listings[:], r.Listing), 0))
+	o.Listing, _ = events.ParseListing(r.Listing)
 	for _, text := range r.Rates {
 		if rate, err := events.ParseRate(text); err == nil { // else no rule has such a window
 			o.Rates = append(o.Rates, rate)

@@ -173,8 +173,8 @@ func (s *Service) Overrides() []overrides.Override {
 func (s *Service) OverridesOf(event Event, features events.Features) []overrides.Override {
 	return slices.DeleteFunc(s.Overrides(), func(o overrides.Override) bool {
 		value, given := features[o.Kind]
-		asked, err := event.CheckOverride(events.Override{Kind: o.Kind, Value: value, Listing: events.Allowed})
-		return o.Event != event.Name || !given || err != nil || asked.Value != o.Value
+		counted, err := event.CountedValue(o.Kind, value)
+		return o.Event != event.Name || !given || err != nil || counted != o.Value
 	})
 }
 

@@ -373,7 +373,7 @@ events:
 	for _, name := range []string{"GET", "HTTP", "POST /v1/events/{event}/hit", "GET /v1/authorize/{event}", "memcached exchange", "memcached roll_back", "memcached delete", "decide"} {
 		assert.True(t, seen[name], "%s: %v", name, seen)
 	}
-	for name, text := range map[string]string{"spans": c.raw.String(), "log": withoutResets(p.log.String()), "log of who is refused": guarded.log.String()} {
+	for name, text := range map[string]string{"spans": c.raw.String(), "log": withoutResets(p.log.String()), "log of refusals": guarded.log.String()} {
 		for _, secret := range []string{"secret", "SECRET", "203.0.113", "Go-http-client"} {
 			text := strings.ReplaceAll(text, "key_secret=", "") // a flag's name
 			at := strings.Index(text, secret)
