@@ -64,10 +64,14 @@ type answer struct {
 	data []byte
 }
 
+func (a answer) succeeds() bool { return a.StatusCode >= 200 && a.StatusCode <= 299 }
+
+func (a answer) requestID() string { return a.Header.Get("X-Request-Id") }
+
 // decode reads the body of a success into out, if that is not nil. Any other
 // answer is an error.
 func (a answer) decode(out any) error {
-	if a.StatusCode < 200 || a.StatusCode > 299 {
+	if !a.succeeds() {
 		return a.problem()
 	}
 	if out == nil {
@@ -93,6 +97,9 @@ var errDense = errors.New("client: the answer holds more values than the contrac
 // unmarshal decodes the body into out. It stops where the values take far more memory
 // than their text, as a list of a million empty objects does.
 func (a answer) unmarshal(out any) error {
+	if plain, ok := out.(interface{ ReadPlain(text string) bool }); ok && plain.ReadPlain(string(a.data)) {
+		return nil
+	}
 	if len(a.data) <= smallAnswer {
 		return json.Unmarshal(a.data, out)
 	}
@@ -103,6 +110,32 @@ func (a answer) unmarshal(out any) error {
 		}
 		return errors.ErrUnsupported // the usual way
 	})))
+}
+
+// results returns the results of a batch of so many hits. Each is a decision or a problem.
+func (a answer) results(hits int) ([]wire.Result, error) {
+	var out wire.Results
+	if err := a.decode(&out); err != nil {
+		return nil, err
+	}
+	if len(out.Results) != hits {
+		return nil, fmt.Errorf("%w: %d results for %d hits", ErrUnexpected, len(out.Results), hits)
+	}
+	for i, result := range out.Results {
+		if (result.Decision == nil) == (result.Problem == nil) {
+			return nil, fmt.Errorf("%w: result %d is neither a decision nor a problem", ErrUnexpected, i)
+		}
+	}
+	return out.Results, nil
+}
+
+// refusesBatches reports whether the server takes no batches, or none of this size: no hit of the batch was counted.
+func (a answer) refusesBatches() bool {
+	switch a.StatusCode {
+	case http.StatusBadRequest, http.StatusNotFound, http.StatusMethodNotAllowed, http.StatusRequestEntityTooLarge:
+		return true
+	}
+	return false
 }
 
 // denial returns the decision of a denied hit. A proxy in between may send a 429
@@ -128,7 +161,7 @@ func (a answer) problem() error {
 		}
 	}
 	e.Status = a.StatusCode
-	e.RequestID = a.Header.Get("X-Request-Id")
+	e.RequestID = a.requestID()
 	if e.Title == "" {
 		e.Title = http.StatusText(a.StatusCode)
 	}

@@ -40,19 +40,24 @@ type Config struct {
 	// MaxWaiting bounds the hits that wait for their turn where a rule has a queue; 0: wire.DefaultMaxWaiting;
 	// below 0: none waits, Decision.Wait says how long the caller has to, and Release gives its turn back.
 	MaxWaiting int
+	// NoCoalescing has each hit be a request of its own. Without it hits that are asked for while a request with hits is
+	// under way go together with the next one, in the order of their calls, up to 1,000 at once. A hit that finds none
+	// under way goes at once. So many callers get more hits decided, and one waits for up to two requests.
+	NoCoalescing bool
 	// TLS is what https is spoken with: authorities, and a certificate to show; nil: the
 	// system's authorities, and none.
 	TLS *tls.Config
 	// Transport makes the exchanges; nil: one of the client's own, which Conns and TLS
 	// apply to. The client sends no traceparent and no X-Request-Id: one that takes them
-	// from the context carries them on.
+	// from the context carries them on. Hits that go together have the context of the first.
 	Transport http.RoundTripper
 }
 
 // Client calls one counterd server.
 type Client struct {
-	server server
-	turns  wire.Turns
+	server    server
+	coalescer *coalescer // nil: each hit is a request
+	turns     wire.Turns
 }
 
 // New returns a client of the server at the config's URL. Its error wraps ErrInvalid.
@@ -70,13 +75,18 @@ func New(config Config) (*Client, error) {
 		own.MaxResponseHeaderBytes = maxHeader
 		transport = own
 	}
-	return &Client{turns: wire.NewTurns(config.MaxWaiting), server: server{base: base, token: config.Token, most: maxAnswer, http: &http.Client{
+	timeout := cmp.Or(config.Timeout, DefaultTimeout)
+	c := &Client{turns: wire.NewTurns(config.MaxWaiting), server: server{base: base, token: config.Token, most: maxAnswer, http: &http.Client{
 		Transport: transport,
-		Timeout:   cmp.Or(config.Timeout, DefaultTimeout),
+		Timeout:   timeout,
 		// counterd never redirects. A proxy that does would get the features, and a POST
 		// would become a GET.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-	}}}, nil
+	}}}
+	if !config.NoCoalescing {
+		c.coalescer = &coalescer{server: c.server, timeout: timeout}
+	}
+	return c, nil
 }
 
 // Close closes the idle connections.
@@ -133,13 +143,15 @@ func (c *Client) Reset(ctx context.Context, event string, features events.Featur
 // Hit adds a hit of that cost, 1 to 1,000,000, to the counters of the event that
 // its rules name, and returns whether the rules admit it. A denial is no error:
 // Decision.Allowed says it. An ErrUnavailable is a rule that refuses what cannot be
-// decided, or leaves open whether the hit was counted.
+// decided, or leaves open whether the hit was counted. If the context ends, Hit returns at once; it has no effect on hits
+// that go together with this one, whose decisions are as if they came one after the other, in the order of their calls:
+// a denial's limits may have the counts after all of them.
 //
 // Where a rule has a queue, Hit returns when the turn of an admitted hit has come. If the context ends
 // before, or too many hits wait, it gives the turn back, with all that the hit counts, and returns the
 // decision and an ErrUnavailable: within two seconds, as far as it depends on the server.
 func (c *Client) Hit(ctx context.Context, event string, features events.Features, cost int64) (wire.Decision, error) {
-	return hit(ctx, c, event, wire.Hit{Features: features, Cost: &cost})
+	return c.decide(ctx, event, wire.Hit{Features: features, Cost: &cost})
 }
 
 // Reserve is Hit with a cost that is an estimate, which Settle replaces within the time d, in whole seconds up
@@ -147,7 +159,7 @@ func (c *Client) Hit(ctx context.Context, event string, features events.Features
 // call of Reserve where a limit is on leases.
 func (c *Client) Reserve(ctx context.Context, event string, features events.Features, cost int64, d time.Duration) (wire.Decision, error) {
 	reserve := events.FormatDuration(d)
-	return hit(ctx, c, event, wire.Hit{Features: features, Cost: &cost, Reserve: &reserve})
+	return c.decide(ctx, event, wire.Hit{Features: features, Cost: &cost, Reserve: &reserve})
 }
 
 // Settle replaces the cost that was reserved by the true one, 0 to 1,000,000, and releases the leases of the
@@ -176,21 +188,15 @@ func settle(ctx context.Context, s server, in wire.Settle) (settled wire.Settled
 	return settled, err
 }
 
-func hit(ctx context.Context, c *Client, event string, in wire.Hit) (wire.Decision, error) {
-	to, err := c.server.event(event, "hit")
+// decide returns the decision of a hit when it comes, and when its turn comes.
+func (c *Client) decide(ctx context.Context, event string, hit wire.Hit) (wire.Decision, error) {
+	ask := c.server.hit
+	if c.coalescer != nil {
+		ask = c.coalescer.decide
+	}
+	decision, err := ask(ctx, event, hit)
 	if err != nil {
 		return wire.Decision{}, err
-	}
-	answer, err := c.server.exchange(ctx, http.MethodPost, to, nil, in)
-	if err != nil {
-		return wire.Decision{}, err
-	}
-	if decision, denied := answer.denial(); denied {
-		return decision, nil
-	}
-	var decision wire.Decision
-	if err := answer.decode(&decision); err != nil {
-		return decision, err
 	}
 	if err := awaitTurn(ctx, c.turns, decision); err != nil {
 		return decision, errors.Join(err, giveBack(ctx, c.server, decision.Reservation))
@@ -281,20 +287,11 @@ func (c *Client) RemoveOverride(ctx context.Context, event, kind, value string) 
 // decision, or the problem of a hit that was at fault. It does not wait for turns in queues: Decision.Wait says
 // how long the caller has to.
 func (c *Client) Batch(ctx context.Context, hits []wire.BatchHit) ([]wire.Result, error) {
-	var out wire.Results
-	err := c.server.call(ctx, http.MethodPost, c.server.base.JoinPath("v1", "batch"), nil, wire.Batch{Hits: hits}, &out)
+	answer, err := c.server.exchange(ctx, http.MethodPost, c.server.base.JoinPath(batchPath...), nil, wire.Batch{Hits: hits})
 	if err != nil {
 		return nil, err
 	}
-	if len(out.Results) != len(hits) {
-		return nil, fmt.Errorf("%w: %d results for %d hits", ErrUnexpected, len(out.Results), len(hits))
-	}
-	for i, result := range out.Results {
-		if (result.Decision == nil) == (result.Problem == nil) {
-			return nil, fmt.Errorf("%w: result %d is neither a decision nor a problem", ErrUnexpected, i)
-		}
-	}
-	return out.Results, nil
+	return answer.results(len(hits))
 }
 
 // Events returns the rules in force.

@@ -10,6 +10,7 @@ import (
 	"net/url"
 
 	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/counterd/counterd/api/wire"
 	"github.com/counterd/counterd/events"
@@ -21,9 +22,14 @@ const (
 	maxAnswer = 64 << 20
 	// maxTopAnswer bounds the answer of Top: 4 KiB for each of MaxTop features.
 	maxTopAnswer = 4 << 20
+	// maxForeseen bounds the memory that is taken for an answer before it is read.
+	maxForeseen = 1 << 20
 	// maxHeader bounds the header of an answer.
 	maxHeader = 64 << 10
 )
+
+// batchPath is that of batches.
+var batchPath = []string{"v1", "batch"}
 
 // server is what exchanges are made with.
 type server struct {
@@ -33,11 +39,18 @@ type server struct {
 	most  int64                  // bytes of an answer
 }
 
-// event returns the URL of a route on an event. What is no name of an event could
-// lead to another route.
-func (s server) event(event, route string) (*url.URL, error) {
+// checkName returns an ErrInvalid for what is no name of an event: it could lead to another route.
+func checkName(event string) error {
 	if !events.ValidName(event) {
-		return nil, fmt.Errorf("%w: the event's name is 1 to 64 of a-z, 0-9, _, . and -, and begins with a letter", ErrInvalid)
+		return fmt.Errorf("%w: the event's name is 1 to 64 of a-z, 0-9, _, . and -, and begins with a letter", ErrInvalid)
+	}
+	return nil
+}
+
+// event returns the URL of a route on an event.
+func (s server) event(event, route string) (*url.URL, error) {
+	if err := checkName(event); err != nil {
+		return nil, err
 	}
 	to := s.base.JoinPath("v1", "events", event)
 	if route != "" {
@@ -65,13 +78,16 @@ func (s server) callOn(ctx context.Context, event, method, route string, query u
 	return s.call(ctx, method, to, query, in, out)
 }
 
-// exchange makes one exchange, whatever the status of its answer.
+// exchange makes one exchange, whatever the status of its answer. A body that is a jsontext.Value is sent as it is.
 func (s server) exchange(ctx context.Context, method string, to *url.URL, query url.Values, in any) (answer, error) {
 	var body io.Reader
 	if in != nil {
-		data, err := json.Marshal(in)
-		if err != nil {
-			return answer{}, fmt.Errorf("%w: %w", ErrInvalid, err)
+		data, isJSON := in.(jsontext.Value)
+		if !isJSON {
+			var err error
+			if data, err = json.Marshal(in); err != nil {
+				return answer{}, fmt.Errorf("%w: %w", ErrInvalid, err)
+			}
 		}
 		body = bytes.NewReader(data)
 	}
@@ -95,7 +111,10 @@ func (s server) exchange(ctx context.Context, method string, to *url.URL, query 
 		return answer{}, fmt.Errorf("%w: %s %s: %w", ErrUnavailable, method, s.base.Host, err)
 	}
 	defer response.Body.Close()
-	data, err := io.ReadAll(io.LimitReader(response.Body, s.most+1))
+	var text bytes.Buffer
+	text.Grow(int(max(0, min(response.ContentLength, maxForeseen))) + bytes.MinRead)
+	_, err = text.ReadFrom(io.LimitReader(response.Body, s.most+1))
+	data := text.Bytes()
 	switch {
 	case err != nil:
 		return answer{}, fmt.Errorf("%w: %s %s: %w", ErrUnavailable, method, s.base.Host, err)
@@ -103,6 +122,23 @@ func (s server) exchange(ctx context.Context, method string, to *url.URL, query 
 		return answer{}, fmt.Errorf("%w: %s %s: longer than %d bytes", ErrUnexpected, method, s.base.Host, s.most)
 	}
 	return answer{response, data}, nil
+}
+
+// hit returns the decision of a hit that is a request.
+func (s server) hit(ctx context.Context, event string, hit wire.Hit) (decision wire.Decision, err error) {
+	to, err := s.event(event, "hit")
+	if err != nil {
+		return decision, err
+	}
+	answer, err := s.exchange(ctx, http.MethodPost, to, nil, hit)
+	if err != nil {
+		return decision, err
+	}
+	if denial, denied := answer.denial(); denied {
+		return denial, nil
+	}
+	err = answer.decode(&decision)
+	return decision, err
 }
 
 // authorize gives the request its token.

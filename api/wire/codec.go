@@ -3,6 +3,7 @@ package wire
 import (
 	"iter"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -37,35 +38,173 @@ func (b *Batch) ReadPlain(text string) bool {
 	return true
 }
 
+// ReadPlain reads a plain answer, with its members in the order in which AppendTo writes them, and reports whether it was
+// one. What it keeps is its own.
+func (d *Decision) ReadPlain(text string) bool {
+	var in Decision
+	p := plain{text: text, keeps: true}
+	if !p.decision(&in, nil) || !p.ends() {
+		return false
+	}
+	*d = in
+	return true
+}
+
+// ReadPlain reads a plain answer that has decisions alone, with their members in the order in which AppendTo writes them,
+// and reports whether it was one. What it keeps is its own.
+func (r *Results) ReadPlain(text string) bool {
+	var in Results
+	p := plain{text: text, keeps: true}
+	if !p.object(func(name string) bool { return name == "results" && in.Results == nil && p.results(&in.Results) }) || !p.ends() {
+		return false
+	}
+	*r = in
+	return true
+}
+
 // plain is the text that is left to read. Its methods report whether what they
 // read was there, and plain.
-type plain struct{ text string }
+type plain struct {
+	text  string
+	keeps bool // strings are copies: the text is not kept for them
+}
 
-// hits reads a list of hits.
-func (p *plain) hits(hits *[]BatchHit) bool {
-	*hits = []BatchHit{}
+// minPlain is how many bytes of text a decision and a limit have at least: their values take no more memory than a few
+// times that.
+const minPlain = 64
+
+// results reads a list of decisions with their statuses.
+func (p *plain) results(results *[]Result) bool {
+	*results = []Result{}
+	return p.list(func() bool {
+		var status int64
+		in := Result{Decision: new(Decision)}
+		read := p.decision(in.Decision, &status)
+		in.Status = int(status)
+		*results = append(*results, in)
+		return read
+	})
+}
+
+// The members of decisions and limits, as far as they are plain, in their order.
+var (
+	decisionMembers = []string{"status", "allowed", "event", "at", "retry_after", "retry_after_ms", "reservation", "limits"}
+	limitMembers    = []string{
+		"name", "feature", "limit", "window", "algorithm", "count", "remaining", "reset", "allowed", "exact",
+		"shadow", "over", "incomplete", "unreserved", "on_error",
+	}
+)
+
+// decision reads a decision, with a status if that is not nil.
+func (p *plain) decision(d *Decision, status *int64) bool {
+	return p.members(decisionMembers, func(name string) bool {
+		switch name {
+		case "status":
+			return status != nil && p.integer(status)
+		case "allowed":
+			return p.boolean(&d.Allowed)
+		case "event":
+			return p.str(&d.Event)
+		case "at":
+			return p.moment(&d.At)
+		case "retry_after":
+			return p.number(&d.RetryAfter)
+		case "retry_after_ms":
+			return p.integer(&d.RetryAfterMS)
+		case "reservation":
+			return p.str(&d.Reservation)
+		}
+		d.Limits = []LimitState{}
+		return p.list(func() bool {
+			if len(d.Limits) == 0 {
+				d.Limits = make([]LimitState, 0, 4) // few have more
+			}
+			d.Limits = append(d.Limits, LimitState{})
+			return p.limit(&d.Limits[len(d.Limits)-1])
+		})
+	})
+}
+
+// limit reads the state of a limit.
+func (p *plain) limit(s *LimitState) bool {
+	return p.members(limitMembers, func(name string) bool {
+		switch name {
+		case "name":
+			return p.str(&s.Name)
+		case "feature":
+			return p.str(&s.Feature)
+		case "limit":
+			return p.integer(&s.Limit)
+		case "window":
+			return p.str(&s.Window)
+		case "algorithm":
+			return p.str(&s.Algorithm)
+		case "count":
+			return p.integer(&s.Count)
+		case "remaining":
+			return p.integer(&s.Remaining)
+		case "reset":
+			return p.number(&s.Reset)
+		case "allowed":
+			return p.boolean(&s.Allowed)
+		case "exact":
+			s.Exact = new(bool)
+			return p.boolean(s.Exact)
+		case "shadow":
+			return p.boolean(&s.Shadow)
+		case "over":
+			return p.boolean(&s.Over)
+		case "incomplete":
+			return p.boolean(&s.Incomplete)
+		case "unreserved":
+			return p.boolean(&s.Unreserved)
+		}
+		return p.str(&s.OnError)
+	})
+}
+
+// members reads an object of at least minPlain bytes that has its members in that order, each once or not.
+func (p *plain) members(names []string, member func(name string) bool) bool {
+	left, at := len(p.text), 0
+	return p.object(func(name string) bool {
+		for at < len(names) && names[at] != name {
+			at++
+		}
+		at++
+		return at <= len(names) && member(name)
+	}) && left-len(p.text) >= minPlain
+}
+
+// list reads a list, each of its values by a call.
+func (p *plain) list(value func() bool) bool {
 	if !p.skip('[') {
 		return false
 	}
 	if p.skip(']') {
 		return true
 	}
-	for len(*hits) < MaxHits {
-		var in BatchHit
-		if !p.object(func(name string) bool {
-			if name == "event" {
-				return in.Event == "" && p.str(&in.Event) && in.Event != ""
-			}
-			return p.hit(name, &in.Features, &in.Cost)
-		}) {
-			return false
-		}
-		*hits = append(*hits, in)
+	for value() {
 		if !p.skip(',') {
 			return p.skip(']')
 		}
 	}
 	return false
+}
+
+// hits reads a list of hits.
+func (p *plain) hits(hits *[]BatchHit) bool {
+	*hits = []BatchHit{}
+	return p.list(func() bool {
+		var in BatchHit
+		read := len(*hits) < MaxHits && p.object(func(name string) bool {
+			if name == "event" {
+				return in.Event == "" && p.str(&in.Event) && in.Event != ""
+			}
+			return p.hit(name, &in.Features, &in.Cost)
+		})
+		*hits = append(*hits, in)
+		return read
+	})
 }
 
 // hit reads a member of a hit.
@@ -102,7 +241,7 @@ func (p *plain) object(member func(name string) bool) bool {
 	}
 	for {
 		var name string
-		if !p.str(&name) || !p.skip(':') || !member(name) {
+		if !p.token(&name) || !p.skip(':') || !member(name) {
 			return false
 		}
 		if !p.skip(',') {
@@ -113,6 +252,15 @@ func (p *plain) object(member func(name string) bool) bool {
 
 // str reads a string.
 func (p *plain) str(s *string) bool {
+	read := p.token(s)
+	if p.keeps {
+		*s = strings.Clone(*s)
+	}
+	return read
+}
+
+// token reads a string, of the text.
+func (p *plain) token(s *string) bool {
 	if !p.skip('"') {
 		return false
 	}
@@ -133,8 +281,40 @@ var plainBytes = func() (plain [256]bool) {
 	return plain
 }()
 
-// number reads a whole number that cannot be too large.
+// moment reads a time.
+func (p *plain) moment(m *Moment) bool {
+	var text string
+	if !p.token(&text) {
+		return false
+	}
+	at, err := ParseMoment(text)
+	*m = at
+	return err == nil
+}
+
+// boolean reads true or false.
+func (p *plain) boolean(b *bool) bool {
+	p.space()
+	*b = strings.HasPrefix(p.text, "true")
+	if !*b && !strings.HasPrefix(p.text, "false") {
+		return false
+	}
+	p.text = p.text[len(strconv.FormatBool(*b)):]
+	return true
+}
+
+// number reads a whole number that cannot be too large, into memory of its own.
 func (p *plain) number(n **int64) bool {
+	var value int64
+	if !p.integer(&value) {
+		return false
+	}
+	*n = &value
+	return true
+}
+
+// integer reads a whole number that cannot be too large.
+func (p *plain) integer(n *int64) bool {
 	p.space()
 	const digits = 18
 	var value int64
@@ -149,7 +329,7 @@ func (p *plain) number(n **int64) bool {
 		return false
 	}
 	p.text = p.text[i:]
-	*n = &value
+	*n = value
 	return true
 }
 

@@ -236,17 +236,76 @@ func TestOurClientsAreReadPlainly(t *testing.T) {
 	assert.True(t, equalUnmarshal[wire.Batch](t, string(text)))
 }
 
+// What the server writes is plain, but for what it seldom writes.
+func TestAnswersArePlain(t *testing.T) {
+	limit := wire.LimitState{
+		Name: "ip-5-per-1m", Feature: "ip:203.0.113.9", Limit: 5, Window: "1m", Count: 3, Remaining: 2, Reset: new(int64(0)), Allowed: true,
+	}
+	d := wire.Decision{Allowed: true, Event: "login", At: wire.Moment{Time: time.Unix(1773531033, 0).UTC()}, RetryAfter: new(int64(0))}
+	d.Limits = []wire.LimitState{limit, limit, limit, limit, limit}
+	all := []wire.Result{{Status: 200, Decision: &d}, {Status: 429, Decision: &d}}
+	text, err := d.AppendTo(nil)
+	require.NoError(t, err)
+	assert.True(t, equalUnmarshal[wire.Decision](t, string(text)), "%s", text)
+	text, err = results(all).AppendTo(nil)
+	require.NoError(t, err)
+	assert.True(t, equalUnmarshal[wire.Results](t, string(text)), "%s", text)
+	assert.False(t, equalUnmarshal[wire.Decision](t, string(text)))
+
+	plain := 0
+	for _, v := range variants(reflect.TypeFor[wire.Results]()) {
+		r := v.Interface().(wire.Results)
+		for i := range r.Results {
+			if r.Results[i].Decision == nil || r.Results[i].Problem != nil {
+				r.Results[i] = wire.Result{Status: 200, Decision: &d}
+			}
+			// Text enough, and what is never null.
+			if r.Results[i].Limits == nil {
+				r.Results[i].Limits = []wire.LimitState{limit}
+			}
+		}
+		if text, err := results(r.Results).AppendTo(nil); err == nil && equalUnmarshal[wire.Results](t, string(text)) {
+			plain++
+		}
+		if len(r.Results) == 1 {
+			text, err := r.Results[0].Decision.AppendTo(nil)
+			if err == nil {
+				equalUnmarshal[wire.Decision](t, string(text))
+			}
+		}
+	}
+	assert.Greater(t, plain, 100)
+	whole := `{"allowed":true,"event":"login","at":"2026-03-14T23:30:33Z","retry_after":0,"limits":[` + strings.Repeat(`{},`, 9) + `{}]}`
+	assert.False(t, equalUnmarshal[wire.Decision](t, whole), "the limits take far more memory than their text")
+	for _, text := range []string{
+		`{"event":"login","allowed":true,"at":"2026-03-14T23:30:33Z","retry_after":0,"retry_after_ms":0,"limits":[]}`, // not in order
+		`{"allowed":true,"allowed":true,"event":"login","at":"2026-03-14T23:30:33Z","retry_after":0,"limits":[]}`,
+		`{"allowed":true,"event":"login","at":"2026-03-14T23:30:33Z","retry_after":null,"retry_after_ms":0,"limits":[]}`,
+		`{"allowed":tru,"event":"login","at":"2026-03-14T23:30:33Z","retry_after":0,"retry_after_ms":0,"limits":[]}`,
+		`{"allowed":true,"event":"login","at":"2026-13-14T23:30:33Z","retry_after":0,"retry_after_ms":0,"limits":[]}`,
+		`{"allowed":true,"event":"login","at":"2026-03-14T23:30:33Z","retry_after":0,"later":1,"limits":[]}`,
+		`{"status":200,"allowed":true,"event":"login","at":"2026-03-14T23:30:33Z","retry_after":0,"limits":[]}`,
+	} {
+		assert.False(t, equalUnmarshal[wire.Decision](t, text), text)
+	}
+}
+
 func FuzzPlain(f *testing.F) {
 	for _, text := range []string{
 		`{"features":{"ip":"203.0.113.9","user":"42"},"cost":3}`, "{ \"cost\" : 0 ,\n\"features\":{} }", `{"cost":1,"cost":1}`, `{"features":{"a":"1","a":"2"}}`,
 		`{"features":{"a":"\u0031"}}`, `{"features":null}`, `{"cost":01}`, `{"cost":1e0}`, `{"features":{"a":"ü"}}`,
 		`{"hits":[{"event":"e","features":{"ip":"203.0.113.9"}},{"event":"e","features":{"ip":"203.0.113.9","user":"1"},"cost":2},{}]}`,
 		`{"hits":[{"event":"","event":"e"}]}`, `{"hits":[null,{},]}`, `{"hits":[]}`,
+		`{"allowed":true,"event":"e","at":"2026-03-14T23:30:33Z","retry_after":0,"reservation":"r","limits":[` +
+			`{"name":"n","feature":"ip:::1","limit":5,"window":"1m","count":3,"remaining":2,"reset":0,"allowed":true,"exact":false,"shadow":true}]}`,
+		`{"results":[{"status":429,"allowed":false,"event":"e","at":"2026-03-14T23:30:33Z","retry_after":0,"retry_after_ms":20,"limits":[]}]}`,
 	} {
 		f.Add(text)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
 		equalUnmarshal[wire.Hit](t, text)
 		equalUnmarshal[wire.Batch](t, text)
+		equalUnmarshal[wire.Decision](t, text)
+		equalUnmarshal[wire.Results](t, text)
 	})
 }

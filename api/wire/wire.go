@@ -365,11 +365,19 @@ var ErrMoment = errors.New("a time is RFC 3339, as in 2006-01-02T15:04:05Z, or w
 // fraction behind a comma and offsets of more than a day, but no t and z in lower case.
 var rfc3339 = regexp.MustCompile(`^\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[+-]([01]\d|2[0-3]):[0-5]\d)$`)
 
+// utc is the form in which a Moment is written.
+const utc = "2006-01-02T15:04:05Z"
+
 // ParseMoment reads RFC 3339, or Unix seconds: digits, behind a minus sign or not.
 // Fractions of a second are cut off.
 func ParseMoment(s string) (Moment, error) {
 	if seconds, err := strconv.ParseInt(s, 10, 64); err == nil && s[0] != '+' {
 		return unixMoment(seconds)
+	}
+	if len(s) == len(utc) {
+		if t, err := time.Parse(utc, s); err == nil { // as it is written here
+			return unixMoment(t.Unix())
+		}
 	}
 	if !rfc3339.MatchString(s) {
 		return Moment{}, ErrMoment

@@ -27,7 +27,7 @@ const (
 
 func httpRows() []row {
 	nothing, far, flood, batch, batchOfOne := web{nothing: true}, web{}, web{flood: true}, web{batch: true}, web{batch: true, one: true}
-	return []row{
+	return append([]row{
 		{id: "B1", name: "do-nothing handler, 64 connections", callers: 64, prepare: nothing.prepare},
 		{id: "B2", name: "counterd, hit, 64 connections", callers: 64, prepare: far.prepare, against: []string{"B1"}},
 		{id: "B3", name: "counterd, denied flood, 64 connections", callers: 64, prepare: flood.prepare, against: []string{"B1"}, rates: webFullRates},
@@ -37,7 +37,7 @@ func httpRows() []row {
 		{id: "B10", name: "do-nothing handler, 256 connections", callers: 256, prepare: nothing.prepare},
 		{id: "B11", name: "counterd, hit, 256 connections", callers: 256, prepare: far.prepare, against: []string{"B10"}},
 		{id: "B14", name: "counterd, batches of 100 hits on one counter, 16 connections", callers: 16, prepare: batchOfOne.prepare, against: []string{"B2"}},
-	}
+	}, clientRows()...)
 }
 
 // webRules are the rules of all rows.

@@ -78,7 +78,9 @@ func local(at string) bool {
 func newHTTP(config HTTPConfig, transport http.RoundTripper) (*HTTP, error) {
 	h := &HTTP{config: config, transport: transport}
 	for _, to := range config.URLs {
-		c, err := client.New(client.Config{URL: to, Token: config.Token, Timeout: config.Timeout, Transport: transport, MaxWaiting: -1})
+		c, err := client.New(client.Config{
+			URL: to, Token: config.Token, Timeout: config.Timeout, Transport: transport, MaxWaiting: -1, NoCoalescing: true,
+		})
 		if err != nil {
 			return nil, err
 		}

@@ -112,7 +112,9 @@ func newCaller(config Config, urls []string, transport http.RoundTripper) (*call
 		if err != nil {
 			return nil, err
 		}
-		to, err := client.New(client.Config{URL: target, Token: config.Token, Transport: recorder{transport, c}, Timeout: judge.CallTimeout, MaxWaiting: -1})
+		to, err := client.New(client.Config{
+			URL: target, Token: config.Token, Transport: recorder{transport, c}, Timeout: judge.CallTimeout, MaxWaiting: -1, NoCoalescing: true,
+		})
 		if err != nil {
 			return nil, err
 		}

@@ -1,0 +1,260 @@
+package client
+
+import (
+	"container/list"
+	"context"
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/counterd/counterd/api/wire"
+)
+
+const (
+	// maxBatchBytes bounds the body of a batch of hits: half of what the server reads.
+	maxBatchBytes = 512 << 10
+	// maxJoining bounds a hit that joins others, in bytes of JSON, far above what the contract has. A larger one
+	// goes by itself, as the fault that it is.
+	maxJoining = 64 << 10
+	// maxHold is for how long an exchange that does not end, as on a connection that is lost, holds up those after it.
+	maxHold = time.Second
+)
+
+// coalescer has the hits that arrive while an exchange of hits is under way wait for its end, and then go together, in
+// the order of their calls. No hit waits for others to arrive: one that finds no exchange under way goes at once.
+type coalescer struct {
+	server  server
+	timeout time.Duration // of a hit, with its wait
+
+	mu      sync.Mutex
+	current *turn     // the exchange that hits wait for; nil: there is none, and none waits
+	waiting list.List // of *waiting, for the next exchange
+}
+
+// turn is an exchange, or several one after the other, that hits wait for.
+type turn struct{ began time.Time }
+
+func (t *turn) late() bool { return time.Since(t.began) > maxHold }
+
+// waiting is a hit that goes with the next exchange.
+type waiting struct {
+	ctx   context.Context
+	event string
+	hit   wire.Hit
+	body  jsontext.Value // as a hit of a batch
+	since time.Time
+	done  chan outcome // has room for one
+
+	// Of the coalescer's lock.
+	place *list.Element // among those that wait
+	batch *batch        // that the hit went with; nil: it waits
+}
+
+// batch is the hits of an exchange.
+type batch struct {
+	ctx     context.Context
+	cancel  context.CancelFunc
+	hits    []*waiting
+	callers int // that wait for it, of the coalescer's lock
+}
+
+// outcome is what became of the exchange that a hit went with.
+type outcome struct {
+	answer answer       // to the whole batch
+	result *wire.Result // of the hit; nil: the answer has none
+	at     int          // the hit's place in the batch
+	err    error        // there is no answer
+}
+
+// decide returns the decision of a hit.
+func (c *coalescer) decide(ctx context.Context, event string, hit wire.Hit) (wire.Decision, error) {
+	if t := c.begin(); t != nil {
+		return c.alone(ctx, t, event, hit)
+	}
+	if err := checkName(event); err != nil {
+		return wire.Decision{}, err
+	}
+	body, err := json.Marshal(wire.BatchHit{Event: event, Features: hit.Features, Cost: hit.Cost, Reserve: hit.Reserve})
+	if err != nil {
+		return wire.Decision{}, fmt.Errorf("%w: %w", ErrInvalid, err)
+	}
+	if len(body) > maxJoining || len(hit.Features) > wire.MaxFeatures/wire.MaxHits {
+		return c.server.hit(ctx, event, hit)
+	}
+	w := &waiting{ctx: ctx, event: event, hit: hit, body: body, since: time.Now(), done: make(chan outcome, 1)}
+	if t := c.join(w); t != nil {
+		return c.alone(ctx, t, event, hit)
+	}
+	select {
+	case o := <-w.done:
+		return c.decisionOf(w, o)
+	case <-ctx.Done():
+		c.leave(w)
+		return wire.Decision{}, fmt.Errorf("%w: %s %s: %w", ErrUnavailable, http.MethodPost, c.server.base.Host, context.Cause(ctx))
+	}
+}
+
+// begin returns a turn if none is under way, else nil.
+func (c *coalescer) begin() *turn {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.current != nil {
+		return nil
+	}
+	c.current = &turn{time.Now()}
+	return c.current
+}
+
+// join has the hit go with the next exchange. It returns a turn, and the hit goes by itself, if none is under way. If
+// the one under way is late, all that wait go now.
+func (c *coalescer) join(w *waiting) *turn {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.current == nil {
+		c.current = &turn{time.Now()}
+		return c.current
+	}
+	w.place = c.waiting.PushBack(w)
+	if c.current.late() {
+		c.current = new(turn)
+		go c.run(c.current, c.take())
+	}
+	return nil
+}
+
+// leave has a hit that waits not go. If it went, the exchange ends when no caller waits for it.
+func (c *coalescer) leave(w *waiting) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if w.batch == nil {
+		c.waiting.Remove(w.place)
+		return
+	}
+	if w.batch.callers--; w.batch.callers == 0 {
+		w.batch.cancel()
+	}
+}
+
+// alone makes the exchange of a turn with one hit.
+func (c *coalescer) alone(ctx context.Context, t *turn, event string, hit wire.Hit) (wire.Decision, error) {
+	defer func() {
+		if b := c.next(t); b != nil {
+			go c.run(t, b)
+		}
+	}()
+	return c.server.hit(ctx, event, hit)
+}
+
+// run makes one exchange of a turn after the other, until no hit waits. It ends with its callers.
+func (c *coalescer) run(t *turn, b *batch) {
+	for ; b != nil; b = c.next(t) {
+		c.send(b)
+	}
+}
+
+// next returns the hits that have waited longest, as many as go together. If there is none it is nil, and the turn is
+// over; so it is if another one has begun.
+func (c *coalescer) next(t *turn) *batch {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.current != t {
+		return nil
+	}
+	return c.take()
+}
+
+// take begins an exchange of the current turn with the hits that have waited longest. If none waits it ends the turn,
+// and is nil. It is called with the lock.
+func (c *coalescer) take() *batch {
+	if c.waiting.Len() == 0 {
+		c.current = nil
+		return nil
+	}
+	c.current.began = time.Now()
+	b, size := &batch{}, 0
+	for c.waiting.Len() > 0 && len(b.hits) < wire.MaxHits {
+		w := c.waiting.Front().Value.(*waiting)
+		if size += len(w.body); size > maxBatchBytes {
+			break
+		}
+		c.waiting.Remove(w.place)
+		w.batch = b
+		b.hits = append(b.hits, w)
+	}
+	b.callers = len(b.hits)
+	// It has the values of the first caller's context, a trace among them, and no caller's end. No call takes longer than
+	// the timeout: the first one has waited longest.
+	b.ctx, b.cancel = context.WithDeadline(context.WithoutCancel(b.hits[0].ctx), b.hits[0].since.Add(c.timeout))
+	return b
+}
+
+// send makes the exchange of a batch.
+func (c *coalescer) send(b *batch) {
+	defer b.cancel()
+	answer, results, err := c.exchange(b)
+	for i, w := range b.hits {
+		o := outcome{answer: answer, at: i, err: err}
+		if results != nil {
+			o.result = &results[i]
+		}
+		w.done <- o
+	}
+}
+
+// exchange returns the answer to a batch, and if that is a success the result of each hit.
+func (c *coalescer) exchange(b *batch) (a answer, results []wire.Result, err error) {
+	size := len(beginHits) + len(endHits)
+	for _, w := range b.hits {
+		size += len(w.body) + 1
+	}
+	body := append(make(jsontext.Value, 0, size), beginHits...)
+	for i, w := range b.hits {
+		if i > 0 {
+			body = append(body, ',')
+		}
+		body = append(body, w.body...)
+	}
+	body = append(body, endHits...)
+	a, err = c.server.exchange(b.ctx, http.MethodPost, c.server.base.JoinPath(batchPath...), nil, body)
+	if err != nil || !a.succeeds() {
+		return a, nil, err
+	}
+	results, err = a.results(len(b.hits))
+	return a, results, err
+}
+
+// A batch is its hits between these.
+const beginHits, endHits = `{"hits":[`, `]}`
+
+// decisionOf returns the decision of a hit that went with a batch.
+func (c *coalescer) decisionOf(w *waiting, o outcome) (wire.Decision, error) {
+	switch result := o.result; {
+	case o.err != nil:
+		return wire.Decision{}, o.err
+	case result == nil && o.answer.refusesBatches():
+		return c.server.hit(w.ctx, w.event, w.hit)
+	case result == nil:
+		return wire.Decision{}, o.answer.problem()
+	case result.Problem != nil:
+		problem := *result.Problem
+		place := "/hits/" + strconv.Itoa(o.at)
+		problem.Status = result.Status
+		problem.Detail = strings.TrimPrefix(problem.Detail, place)
+		for i := range problem.Errors {
+			problem.Errors[i].Pointer = strings.TrimPrefix(problem.Errors[i].Pointer, place)
+		}
+		return wire.Decision{}, &Error{problem, o.answer.requestID()}
+	case result.Status == http.StatusServiceUnavailable:
+		return wire.Decision{}, &Error{wire.Problem{
+			Type: "about:blank", Title: http.StatusText(result.Status), Status: result.Status,
+			Detail: "The store did not answer, or not in time.",
+		}, o.answer.requestID()}
+	}
+	return *o.result.Decision, nil
+}
