@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/dunglas/httpsfv"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -625,4 +626,20 @@ func namedIn(rules string, features counterd.Features) counterd.Features {
 		}
 	}
 	return named
+}
+
+// A limit of leases counts concurrent requests, in no window.
+func TestTheHeadersOfLeases(t *testing.T) {
+	l := start(t, parse(t, "events: {e: {limits: [{per: ip, concurrent: 2, lease: 30s}, {per: ip, rate: 5/m}]}}"))
+	for _, state := range []string{`"ip-2-concurrent";r=1, "ip-5-per-1m";r=4`, `"ip-2-concurrent";r=0, "ip-5-per-1m";r=3`} {
+		w := httptest.NewRecorder()
+		r := httptest.NewRequest("POST", "/v1/events/e/hit", strings.NewReader(`{"features": {"ip": "192.0.2.1"}}`))
+		r.Header.Set("Content-Type", "application/json")
+		l.Handler().ServeHTTP(w, r)
+		require.Equal(t, http.StatusOK, w.Code)
+		assert.Equal(t, `"ip-2-concurrent";q=2;qu="concurrent-requests", "ip-5-per-1m";q=5;w=60`, w.Header().Get("RateLimit-Policy"))
+		assert.Equal(t, state, w.Header().Get("RateLimit"))
+		_, err := httpsfv.UnmarshalList(w.Header().Values("RateLimit-Policy"))
+		assert.NoError(t, err)
+	}
 }

@@ -52,7 +52,7 @@ type waiting struct {
 	done  chan outcome // has room for one
 
 	// Of the coalescer's lock.
-	place *list.Element // among those that wait
+	place *list.Element // in waiting
 	batch *batch        // that the hit went with; nil: it waits
 }
 

@@ -286,7 +286,7 @@ func TestACallerGivesUp(t *testing.T) {
 
 type key struct{}
 
-// An exchange ends when all of its callers have given up, and those that wait go.
+// An exchange ends when all of its callers have given up, and the waiting hits go.
 func TestAllCallersGiveUp(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		s := &script{}

@@ -7,6 +7,7 @@ import (
 	"math"
 	"strconv"
 
+	"github.com/counterd/counterd/algorithm"
 	"github.com/counterd/counterd/engine"
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/limiter"
@@ -49,7 +50,9 @@ func Append(fields []Field, rules *events.Rules, d *limiter.Decision) []Field {
 	return fields
 }
 
-// appendStructured appends RateLimit-Policy and RateLimit.
+// appendStructured appends RateLimit-Policy and RateLimit. A limit of leases counts another unit than requests, in no
+// window. The parameter pk, the partition key, is left out: it would tell the client of its own features, or what they hash
+// to, and the name of a limit says which kinds it counts by.
 //
 // The parameter t, the seconds until there is more, is that of a limit that denies.
 // One that admits has none: when its next event leaves the window is not known
@@ -60,7 +63,12 @@ func appendStructured(fields []Field, limits []limiter.LimitState) []Field {
 	list := structuredList(space[:0])
 	for i := range limits {
 		if s := &limits[i]; !s.Shadow {
-			list = list.add(0, s.Name).param(";q=", s.N).param(";w=", engine.CeilSeconds(s.Window))
+			list = list.add(0, s.Name).param(";q=", s.N)
+			if s.Algorithm == algorithm.Concurrency {
+				list = append(list, `;qu="concurrent-requests"`...)
+			} else {
+				list = list.param(";w=", engine.CeilSeconds(s.Window))
+			}
 		}
 	}
 	states := len(list)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/dunglas/httpsfv"
 
+	"github.com/counterd/counterd/algorithm"
 	"github.com/counterd/counterd/api/wire"
 )
 
@@ -43,7 +44,11 @@ func (c *Contract) HeaderFaults(header http.Header, status int, d wire.Decision)
 		if s.Shadow || !families.structured {
 			continue
 		}
-		policies = append(policies, fmt.Sprintf("%q;q=%d;w=%d", s.Name, s.Limit, Seconds(c.named(s.Name).WindowAt(d.At.Unix()))))
+		unit := `;qu="concurrent-requests"`
+		if s.Algorithm != algorithm.Concurrency {
+			unit = fmt.Sprintf(";w=%d", Seconds(c.named(s.Name).WindowAt(d.At.Unix())))
+		}
+		policies = append(policies, fmt.Sprintf("%q;q=%d%s", s.Name, s.Limit, unit))
 		if !known(s) {
 			continue
 		}
