@@ -101,7 +101,7 @@ type document struct {
 	path, text string
 }
 
-// readDocuments returns README.md and the pages in docs.
+// readDocuments returns the pages at the root and in docs.
 func readDocuments(root string) (documents []document, err error) {
 	var pages []string
 	for _, pattern := range []string{"*.md", "docs/*.md", "docs/adr/*.md"} {
