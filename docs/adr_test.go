@@ -26,7 +26,10 @@ func TestFiguresOfDecisions(t *testing.T) {
 	for _, page := range pages {
 		text, err := os.ReadFile(page)
 		require.NoError(t, err)
-		for _, heading := range []string{"# " + strings.TrimLeft(filepath.Base(page)[:4], "0") + ". ", "\n## Context\n", "\n## Decision\n", "\n## Alternatives, measured\n", "\n## Consequences\n"} {
+		for _, heading := range []string{
+			"# " + strings.TrimLeft(filepath.Base(page)[:4], "0") + ". ", "\n## Context\n", "\n## Decision\n",
+			"\n## Alternatives, measured\n", "\n## Consequences\n",
+		} {
 			assert.Contains(t, string(text), heading, page)
 		}
 		found := 0

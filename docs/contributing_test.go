@@ -20,7 +20,9 @@ var addition = regexp.MustCompile("(?m)^## (Add .+)$")
 // copyTree copies the files of the tree that git knows, as they are, and returns the folder.
 func copyTree(t *testing.T) string {
 	t.Helper()
-	list, err := exec.CommandContext(t.Context(), "git", "-C", "..", "ls-files", "-z", "--cached", "--others", "--exclude-standard").Output()
+	git := exec.CommandContext(t.Context(), "git", "ls-files", "-z", "--cached", "--others", "--exclude-standard")
+	git.Dir = ".."
+	list, err := git.Output()
 	require.NoError(t, err, "git lists the files of a checkout")
 	folder := t.TempDir()
 	for name := range strings.SplitSeq(strings.TrimSuffix(string(list), "\x00"), "\x00") {
@@ -50,7 +52,8 @@ func TestTheChangesOfContributingApply(t *testing.T) {
 		t.Helper()
 		command := exec.CommandContext(t.Context(), name, args...)
 		command.Dir, command.Stdin = folder, strings.NewReader(stdin)
-		command.Env = append(os.Environ(), "GIT_CEILING_DIRECTORIES="+filepath.Dir(folder), testkit.Variable+"=", "GOFLAGS=-vet=off")
+		command.Env = append(os.Environ(),
+			"GIT_CEILING_DIRECTORIES="+filepath.Dir(folder), testkit.Variable+"=", "GOFLAGS=-vet=off")
 		output, err := command.CombinedOutput()
 		require.NoError(t, err, "%s %q: %s", name, args, output)
 		assert.NotContains(t, string(output), "no tests to run", stdin)

@@ -104,15 +104,16 @@ func TestIssueForms(t *testing.T) {
 }
 
 func TestFaultsOfIssueForms(t *testing.T) {
+	const begin, ask = "{name: A, description: B, body: [", "{type: input, id: a, attributes: {label: A}}"
 	for text, fault := range map[string]string{
-		"{name: A, body: [{type: input, id: a, attributes: {label: A}}]}":                                                               "no name, or no description",
-		"{name: A, description: B, body: [{type: markdown, attributes: {value: C}}]}":                                                   "it asks for nothing",
-		"{name: A, description: B, body: [{type: text, id: a, attributes: {label: A}}]}":                                                "no type: text",
-		"{name: A, description: B, body: [{type: input, id: a}]}":                                                                       "no label of its own: a",
-		"{name: A, description: B, body: [{type: input, id: a, attributes: {label: A}}, {type: input, id: a, attributes: {label: B}}]}": "no id of its own: a",
-		"{name: A, description: B, body: [{type: dropdown, id: a, attributes: {label: A}}]}":                                            "options: a",
-		"{name: A, description: B, body: [{type: input, id: a, attributes: {label: A, options: [b]}}]}":                                 "options: a",
-		"{name: A, description: B, body: [{type: markdown}, {type: dropdown, id: a, attributes: {label: A, options: [b]}}]}":            "text without a value",
+		"{name: A, body: [" + ask + "]}":                                       "no name, or no description",
+		begin + "{type: markdown, attributes: {value: C}}]}":                   "it asks for nothing",
+		begin + "{type: text, id: a, attributes: {label: A}}]}":                "no type: text",
+		begin + "{type: input, id: a}]}":                                       "no label of its own: a",
+		begin + ask + ", {type: input, id: a, attributes: {label: B}}]}":       "no id of its own: a",
+		begin + "{type: dropdown, id: a, attributes: {label: A}}]}":            "options: a",
+		begin + "{type: input, id: a, attributes: {label: A, options: [b]}}]}": "options: a",
+		begin + "{type: markdown}, " + ask + "]}":                              "text without a value",
 	} {
 		var form issueForm
 		require.NoError(t, yaml.Unmarshal([]byte(text), &form))

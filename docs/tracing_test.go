@@ -34,7 +34,12 @@ import (
 )
 
 // described matches an attribute in the table of docs/tracing.md: its span, its name and its type.
-var described = regexp.MustCompile("(?m)^\\| (request|call|decide|batch|trip) \\| `([^`]+)` \\| (string|int|string\\[\\]) \\|")
+var described = regexp.MustCompile(
+	"(?m)^\\| (request|call|decide|batch|trip) \\| `([^`]+)` \\| (string|int|string\\[\\]) \\|")
+
+var typeNames = map[attribute.Type]string{
+	attribute.STRING: "string", attribute.INT64: "int", attribute.STRINGSLICE: "string[]",
+}
 
 // attributesSeen are the attributes of the spans that are recorded, as the table has them.
 func attributesSeen(spans *tracetest.SpanRecorder) map[string]bool {
@@ -55,8 +60,7 @@ func attributesSeen(spans *tracetest.SpanRecorder) map[string]bool {
 			}
 		}
 		for _, a := range span.Attributes() {
-			kind := map[attribute.Type]string{attribute.STRING: "string", attribute.INT64: "int", attribute.STRINGSLICE: "string[]"}[a.Value.Type()]
-			seen[strings.Join([]string{of, string(a.Key), kind}, " ")] = true
+			seen[strings.Join([]string{of, string(a.Key), typeNames[a.Value.Type()]}, " ")] = true
 		}
 	}
 	return seen
@@ -76,12 +80,20 @@ func callRLS(t *testing.T, tracer trace.Tracer) {
 	counters := hierarchy.NewCounters(hierarchy.Config{Store: store})
 	decider, err := limiter.New(limiter.Config{}, counters)
 	require.NoError(t, err)
-	s, err := service.New(service.Config{Rules: func() *events.Rules { return rules }, Counters: counting.New(counting.Config{}, counters), Limiter: decider, Tracer: tracer})
+	s, err := service.New(service.Config{
+		Rules:    func() *events.Rules { return rules },
+		Counters: counting.New(counting.Config{}, counters),
+		Limiter:  decider,
+		Tracer:   tracer,
+	})
 	require.NoError(t, err)
 	server, err := rls.New(rls.Config{Service: s, Gate: service.NewGate(service.GateConfig{}), Tracer: tracer})
 	require.NoError(t, err)
-	_, err = server.ShouldRateLimit(t.Context(), &rlsv3.RateLimitRequest{Domain: "e", Descriptors: []*ratelimitv3.RateLimitDescriptor{
-		{Entries: []*ratelimitv3.RateLimitDescriptor_Entry{{Key: "ip", Value: "203.0.113.9"}}}}})
+	visitor := &ratelimitv3.RateLimitDescriptor_Entry{Key: "ip", Value: "203.0.113.9"}
+	_, err = server.ShouldRateLimit(t.Context(), &rlsv3.RateLimitRequest{
+		Domain:      "e",
+		Descriptors: []*ratelimitv3.RateLimitDescriptor{{Entries: []*ratelimitv3.RateLimitDescriptor_Entry{visitor}}},
+	})
 	require.NoError(t, err)
 }
 
@@ -91,7 +103,8 @@ func TestTheAttributesOfSpans(t *testing.T) {
 	require.NoError(t, err)
 	spans, server := tracetest.NewSpanRecorder(), memcachedtest.Start(t)
 	tracer := sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(spans)).Tracer("test")
-	l, err := counterd.New(rules, counterd.WithMemcached(server.Addr), counterd.WithTracer(tracer), counterd.WithTimeout(time.Second), counterd.WithLog(slog.New(slog.DiscardHandler)))
+	l, err := counterd.New(rules, counterd.WithMemcached(server.Addr), counterd.WithTracer(tracer),
+		counterd.WithTimeout(time.Second), counterd.WithLog(slog.New(slog.DiscardHandler)))
 	require.NoError(t, err)
 	t.Cleanup(func() { assert.NoError(t, l.Close()) })
 	ask := func(method, target, body string) {
@@ -105,7 +118,8 @@ func TestTheAttributesOfSpans(t *testing.T) {
 	}
 	callRLS(t, tracer)
 	batch := func() {
-		ask(http.MethodPost, "/v1/batch", `{"hits": [{"event": "e", "features": {"ip": "203.0.113.9"}}, {"event": "far", "features": {"ip": "203.0.113.8"}}, {"event": "none", "features": {}}]}`)
+		ask(http.MethodPost, "/v1/batch", `{"hits": [{"event": "e", "features": {"ip": "203.0.113.9"}},
+			{"event": "far", "features": {"ip": "203.0.113.8"}}, {"event": "none", "features": {}}]}`)
 	}
 	batch()
 	combined := func() bool {
