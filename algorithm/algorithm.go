@@ -43,6 +43,16 @@ func (w Windows) Around(second int64) (first, last int64) {
 	return w.Algorithm.Around(second, w.Length, w.Zone)
 }
 
+// Slides reports whether a whole window ends with each second.
+func (w Windows) Slides() bool {
+	if w.Algorithm.Around == nil {
+		return true
+	}
+	one, _ := w.Around(0)
+	next, _ := w.Around(1)
+	return next == one+1
+}
+
 // Longest returns the most seconds of a window.
 func (w Windows) Longest() int64 { return fixedwindow.Longest(w.Length, w.Zone) }
 

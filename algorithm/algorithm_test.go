@@ -17,9 +17,11 @@ func TestSecondsAround(t *testing.T) {
 		if a.Around == nil {
 			continue // it does not count by windows
 		}
-		for _, length := range []int64{1, 2, 7, 10} {
+		for _, length := range []int64{1, 2, 7, 10, 60} {
+			slides := true
 			for second := -3 * length; second < 3*length; second++ {
 				first, last := a.Around(second, length, nil)
+				slides = slides && second-first == length-1
 				require.LessOrEqual(t, first, second, name)
 				require.GreaterOrEqual(t, last, second, name)
 				require.Less(t, second-first, length, name)
@@ -29,6 +31,7 @@ func TestSecondsAround(t *testing.T) {
 					require.Equal(t, first <= other && other <= last, f <= second && second <= l, "%s: %d and %d", name, second, other)
 				}
 			}
+			require.Equal(t, slides, algorithm.Windows{Algorithm: a, Length: length}.Slides(), "%s, %d", name, length)
 		}
 	}
 }

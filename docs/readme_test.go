@@ -179,17 +179,19 @@ func TestTheReadmeServesOverTLS(t *testing.T) {
 	assert.Contains(t, string(output), `{"allowed":true,`)
 }
 
-// makes matches a command of the README that runs a target of the Makefile.
+// makes matches a command of a page that runs a target of the Makefile.
 var makes = regexp.MustCompile(`(?m)^make ([a-z]+) `)
 
-// The Makefile has the targets that the README names first.
+// The Makefile has the targets that the README and CONTRIBUTING.md name first.
 func TestTheReadmeMakesTargets(t *testing.T) {
 	makefile, err := os.ReadFile("../Makefile")
 	require.NoError(t, err)
-	targets := makes.FindAllStringSubmatch(blockBehind(t, readme, "# counterd\n", "sh"), -1)
-	require.Len(t, targets, 2)
-	for _, target := range targets {
-		assert.Contains(t, string(makefile), "\n"+target[1]+":")
+	for page, title := range map[string]string{readme: "# counterd\n", "../CONTRIBUTING.md": "# Contributing\n"} {
+		targets := makes.FindAllStringSubmatch(blockBehind(t, page, title, "sh"), -1)
+		require.Len(t, targets, 2, page)
+		for _, target := range targets {
+			assert.Contains(t, string(makefile), "\n"+target[1]+":", page)
+		}
 	}
 }
 

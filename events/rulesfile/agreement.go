@@ -212,7 +212,7 @@ func (r comparison) warnOfIdle(fields []rateField) {
 		}
 		everywhere := len(rule.Overrides) == 0 && rule.Allow.Empty()
 		key := without{rule.OnError, rule.Shadow}
-		slides := !field.Windows().Algorithm.Tiles // else it lets through twice as much around a turn
+		slides := field.Windows().Slides() // else it lets through more around a turn
 		if slides && rule.Throttle.Kind != events.Elastic && (oneRule || everywhere) && (strictest[key] == nil || field.ceiling() < strictest[key].ceiling()) {
 			strictest[key] = field
 		}

@@ -179,10 +179,10 @@ func (r *reader) items(at place) []place {
 	return nil
 }
 
-// text returns a single value as it is written, be it a word or a number.
+// text returns a single value as it is written, be it a word or a number; none where it is not given.
 func (r *reader) text(at place) (text string, ok bool) {
 	switch {
-	case !r.plain(at):
+	case !at.given() || !r.plain(at):
 		return "", false
 	case at.node.Kind != yaml.ScalarNode || at.node.ShortTag() == "!!null":
 		r.fault(at, "a single value is wanted here, this is %s", describe(at.node))

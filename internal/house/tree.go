@@ -101,13 +101,17 @@ type document struct {
 	path, text string
 }
 
-// readDocuments returns README.md and the pages in docs.
+// readDocuments returns the pages at the root and in docs.
 func readDocuments(root string) (documents []document, err error) {
-	pages, err := filepath.Glob(filepath.Join(root, "docs", "*.md"))
-	if err != nil {
-		return nil, err
+	var pages []string
+	for _, pattern := range []string{"*.md", "docs/*.md", "docs/adr/*.md"} {
+		found, err := filepath.Glob(filepath.Join(root, pattern))
+		if err != nil {
+			return nil, err
+		}
+		pages = append(pages, found...)
 	}
-	for _, page := range append([]string{filepath.Join(root, "README.md")}, pages...) {
+	for _, page := range pages {
 		text, err := os.ReadFile(page)
 		if err != nil {
 			return nil, err

@@ -190,15 +190,22 @@ func limitOf(from wire.Limit) (l events.Limit, err error) {
 // Tiles reports whether windows follow one another, so that all hits of one leave together.
 func (l Limit) Tiles() bool { return l.Windows().Algorithm.Tiles }
 
-// Begins returns when the window begins that a hit of that second is in, and that ends with it unless
-// windows follow one another.
+// Begins returns when the first window begins that holds that second.
 func (l Limit) Begins(second int64) (first int64) {
-	if l.Tiles() {
-		first, _ = l.Windows().Around(second)
-		return first
+	first, _ = l.around(second)
+	if !l.Tiles() {
+		first, _ = Outward(first, second, l.Step)
 	}
-	first, _ = Outward(second-l.Length+1, second, l.Step)
 	return first
+}
+
+// around returns the seconds whose hits share a window with hits of the second. A log that counts more
+// finely than by seconds slides.
+func (l Limit) around(second int64) (first, last int64) {
+	if w := l.Windows(); w.Algorithm.Around != nil {
+		return w.Around(second)
+	}
+	return second - l.Length + 1, second + l.Length - 1
 }
 
 // Turns reports whether a window begins in that second, if windows follow one another; or in the one before, if a
@@ -235,11 +242,8 @@ func (l Limit) Bounded() bool { return !l.Shadow && !l.Elastic }
 // LooksAt is what a limit looks at when it decides in that second, in Unix seconds: its edges
 // are rounded outward to the precision.
 func (l Limit) LooksAt(second int64) (from, to int64) {
-	if l.Tiles() {
-		first, last := l.Windows().Around(second)
-		return Outward(first, min(second+Grace, last), l.Step)
-	}
-	return Outward(second-l.Length+1, second+min(Grace, l.Length-1), l.Step)
+	first, last := l.around(second)
+	return Outward(first, min(second+Grace, last), l.Step)
 }
 
 // RemembersLate reports whether events are remembered for long enough to add some late.
