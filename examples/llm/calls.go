@@ -42,13 +42,15 @@ func (c *chat) end(response *http.Response) {
 // used waits until a user has used so many tokens and has so many calls, and prints it: handlers settle after the
 // answer.
 func (c *chat) used(user string, tokens, calls int64) {
-	for {
+	for end := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
 		state, err := c.limiter.Check(c.Context(), "chat", counterd.Features{"user": user})
 		c.Check(err)
 		if state.Limits[0].Count == tokens && state.Limits[1].Count == calls {
 			break
 		}
-		time.Sleep(time.Millisecond)
+		if time.Now().After(end) {
+			c.Check(fmt.Errorf("%s has %d tokens and %d calls", user, state.Limits[0].Count, state.Limits[1].Count))
+		}
 	}
 	fmt.Printf("  %s: %d tokens, %d calls under way\n", user, tokens, calls)
 }
@@ -65,20 +67,24 @@ func run(s *play.Stage) {
 	c.end(c.begin("ada", "tokens=none"))
 	c.used("ada", 900, 0)
 
+	fmt.Println("# a client leaves: what was used until then counts")
+	c.Check(c.begin("ada", "wait=1&tokens=800").Body.Close())
+	c.used("ada", 900+400, 0)
+
 	fmt.Println("# two calls are under way, with their estimates: a third one is denied")
 	first, second := c.begin("ada", "wait=1&tokens=700"), c.begin("ada", "wait=1&tokens=800")
-	c.used("ada", 900+2*2400, 2)
+	c.used("ada", 1300+2*2400, 2)
 	c.end(c.begin("ada", "tokens=100"))
 	close(wait)
 	c.end(first)
 	c.end(second)
-	c.used("ada", 900+700+800, 0)
+	c.used("ada", 1300+700+800, 0)
 	c.end(c.begin("ada", "tokens=100"))
-	c.used("ada", 2500, 0)
+	c.used("ada", 2900, 0)
 
 	fmt.Println("# a long answer uses more than was reserved: it counts in full")
 	c.end(c.begin("ada", "tokens=6000"))
-	c.used("ada", 8500, 0)
+	c.used("ada", 8900, 0)
 	c.end(c.begin("ada", "tokens=100"))
 	c.end(c.begin("bob", "tokens=100"))
 }

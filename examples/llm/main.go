@@ -6,6 +6,7 @@ import (
 	_ "embed"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net/http"
 	"strconv"
@@ -68,6 +69,9 @@ func toy(wait <-chan struct{}) model {
 		tokens, err := strconv.ParseInt(r.FormValue("tokens"), 10, 64)
 		if err != nil {
 			return 0, errors.New("the model is overloaded")
+		}
+		if _, err := io.Copy(io.Discard, r.Body); err != nil {
+			return 0, err
 		}
 		fmt.Fprintln(w, "Once upon a time")
 		if r.FormValue("wait") != "" {

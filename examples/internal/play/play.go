@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/counterd/counterd"
 )
@@ -61,11 +62,12 @@ func (s *Stage) Check(err error) {
 	runtime.Goexit()
 }
 
-// Limiter returns a limiter by the text of a rules file, which counts in this process.
+// Limiter returns a limiter by the text of a rules file, which counts in this process. The wait for the store is far longer
+// than the default: a machine that is busy with tests still prints what the pages show.
 func (s *Stage) Limiter(text string) *counterd.Limiter {
 	rules, err := counterd.ParseRules([]byte(text))
 	s.Check(err)
-	limiter, err := counterd.New(rules)
+	limiter, err := counterd.New(rules, counterd.WithTimeout(20*time.Second), counterd.WithGrace(40*time.Second))
 	s.Check(err)
 	s.Stop(func() { limiter.Close() })
 	return limiter
