@@ -18,8 +18,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// maxWait is how long an example, or what it has started, may take to end.
-const maxWait = 5 * time.Minute
+// maxWait is how long what an example has started may take to end after it.
+const maxWait = 10 * time.Second
 
 var (
 	// command is the block of a page with its one command and the output.
@@ -55,12 +55,12 @@ func inGroup(command *exec.Cmd) *exec.Cmd {
 	return command
 }
 
-// requireEnded fails the test if a process of the command's group is left.
+// requireEnded fails the test if a process of the command's group is left, and kills it.
 func requireEnded(t *testing.T, command *exec.Cmd) {
 	t.Helper()
 	group := -command.Process.Pid
-	t.Cleanup(func() { syscall.Kill(group, syscall.SIGKILL) })
-	require.Eventually(t, func() bool { return errors.Is(syscall.Kill(group, 0), syscall.ESRCH) }, 10*time.Second, 10*time.Millisecond,
+	defer syscall.Kill(group, syscall.SIGKILL)
+	require.Eventually(t, func() bool { return errors.Is(syscall.Kill(group, 0), syscall.ESRCH) }, maxWait, 10*time.Millisecond,
 		"a process is left running")
 }
 
@@ -76,10 +76,10 @@ func TestThePagesAreTrue(t *testing.T) {
 			var said strings.Builder
 			run.Stderr = &said
 			output, err := run.Output()
+			requireEnded(t, run)
 			require.NoError(t, err, "%s", &said)
 			assert.Equal(t, steady(shown[0][2]), steady(string(output)))
 			assert.Empty(t, said.String())
-			requireEnded(t, run)
 		})
 	}
 }

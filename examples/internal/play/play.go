@@ -4,7 +4,9 @@ package play
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
+	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -83,7 +85,8 @@ func (s *Stage) Serve(handler http.Handler) string {
 	return server.URL
 }
 
-// Get requests a page with a bearer token, prints the answer, and returns it without its body.
+// Get requests a page with a bearer token, prints the answer, and returns it. Its body, if denied, is one document: no
+// handler has served the request, too.
 func (s *Stage) Get(url, token string, header ...string) *http.Response {
 	request, err := http.NewRequestWithContext(s.ctx, http.MethodGet, url, nil)
 	s.Check(err)
@@ -93,7 +96,12 @@ func (s *Stage) Get(url, token string, header ...string) *http.Response {
 	}
 	response, err := http.DefaultClient.Do(request)
 	s.Check(err)
-	s.Check(response.Body.Close())
+	defer response.Body.Close()
+	body, err := io.ReadAll(response.Body)
+	s.Check(err)
+	if response.StatusCode == http.StatusTooManyRequests && !json.Valid(body) {
+		s.Check(fmt.Errorf("the answer to a denied request is no problem document: %s", body))
+	}
 	fmt.Printf("%s GET %s: %s\n", token, request.URL.Path, Answer(response))
 	return response
 }
