@@ -47,10 +47,9 @@ func pages(t *testing.T) map[string]string {
 	return found
 }
 
-// inGroup makes a command the first process of a group. Stores have long for an answer: the machine may be busy.
+// inGroup makes a command the first process of a group.
 func inGroup(command *exec.Cmd) *exec.Cmd {
 	command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	command.Env = append(os.Environ(), "COUNTERD_TIMEOUT=20s", "COUNTERD_GRACE=40s")
 	command.WaitDelay = maxWait
 	return command
 }

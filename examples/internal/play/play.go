@@ -64,12 +64,17 @@ func (s *Stage) Check(err error) {
 	runtime.Goexit()
 }
 
-// Limiter returns a limiter by the text of a rules file, which counts in this process. The wait for the store is far longer
-// than the default: a machine that is busy with tests still prints what the pages show.
+// How long a decision waits for the store: far longer than by default, so that a busy machine prints what the pages show.
+const (
+	timeout = 20 * time.Second
+	grace   = 40 * time.Second
+)
+
+// Limiter returns a limiter by the text of a rules file, which counts in this process.
 func (s *Stage) Limiter(text string) *counterd.Limiter {
 	rules, err := counterd.ParseRules([]byte(text))
 	s.Check(err)
-	limiter, err := counterd.New(rules, counterd.WithTimeout(20*time.Second), counterd.WithGrace(40*time.Second))
+	limiter, err := counterd.New(rules, counterd.WithTimeout(timeout), counterd.WithGrace(grace))
 	s.Check(err)
 	s.Stop(func() { limiter.Close() })
 	return limiter

@@ -61,6 +61,7 @@ func (s *Stage) Counterd(args ...string) *Counterd {
 	}
 	s.Check(err)
 	command := s.command(strings.TrimSpace(string(path)), append([]string{"-listen", "127.0.0.1:0"}, args...)...)
+	command.Env = append(os.Environ(), "COUNTERD_TIMEOUT="+timeout.String(), "COUNTERD_GRACE="+grace.String())
 	log, err := command.StderrPipe()
 	s.Check(err)
 	c := &Counterd{Stop: s.start(command)}
