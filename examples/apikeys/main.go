@@ -37,7 +37,9 @@ func newAPI(a *api, limiter *counterd.Limiter) http.Handler {
 		counterd.FeatureFrom("free", nameIf("free")), // the limit of another plan does not apply
 		counterd.FeatureFrom("pro", nameIf("pro")),
 	)
-	return a.authenticated(limited(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })))
+	return a.authenticated(limited(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		fmt.Fprintln(w, "ok")
+	})))
 }
 
 func customerOf(r *http.Request) customer {

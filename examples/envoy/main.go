@@ -39,7 +39,9 @@ type caller struct {
 
 // ask asks about a request from an address, and prints what Envoy would do with the answer.
 func (c *caller) ask(path, address string) {
-	answer, err := c.service.ShouldRateLimit(c.Context(), &rlsv3.RateLimitRequest{Domain: "shop", Descriptors: descriptors(path, address)})
+	answer, err := c.service.ShouldRateLimit(c.Context(), &rlsv3.RateLimitRequest{
+		Domain: "shop", Descriptors: descriptors(path, address),
+	})
 	c.Check(err)
 	status := "200 OK"
 	if answer.OverallCode == rlsv3.RateLimitResponse_OVER_LIMIT {
@@ -59,7 +61,9 @@ func descriptors(path, address string) []*ratelimitv3.RateLimitDescriptor {
 	list := []*ratelimitv3.RateLimitDescriptor{{Entries: []*ratelimitv3.RateLimitDescriptor_Entry{remote}}}
 	if path == "/search" {
 		search := &ratelimitv3.RateLimitDescriptor_Entry{Key: "path", Value: path}
-		list = append(list, &ratelimitv3.RateLimitDescriptor{Entries: []*ratelimitv3.RateLimitDescriptor_Entry{search, remote}})
+		list = append(list, &ratelimitv3.RateLimitDescriptor{
+			Entries: []*ratelimitv3.RateLimitDescriptor_Entry{search, remote},
+		})
 	}
 	return list
 }

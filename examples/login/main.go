@@ -38,7 +38,9 @@ func newSite(s *site) http.Handler {
 	unknown := s.limiter.Middleware("login", user, counterd.ReserveFor(maxCheck))(login)
 	// A known browser that has used up its guesses is as good as an unknown one.
 	known := s.limiter.Middleware("login_known", user, device, counterd.ReserveFor(maxCheck),
-		counterd.OnDenied(func(w http.ResponseWriter, r *http.Request, _ counterd.Decision) { unknown.ServeHTTP(w, r) }))(login)
+		counterd.OnDenied(func(w http.ResponseWriter, r *http.Request, _ counterd.Decision) {
+			unknown.ServeHTTP(w, r)
+		}))(login)
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /login", func(w http.ResponseWriter, r *http.Request) {
 		r.Body = http.MaxBytesReader(w, r.Body, 4<<10)

@@ -44,7 +44,8 @@ type service struct {
 	all []*region // as reached from here, itself among them, in the same order in all regions
 }
 
-// homeOf returns the region where a user is counted. A hash spreads users: if you know where each is at home, take that.
+// homeOf returns the region where a user is counted. A hash spreads users: if you know where each is at home, take
+// that.
 func (s *service) homeOf(user string) *region {
 	return s.all[xxhash.Sum64String(user)%uint64(len(s.all))]
 }
@@ -53,7 +54,9 @@ func (s *service) homeOf(user string) *region {
 func (s *service) hit(ctx context.Context, user string) (allowed bool, by string, err error) {
 	features := events.Features{"user": user}
 	home := s.homeOf(user)
-	decision, err := home.breaker.Execute(func() (wire.Decision, error) { return home.client.Hit(ctx, "home", features, 1) })
+	decision, err := home.breaker.Execute(func() (wire.Decision, error) {
+		return home.client.Hit(ctx, "home", features, 1)
+	})
 	if err == nil {
 		return decision.Allowed, "home in " + home.name, nil
 	}

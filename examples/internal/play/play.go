@@ -64,7 +64,8 @@ func (s *Stage) Check(err error) {
 	runtime.Goexit()
 }
 
-// How long a decision waits for the store: far longer than by default, so that a busy machine prints what the pages show.
+// How long a decision waits for the store: far longer than by default, so that a busy machine prints what the pages
+// show.
 const (
 	timeout = 20 * time.Second
 	grace   = 40 * time.Second

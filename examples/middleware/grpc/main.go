@@ -70,13 +70,17 @@ func denial(decision counterd.Decision) error {
 // newServer returns a server whose calls and streams are limited. A stream is limited when it begins.
 func newServer(limiter *counterd.Limiter) *grpc.Server {
 	return grpc.NewServer(
-		grpc.ChainUnaryInterceptor(func(ctx context.Context, in any, of *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
+		grpc.ChainUnaryInterceptor(func(
+			ctx context.Context, in any, of *grpc.UnaryServerInfo, next grpc.UnaryHandler,
+		) (any, error) {
 			if err := limit(ctx, limiter, of.FullMethod); err != nil {
 				return nil, err
 			}
 			return next(ctx, in)
 		}),
-		grpc.ChainStreamInterceptor(func(server any, stream grpc.ServerStream, of *grpc.StreamServerInfo, next grpc.StreamHandler) error {
+		grpc.ChainStreamInterceptor(func(
+			server any, stream grpc.ServerStream, of *grpc.StreamServerInfo, next grpc.StreamHandler,
+		) error {
 			if err := limit(stream.Context(), limiter, of.FullMethod); err != nil {
 				return err
 			}
