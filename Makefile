@@ -160,3 +160,11 @@ soak: build
 
 microbench:
 	go test -run '^$$' -bench . -benchmem -benchtime $(BENCHTIME) -count $(BENCHCOUNT) ./hierarchy ./journal ./limiter ./memcache ./api ./rls
+
+# The examples, each by the command of its page. They are a module of their own, and what they start is where the cache
+# of go test does not look.
+.PHONY: examples
+examples:
+	@$(NEED); for program in memcached nginx; do need $$program; done
+	staticcheck=$$(go tool -n staticcheck) && cd examples && go mod tidy -diff && go vet ./... && $$staticcheck ./...
+	cd examples && go test -vet=off -count=1 -timeout 10m ./...

@@ -3,6 +3,7 @@ package counterd
 import (
 	"context"
 	"net/http"
+	"time"
 
 	"github.com/counterd/counterd/api"
 	"github.com/counterd/counterd/api/wire"
@@ -114,9 +115,15 @@ func FeatureFrom(kind string, value func(*http.Request) (string, error)) Middlew
 	}
 }
 
-// CostOf says what a request costs, 1 to 1,000,000. Default: 1.
+// CostOf says what a request costs, 1 to 1,000,000. Default: 1. See also [ReserveFor].
 func CostOf(cost func(*http.Request) int64) MiddlewareOption {
 	return func(c *api.MiddlewareConfig) { c.Cost = cost }
+}
+
+// ReserveFor makes the cost of a request an estimate, for at most so long, 1 s to 24 h in whole seconds: the
+// next handler settles it by [Limiter.Settle] with [Decision.Reservation] of DecisionOf. Else the estimate counts.
+func ReserveFor(d time.Duration) MiddlewareOption {
+	return func(c *api.MiddlewareConfig) { c.Reserve = d }
 }
 
 // MaxWaiting bounds the requests that wait for their turns at once. Default, also of 0 or less: 10,000.
@@ -180,5 +187,7 @@ func DecisionOf(ctx context.Context) (Decision, bool) {
 	if !found {
 		return Decision{}, false
 	}
-	return decisionOf(d), true
+	decision := decisionOf(d)
+	decision.Reservation = api.ReservationOf(ctx)
+	return decision, true
 }

@@ -66,6 +66,42 @@ func fleets(t *testing.T, test func(t *testing.T, one, other *counterd.Limiter))
 	}
 }
 
+// A middleware reserves the cost, and the handler settles it, on any process. The lease stays with the middleware.
+func TestMiddlewareReserves(t *testing.T) {
+	fleets(t, func(t *testing.T, one, other *counterd.Limiter) {
+		var reservation string
+		h := one.Middleware("chat", counterd.ReserveFor(time.Minute),
+			counterd.FeatureFrom("user", func(*http.Request) (string, error) { return "bob", nil }),
+			counterd.CostOf(func(*http.Request) int64 { return 80 }),
+		)(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			d, found := counterd.DecisionOf(r.Context())
+			require.True(t, found)
+			reservation = d.Reservation
+			require.NoError(t, other.Settle(r.Context(), reservation, 7))
+			limits := stateOf(t, one, "chat").Limits
+			assert.EqualValues(t, []int64{7, 7, 1}, []int64{limits[0].Count, limits[1].Count, limits[2].Count}, "the lease is held")
+		}))
+		assert.Equal(t, 200, serveOnce(h, httptest.NewRequestWithContext(ctx, "POST", "/", nil)).Code)
+		require.NotEmpty(t, reservation)
+		require.NoError(t, one.Settle(ctx, reservation, 7))
+		require.ErrorIs(t, one.Settle(ctx, reservation, 8), counterd.ErrSettled)
+		assert.Zero(t, stateOf(t, other, "chat").Limits[2].Count, "the lease is released")
+		denied := serveOnce(one.Middleware("chat", counterd.ReserveFor(time.Minute), counterd.CostOf(func(*http.Request) int64 { return 101 }),
+			counterd.FeatureFrom("user", func(*http.Request) (string, error) { return "bob", nil }))(h), httptest.NewRequestWithContext(ctx, "POST", "/", nil))
+		assert.Equal(t, 429, denied.Code)
+	})
+}
+
+// Without ReserveFor the cost is final, and so it is for a handler without a middleware.
+func TestMiddlewareReservesOnlyByOption(t *testing.T) {
+	l := start(t, parse(t, reservingRules))
+	h := l.Middleware("chat", counterd.FeatureFrom("user", func(*http.Request) (string, error) { return "bob", nil }))(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		d, _ := counterd.DecisionOf(r.Context())
+		assert.Empty(t, d.Reservation)
+	}))
+	assert.Equal(t, 200, serveOnce(h, httptest.NewRequestWithContext(ctx, "POST", "/", nil)).Code)
+}
+
 // What one process reserves another one settles, once, in buckets and in a log, and its lease is free.
 func TestReserveAndSettle(t *testing.T) {
 	fleets(t, func(t *testing.T, one, other *counterd.Limiter) {

@@ -32,7 +32,7 @@ func (e *endpoints) authorize(x *exchange, event service.Event) error {
 			return &requestError{[]wire.Fault{{Detail: fmt.Sprintf(
 				"%s has limits with concurrent, and a proxy cannot release leases: hit the event in the service, which settles, or name another one here", event.Name)}}}
 		}
-		d, err := hitOf(e.service, x.request, event, nil, 1)
+		d, err := hitOf(e.service, x.request, event, nil, 1, 0)
 		if err != nil {
 			return err
 		}

@@ -32,6 +32,16 @@ func leaseOf(d *limiter.Decision) *lease {
 	return &l
 }
 
+// withoutLeases returns what else was reserved.
+func withoutLeases(reserved []engine.Reserved) (rest []engine.Reserved) {
+	for _, r := range reserved {
+		if r.Lease == 0 {
+			rest = append(rest, r)
+		}
+	}
+	return rest
+}
+
 // left returns for how long all leases have yet to live.
 func (l *lease) left() time.Duration {
 	first := l.reserved[0].Ends

@@ -33,6 +33,9 @@ type MiddlewareConfig struct {
 	// Cost is what a request costs, 1 to limiter.MaxCost; any other cost is
 	// answered 400. nil: each costs 1.
 	Cost func(*http.Request) int64
+	// Reserve is for how long the cost of a request is an estimate, whole seconds up to 24 h: by
+	// ReservationOf the next handler settles it. 0: the cost is final.
+	Reserve time.Duration
 
 	// MaxWaiting bounds the requests that wait for their turn where a rule has a queue: one beyond it
 	// is answered 503. 0: wire.DefaultMaxWaiting.
@@ -87,11 +90,24 @@ func NewMiddleware(config MiddlewareConfig) (func(http.Handler) http.Handler, er
 
 type decisionKey struct{}
 
+// decided is the decision of a request, and what names its reserved cost.
+type decided struct {
+	limiter.Decision
+	reservation string
+}
+
 // DecisionOf returns the decision by which a middleware has admitted, or denied,
 // the request of that context. Of several middlewares it is the innermost's.
 func DecisionOf(ctx context.Context) (d limiter.Decision, found bool) {
-	d, found = ctx.Value(decisionKey{}).(limiter.Decision)
-	return d, found
+	of, found := ctx.Value(decisionKey{}).(decided)
+	return of.Decision, found
+}
+
+// ReservationOf returns the reservation of that decision, for service.Service.Settle. The leases are not in it:
+// the middleware releases them. It is empty without MiddlewareConfig.Reserve, and if nothing was reserved.
+func ReservationOf(ctx context.Context) string {
+	of, _ := ctx.Value(decisionKey{}).(decided)
+	return of.reservation
 }
 
 // middleware limits requests, and answers denied ones.
@@ -116,12 +132,18 @@ func (m *middleware) serve(w http.ResponseWriter, r *http.Request, next http.Han
 		next.ServeHTTP(w, r)
 		return
 	}
-	d, err := hitOf(m.Service, r, event, m.From, m.Cost(r))
+	d, err := hitOf(m.Service, r, event, m.From, m.Cost(r), m.Reserve)
 	if err != nil {
 		m.answerError(w, r, err)
 		return
 	}
-	m.answerHit(w, r.WithContext(context.WithValue(r.Context(), decisionKey{}, d)), event, d, next)
+	of := decided{Decision: d}
+	if m.Reserve != 0 {
+		settled := d
+		settled.Reserved = withoutLeases(d.Reserved)
+		of.reservation = event.ReservationOf(&settled)
+	}
+	m.answerHit(w, r.WithContext(context.WithValue(r.Context(), decisionKey{}, of)), event, d, next)
 }
 
 // answerHit has the next handler serve an admitted request, and answers a denied one.
@@ -161,14 +183,16 @@ func (m *middleware) unnamed() error {
 	return fmt.Errorf("api: middleware: the rules in force do not name the event %q", m.Event)
 }
 
-// hitOf decides a request as a hit, its features taken from it. Faults have the
-// request for their place, which has no body or query of ours.
-func hitOf(s *service.Service, r *http.Request, event service.Event, own map[string]Extractor, cost int64) (limiter.Decision, error) {
+// hitOf decides a request as a hit, its features taken from it, and reserves its cost if reserve is
+// not 0. Faults have the request for their place, which has no body or query of ours.
+func hitOf(
+	s *service.Service, r *http.Request, event service.Event, own map[string]Extractor, cost int64, reserve time.Duration,
+) (limiter.Decision, error) {
 	features, err := featuresOf(r, event, own)
 	if err != nil {
 		return limiter.Decision{}, inRequest(err)
 	}
-	d, err := s.Hit(r.Context(), event, features, cost)
+	d, err := s.Reserve(r.Context(), event, features, cost, reserve)
 	return d, inRequest(err)
 }
 
@@ -210,6 +234,14 @@ func (c *MiddlewareConfig) validate() error {
 		}
 		if c.From[kind] == nil {
 			fault("From: %q has no extractor: name one, or FromNone", kind)
+		}
+	}
+	if c.Reserve != 0 {
+		if err := limiter.CheckReserved(c.Reserve); err != nil {
+			fault("Reserve: %w", err)
+		}
+		if c.Service != nil && c.Service.CheckReserve(c.Reserve) != nil {
+			fault("Reserve: tokens without a key secret: clients could alter the reservations of others")
 		}
 	}
 	switch {

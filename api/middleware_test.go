@@ -593,8 +593,14 @@ events:
 			api.MiddlewareConfig{Service: serviceOf(decider, inForce), Event: "e", From: map[string]api.Extractor{"User": api.FromBearer, "ip": nil}},
 			[]string{`From: "User": a kind is 1 to 32`, `From: "ip" has no extractor`},
 		},
-		"fine": {api.MiddlewareConfig{Service: serviceOf(decider, inForce), Event: "e"}, nil},
-		"said": {api.MiddlewareConfig{Service: serviceOf(decider, inForce), Event: "said"}, nil},
+		"fine":                  {api.MiddlewareConfig{Service: serviceOf(decider, inForce), Event: "e"}, nil},
+		"said":                  {api.MiddlewareConfig{Service: serviceOf(decider, inForce), Event: "said"}, nil},
+		"reserves for too long": {api.MiddlewareConfig{Service: serviceOf(decider, inForce), Event: "e", Reserve: 25 * time.Hour}, []string{"Reserve: "}},
+		"reserves unsealed": {
+			api.MiddlewareConfig{
+				Service: newService(service.Config{Limiter: decider, Rules: inForce, Unsealed: true}), Event: "e", Reserve: time.Minute,
+			}, []string{"tokens without a key secret"},
+		},
 		"own sources": {
 			api.MiddlewareConfig{
 				Service: serviceOf(decider, inForce), Event: "login",

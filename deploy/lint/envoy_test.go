@@ -10,10 +10,12 @@ import (
 	"testing"
 	"time"
 
+	bootstrapv3 "github.com/envoyproxy/go-control-plane/envoy/config/bootstrap/v3"
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	_ "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	ratelimitv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/ratelimit/v3"
+	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/router/v3"
 	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
 	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/transport_sockets/tls/v3"
 	httpv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/upstreams/http/v3"
@@ -292,6 +294,31 @@ func (page *envoyPage) cluster(t *testing.T, of *clusterv3.Cluster) {
 	protocol := &httpv3.HttpProtocolOptions{}
 	require.NoError(t, of.TypedExtensionProtocolOptions["envoy.extensions.upstreams.http.v3.HttpProtocolOptions"].UnmarshalTo(protocol))
 	assert.NotNil(t, protocol.GetExplicitHttpConfig().GetHttp2ProtocolOptions(), "gRPC needs HTTP/2")
+}
+
+// The configuration of the example is a whole one of Envoy, and asks the counterd of its page.
+func TestTheExampleOfEnvoy(t *testing.T) {
+	folder := filepath.Join(project, "examples", "envoy")
+	text, err := os.ReadFile(filepath.Join(folder, "envoy.yaml"))
+	require.NoError(t, err)
+	text, err = yaml.YAMLToJSONStrict(text)
+	require.NoError(t, err)
+	envoy := &bootstrapv3.Bootstrap{}
+	require.NoError(t, protojson.Unmarshal(text, envoy))
+	require.NoError(t, envoy.ValidateAll())
+	clusters := envoy.StaticResources.Clusters
+	require.Len(t, clusters, 2)
+	require.Equal(t, "service", clusters[0].Name)
+	envoy.StaticResources.Clusters = clusters[1:]
+	page := readEnvoyPage(t)
+	page.valid(t, envoy)
+
+	shop, err := os.ReadFile(filepath.Join(folder, "shop.yaml"))
+	require.NoError(t, err)
+	assert.Contains(t, string(shop), "\ndomain: "+page.domain+"\n")
+	shown, err := os.ReadFile(filepath.Join(folder, "README.md"))
+	require.NoError(t, err)
+	assert.Contains(t, string(shown), "-rls 127.0.0.1:"+strconv.FormatUint(page.port, 10)+" -rls-config shop.yaml\n")
 }
 
 // The flags of the page are those of counterd.
