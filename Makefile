@@ -160,3 +160,22 @@ soak: build
 
 microbench:
 	go test -run '^$$' -bench . -benchmem -benchtime $(BENCHTIME) -count $(BENCHCOUNT) ./hierarchy ./journal ./limiter ./memcache ./api ./rls
+
+# What counterd and other rate limiters admit, deny, tell, take and decide a second, by the same traffic: ten minutes.
+# It rewrites the tables of docs/compare.md. LEAGUE="-ratelimit PROGRAM -gubernator PROGRAM" adds those.
+LEAGUE ?=
+.PHONY: league league-test
+league:
+	@$(NEED_REDIS)
+	cd loadtest/league && go run . -markdown ../../docs/compare.md $(LEAGUE)
+
+# A module of its own, since the others are libraries and protocols that no program of counterd needs.
+league-test:
+	@$(NEED_REDIS)
+	staticcheck=$$(go tool -n staticcheck) && cd loadtest/league && go vet ./... && $$staticcheck ./... && go test -vet=off -timeout 10m ./...
+
+# Debian starts the server that it installs, on the usual port.
+define NEED_REDIS
+$(NEED); need memcached; \
+	command -v redis-server >/dev/null || { need redis-server; service redis-server stop >/dev/null 2>&1 || true; }
+endef

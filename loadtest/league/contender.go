@@ -37,6 +37,7 @@ func (f instanceFunc) Hit(ctx context.Context, limit Limit, feature string) (Ans
 type Fleet struct {
 	Instances []Instance
 	Memory    func() (int64, error) // the bytes that its counters take
+	Buffers   bool                  // of idle callers are in that for some seconds
 	Close     func() error
 }
 
@@ -46,11 +47,13 @@ type Contender struct {
 	Version string
 	Where   string // it keeps its counters
 	Promise Promise
-	// Start starts instances that have these limits.
-	Start func(ctx context.Context, limits []Limit) (*Fleet, error)
+	Start   start
 	// Missing says how to get what is missing here; empty: it can start.
 	Missing string
 }
+
+// start starts instances that have these limits.
+type start func(ctx context.Context, limits []Limit) (*Fleet, error)
 
 // instances of each contender share a store, as processes of an application do.
 const instances = 2

@@ -41,7 +41,9 @@ func counterdContenders(p Programs, version, memcachedVersion string) []Contende
 			list[i].Missing = "install memcached, or name it with -memcached"
 		}
 	}
-	list = append(list, Contender{Name: "counterd, one process, " + algorithm.Default, Where: "its own memory", Promise: Seconds, Start: alone})
+	list = append(list, Contender{
+		Name: "counterd, one process, " + algorithm.Default, Where: "its own memory", Promise: Seconds, Start: alone,
+	})
 	for i := range list {
 		list[i].Version = version
 	}
@@ -61,7 +63,7 @@ func rulesOf(limits []Limit, name string) string {
 	return text
 }
 
-func embedded(p Programs, name string) func(context.Context, []Limit) (*Fleet, error) {
+func embedded(p Programs, name string) start {
 	return func(ctx context.Context, limits []Limit) (f *Fleet, err error) {
 		var c closers
 		defer func() {
@@ -75,7 +77,7 @@ func embedded(p Programs, name string) func(context.Context, []Limit) (*Fleet, e
 		}
 		f = &Fleet{Memory: memory}
 		for range instances {
-			instance, err := inProgram(rulesOf(limits, name), &c, counterd.WithMemcached(addr), counterd.WithTimeout(counterdTimeout))
+			instance, err := inProgram(rulesOf(limits, name), &c, counterd.WithMemcached(addr))
 			if err != nil {
 				return nil, err
 			}
@@ -89,7 +91,7 @@ func embedded(p Programs, name string) func(context.Context, []Limit) (*Fleet, e
 // alone is one process that shares its counters with none.
 func alone(_ context.Context, limits []Limit) (*Fleet, error) {
 	var c closers
-	instance, err := inProgram(rulesOf(limits, algorithm.Default), &c, counterd.WithTimeout(counterdTimeout))
+	instance, err := inProgram(rulesOf(limits, algorithm.Default), &c)
 	if err != nil {
 		return nil, err
 	}
@@ -103,7 +105,8 @@ func inProgram(text string, c *closers, options ...counterd.Option) (Instance, e
 	if err != nil {
 		return nil, err
 	}
-	limiter, err := counterd.New(rules, append(options, counterd.WithLog(slog.New(slog.DiscardHandler)))...)
+	options = append(options, counterd.WithTimeout(counterdTimeout), counterd.WithLog(slog.New(slog.DiscardHandler)))
+	limiter, err := counterd.New(rules, options...)
 	if err != nil {
 		return nil, err
 	}
@@ -118,7 +121,7 @@ func inProgram(text string, c *closers, options ...counterd.Option) (Instance, e
 }
 
 // served starts processes of the command.
-func served(p Programs, dial func(fleet.Process, *closers) (Instance, error)) func(context.Context, []Limit) (*Fleet, error) {
+func served(p Programs, dial func(fleet.Process, *closers) (Instance, error)) start {
 	return func(ctx context.Context, limits []Limit) (f *Fleet, err error) {
 		var c closers
 		defer func() {
@@ -149,7 +152,8 @@ func served(p Programs, dial func(fleet.Process, *closers) (Instance, error)) fu
 }
 
 func overHTTP(process fleet.Process, c *closers) (Instance, error) {
-	caller, err := client.New(client.Config{URL: "http://" + process.Addr, Conns: callers / instances, Timeout: hitTimeout})
+	url := "http://" + process.Addr
+	caller, err := client.New(client.Config{URL: url, Conns: callers / instances, Timeout: hitTimeout})
 	if err != nil {
 		return nil, err
 	}

@@ -12,8 +12,8 @@ import (
 // inMemory is a library that shares its counters with no other process.
 func inMemory() Contender {
 	return Contender{
-		Name: "sethvargo/go-limiter, one process", Version: versionOf("github.com/sethvargo/go-limiter"), Where: "its own memory",
-		Promise: Stepped, Start: goLimiter,
+		Name: "sethvargo/go-limiter, one process", Version: versionOf("github.com/sethvargo/go-limiter"),
+		Where: "its own memory", Promise: Stepped, Start: goLimiter,
 	}
 }
 

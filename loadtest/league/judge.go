@@ -73,7 +73,8 @@ type Judgment struct {
 
 // add adds the judgment of another feature.
 func (j *Judgment) add(k Judgment) {
-	j.Hits, j.Admitted, j.Denied, j.Undecided = j.Hits+k.Hits, j.Admitted+k.Admitted, j.Denied+k.Denied, j.Undecided+k.Undecided
+	j.Hits, j.Admitted = j.Hits+k.Hits, j.Admitted+k.Admitted
+	j.Denied, j.Undecided = j.Denied+k.Denied, j.Undecided+k.Undecided
 	j.Most, j.Worst, j.Broken = max(j.Most, k.Most), max(j.Worst, k.Worst), max(j.Broken, k.Broken)
 	j.FalseDenials += k.FalseDenials
 }

@@ -20,6 +20,7 @@ type Config struct {
 	Retriers  int           // features that follow retry_after
 	Users     int           // for bytes
 	UserHits  int
+	Settle    time.Duration // of the buffers of idle callers, before bytes are counted
 	Rounds    int // for speed; 0: it is not measured
 	Slice     time.Duration
 	Progress  io.Writer
@@ -72,10 +73,12 @@ func run(ctx context.Context, config Config, contenders []Contender) ([]*Row, er
 		}
 		say("bytes a user: %s", row.Name)
 		// Counters of fixed windows are replaced at their turn.
-		if rest := time.Minute - time.Duration(time.Now().UnixNano()%int64(time.Minute)); rest < 20*time.Second {
+		limit := config.Limits[0]
+		rest := limit.Window - time.Duration(time.Now().UnixNano()%int64(limit.Window))
+		if rest < limit.Window/3 {
 			time.Sleep(rest)
 		}
-		bytes, err := bytesOfUsers(ctx, fleets[row], config.Limits[0], config.Users, config.UserHits)
+		bytes, err := bytesOfUsers(ctx, fleets[row], limit, config.Users, config.UserHits, config.Settle)
 		row.Bytes = bytes
 		note(row, err)
 	}

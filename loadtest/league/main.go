@@ -18,7 +18,8 @@ import (
 	"time"
 )
 
-const usage = `league measures counterd and other rate limiters by the same traffic, in some ten minutes, and prints tables in Markdown.
+const usage = `league measures counterd and other rate limiters by the same traffic, in some ten minutes, and prints
+tables in Markdown.
 
   cd loadtest/league && go run . [-ratelimit PROGRAM] [-gubernator PROGRAM] [-markdown ../../docs/compare.md]
 
@@ -101,20 +102,22 @@ func command(ctx context.Context, args []string, out, progress io.Writer) error 
 var defaults = Config{
 	Seed:   1,
 	Limits: []Limit{{"minute", 20, time.Minute}, {"second", 10, time.Second}}, Features: []int{6, 12},
-	Length: 150 * time.Second, Retriers: 24, Users: 5000, UserHits: 5, Rounds: 8, Slice: 700 * time.Millisecond,
+	Length: 150 * time.Second, Retriers: 24, Users: 5000, UserHits: 5, Settle: 4 * time.Second, Rounds: 8, Slice: 700 * time.Millisecond,
 	alignedTo: time.Minute,
 }
 
 // contenders returns all, counterd's first.
 func contenders(ctx context.Context, p Programs) []Contender {
-	memcached, redis, ours := "", "", ""
+	var memcached, redis, ours string
 	if p.Memcached != "" {
 		memcached = outputOf(ctx, "memcached ", p.Memcached, "-V")
 	}
 	if p.Redis != "" {
 		redis = outputOf(ctx, "v=", p.Redis, "--version")
 	}
-	ours = outputOf(ctx, "counterd ", p.Counterd, "-version")
+	if ours = outputOf(ctx, "counterd ", p.Counterd, "-version"); ours == "(devel)" {
+		ours = "commit " + outputOf(ctx, "", "git", "rev-parse", "--short", "HEAD")
+	}
 	list := counterdContenders(p, ours, memcached)
 	list = append(list, rateLimitContenders(p, redis, memcached)...)
 	list = append(list, gubernatorContenders(p)...)
@@ -140,7 +143,7 @@ func build(ctx context.Context, folder string) (string, error) {
 		return "", fmt.Errorf("finding counterd's module: run league in its folder: %w", err)
 	}
 	path := filepath.Join(folder, "counterd")
-	build := exec.CommandContext(ctx, "go", "build", "-C", strings.TrimSpace(string(root)), "-buildvcs=auto", "-o", path, "./cmd/counterd")
+	build := exec.CommandContext(ctx, "go", "build", "-C", strings.TrimSpace(string(root)), "-o", path, "./cmd/counterd")
 	if text, err := build.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("building counterd: %w: %s", err, text)
 	}

@@ -34,12 +34,11 @@ func builtFrom(program string) string {
 // rateLimitContenders are envoyproxy/ratelimit, on each of its stores.
 func rateLimitContenders(p Programs, redisVersion, memcachedVersion string) []Contender {
 	list := []Contender{
-		{Name: "envoyproxy/ratelimit, gRPC, Redis", Where: "Redis " + redisVersion, Start: rateLimit(p, startRedis, func(addr string) []string {
-			return []string{"BACKEND_TYPE=redis", "REDIS_SOCKET_TYPE=tcp", "REDIS_TYPE=SINGLE", "REDIS_URL=" + addr, fmt.Sprint("REDIS_POOL_SIZE=", callers/instances)}
-		})},
-		{Name: "envoyproxy/ratelimit, gRPC, Memcached", Where: "Memcached " + memcachedVersion, Start: rateLimit(p, startMemcached, func(addr string) []string {
-			return []string{"BACKEND_TYPE=memcache", "MEMCACHE_HOST_PORT=" + addr, "MEMCACHE_MAX_IDLE_CONNS=64"}
-		})},
+		{Name: "envoyproxy/ratelimit, gRPC, Redis", Where: "Redis " + redisVersion, Start: rateLimit(p, startRedis, onItsRedis)},
+		{
+			Name: "envoyproxy/ratelimit, gRPC, Memcached", Where: "Memcached " + memcachedVersion,
+			Start: rateLimit(p, startMemcached, onItsMemcached),
+		},
 	}
 	for i := range list {
 		list[i].Promise, list[i].Version = Aligned, builtFrom(p.RateLimit)
@@ -51,6 +50,16 @@ func rateLimitContenders(p Programs, redisVersion, memcachedVersion string) []Co
 		list[0].Missing = "install redis-server, or name it with -redis"
 	}
 	return list
+}
+
+// Variables of its stores.
+func onItsRedis(addr string) []string {
+	pool := fmt.Sprint("REDIS_POOL_SIZE=", callers/instances)
+	return []string{"BACKEND_TYPE=redis", "REDIS_SOCKET_TYPE=tcp", "REDIS_TYPE=SINGLE", "REDIS_URL=" + addr, pool}
+}
+
+func onItsMemcached(addr string) []string {
+	return []string{"BACKEND_TYPE=memcache", "MEMCACHE_HOST_PORT=" + addr, "MEMCACHE_MAX_IDLE_CONNS=64"}
 }
 
 // after returns the address with a port that is higher by so much: a caller of loopback.FreeAddr has several.
@@ -67,7 +76,7 @@ func portOf(addr string) string {
 type startStore func(context.Context, Programs, *closers) (addr string, memory func() (int64, error), err error)
 
 // rateLimit starts processes of envoyproxy/ratelimit. Each listens for gRPC at its address, and at the two after it.
-func rateLimit(p Programs, start startStore, backend func(addr string) []string) func(context.Context, []Limit) (*Fleet, error) {
+func rateLimit(p Programs, store startStore, backend func(addr string) []string) start {
 	return func(ctx context.Context, limits []Limit) (f *Fleet, err error) {
 		var c closers
 		defer func() {
@@ -75,7 +84,7 @@ func rateLimit(p Programs, start startStore, backend func(addr string) []string)
 				err = errors.Join(err, c.close())
 			}
 		}()
-		store, memory, err := start(ctx, p, &c)
+		storeAddr, memory, err := store(ctx, p, &c)
 		if err != nil {
 			return nil, err
 		}
@@ -91,7 +100,7 @@ func rateLimit(p Programs, start startStore, backend func(addr string) []string)
 		if err := os.WriteFile(filepath.Join(config, "league.yaml"), []byte(descriptorsOf(limits)), 0o600); err != nil {
 			return nil, err
 		}
-		f = &Fleet{Memory: memory}
+		f = &Fleet{Memory: memory, Buffers: true}
 		for range instances {
 			server, err := child.Start(ctx, child.Program{
 				Path: p.RateLimit,
@@ -101,7 +110,7 @@ func rateLimit(p Programs, start startStore, backend func(addr string) []string)
 						"GRPC_HOST=127.0.0.1", "GRPC_PORT=" + portOf(addr), "HOST=127.0.0.1", "PORT=" + portOf(after(addr, 1)),
 						"DEBUG_HOST=127.0.0.1", "DEBUG_PORT=" + portOf(after(addr, 2)), "LOG_LEVEL=error", "USE_STATSD=false",
 						"DISABLE_STATS=true", "RUNTIME_ROOT=" + dir, "RUNTIME_SUBDIRECTORY=league", "RUNTIME_WATCH_ROOT=false",
-					}, backend(store)...)
+					}, backend(storeAddr)...)
 				},
 				Ready: listens,
 			})
@@ -141,7 +150,7 @@ func gubernatorContenders(p Programs) []Contender {
 }
 
 // gubernator starts processes that know each other. Each listens at its address for gRPC, and at the two after it.
-func gubernator(p Programs, algorithm uint64) func(context.Context, []Limit) (*Fleet, error) {
+func gubernator(p Programs, algorithm uint64) start {
 	return func(ctx context.Context, _ []Limit) (f *Fleet, err error) {
 		var c closers
 		defer func() {
@@ -243,8 +252,8 @@ func (g *gubernatorCaller) hit(ctx context.Context, algorithm uint64, l Limit, f
 	var one []byte
 	one = protowire.AppendString(protowire.AppendTag(one, 1, protowire.BytesType), l.Name)
 	one = protowire.AppendString(protowire.AppendTag(one, 2, protowire.BytesType), feature)
-	for number, value := range map[protowire.Number]uint64{
-		3: 1, 4: uint64(l.N), 5: uint64(l.Window.Milliseconds()), 6: algorithm, 8: uint64(l.N), // hits, limit, duration, algorithm, burst
+	for number, value := range map[protowire.Number]uint64{ // hits, limit, duration, algorithm, burst
+		3: 1, 4: uint64(l.N), 5: uint64(l.Window.Milliseconds()), 6: algorithm, 8: uint64(l.N),
 	} {
 		one = protowire.AppendVarint(protowire.AppendTag(one, number, protowire.VarintType), value)
 	}

@@ -41,7 +41,7 @@ func redisContenders(p Programs, redisVersion string) []Contender {
 }
 
 // onRedis starts instances of a library, each with connections of its own, as many as it has callers.
-func onRedis(p Programs, make func(client *redis.Client, limits []Limit) (Instance, error)) func(context.Context, []Limit) (*Fleet, error) {
+func onRedis(p Programs, instanceOf func(client *redis.Client, limits []Limit) (Instance, error)) start {
 	return func(ctx context.Context, limits []Limit) (f *Fleet, err error) {
 		var c closers
 		defer func() {
@@ -53,11 +53,11 @@ func onRedis(p Programs, make func(client *redis.Client, limits []Limit) (Instan
 		if err != nil {
 			return nil, err
 		}
-		f = &Fleet{Memory: memory, Close: c.close}
+		f = &Fleet{Memory: memory, Buffers: true}
 		for range instances {
 			client := redis.NewClient(&redis.Options{Addr: addr, PoolSize: callers / instances})
 			c.add(client.Close)
-			instance, err := make(client, limits)
+			instance, err := instanceOf(client, limits)
 			if err != nil {
 				return nil, err
 			}

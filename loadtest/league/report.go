@@ -24,7 +24,8 @@ func report(config Config, rows []*Row, now time.Time) string {
 	for _, l := range config.Limits {
 		head = append(head, "most in "+events.FormatDuration(l.Window))
 	}
-	exact := [][]string{append(head, "beyond its promise", "false denials", "retry_after true", "too early", "too late", "undecided")}
+	head = append(head, "beyond its promise", "false denials", "retry_after true", "too early", "too late", "undecided")
+	exact := [][]string{head}
 	cost := [][]string{{"", "store", "bytes a user", "hits a second", "ratio"}}
 	versions := [][]string{{"", "version"}}
 	var missing, faults []string
@@ -41,10 +42,13 @@ func report(config Config, rows []*Row, now time.Time) string {
 		}
 		exact = append(exact, row.exactCells(config.Limits))
 		cost = append(cost, row.costCells(rows[0]))
-		versions = append(versions, []string{row.Name, row.Version})
+		name, _, _ := strings.Cut(row.Name, ",")
+		if !slices.ContainsFunc(versions, func(v []string) bool { return v[0] == name && v[1] == row.Version }) {
+			versions = append(versions, []string{name, row.Version})
+		}
 	}
 	text.WriteString("\n### Exactness\n\n" + table(exact) + "\n### Cost\n\n" + table(cost))
-	text.WriteString("\n### Where counterd loses\n\n" + strings.Join(losses(rows), ""))
+	text.WriteString("\n### Where counterd loses\n\n" + strings.Join(losses(config.Limits, rows), ""))
 	text.WriteString("\n### Versions\n\n" + table(versions))
 	if len(missing) > 0 {
 		text.WriteString("\n### Not measured\n\n" + strings.Join(missing, ""))
@@ -72,14 +76,16 @@ func (r *Row) exactCells(limits []Limit) []string {
 			fmt.Sprintf("%d of %d", r.Retries.TooLate, r.Retries.TooLate+r.Retries.Premature),
 		}
 	}
-	cells = append(cells, columns.Grouped(all.Broken), fmt.Sprintf("%s of %s", columns.Grouped(int64(all.FalseDenials)), columns.Grouped(int64(all.Denied))))
+	denials := fmt.Sprintf("%s of %s", columns.Grouped(int64(all.FalseDenials)), columns.Grouped(int64(all.Denied)))
+	cells = append(cells, columns.Grouped(all.Broken), denials)
 	return append(append(cells, retry...), columns.Grouped(int64(all.Undecided)))
 }
 
 func (r *Row) costCells(first *Row) []string {
 	cells := []string{r.Name, r.Where, columns.Rounded(r.Bytes), "–", "–"}
 	if len(r.Rates) > 0 {
-		cells[3] = fmt.Sprintf("%s (%s–%s)", columns.Rounded(median(r.Rates)), columns.Rounded(slices.Min(r.Rates)), columns.Rounded(slices.Max(r.Rates)))
+		least, most := columns.Rounded(slices.Min(r.Rates)), columns.Rounded(slices.Max(r.Rates))
+		cells[3] = fmt.Sprintf("%s (%s–%s)", columns.Rounded(median(r.Rates)), least, most)
 		if each := ratios(r.Rates, first.Rates); r != first && len(each) > 0 {
 			cells[4] = fmt.Sprintf("%.2f× (%.2f–%.2f)", median(each), slices.Min(each), slices.Max(each))
 		}
@@ -87,21 +93,24 @@ func (r *Row) costCells(first *Row) []string {
 	return cells
 }
 
-// losses lists, for each measure, which contenders do better than the first row.
-func losses(rows []*Row) (lines []string) {
+// losses lists, for each measure, which others do better than the first row, counterd.
+func losses(limits []Limit, rows []*Row) (lines []string) {
 	ours := rows[0]
 	if !ours.started {
 		return nil
 	}
-	for _, measure := range []struct {
+	type measure struct {
 		name string
-		// of returns a figure, the smaller the better, and its text.
-		of func(*Row) (float64, string)
-	}{
-		{"the most in any window", func(r *Row) (float64, string) {
-			worst := r.all().Worst
+		of   func(*Row) (float64, string) // a figure, the smaller the better, and its text
+	}
+	var measures []measure
+	for _, l := range limits {
+		measures = append(measures, measure{"the most in " + events.FormatDuration(l.Window), func(r *Row) (float64, string) {
+			worst := r.Judgments[l.Name].Worst
 			return worst, fmt.Sprintf("%.2f", worst)
-		}},
+		}})
+	}
+	for _, measure := range append(measures, []measure{
 		{"false denials", func(r *Row) (float64, string) {
 			return float64(r.all().FalseDenials), columns.Grouped(int64(r.all().FalseDenials))
 		}},
@@ -111,18 +120,18 @@ func losses(rows []*Row) (lines []string) {
 		}},
 		{"bytes a user", func(r *Row) (float64, string) { return r.Bytes, columns.Rounded(r.Bytes) }},
 		{"hits a second", func(r *Row) (float64, string) { return -median(r.Rates), columns.Rounded(median(r.Rates)) }},
-	} {
+	}...) {
 		own, text := measure.of(ours)
 		var better []string
 		for _, row := range rows[1:] {
-			if figure, text := measure.of(row); row.started && figure < own {
+			if figure, text := measure.of(row); row.started && figure < own && !strings.HasPrefix(row.Name, "counterd") {
 				better = append(better, fmt.Sprintf("%s (%s)", row.Name, text))
 			}
 		}
 		if len(better) == 0 {
 			better = []string{"none"}
 		}
-		lines = append(lines, fmt.Sprintf("- %s, better than the %s of the first row: %s\n", measure.name, text, strings.Join(better, "; ")))
+		lines = append(lines, fmt.Sprintf("- %s, of counterd %s: %s\n", measure.name, text, strings.Join(better, "; ")))
 	}
 	return lines
 }

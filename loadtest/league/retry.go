@@ -16,6 +16,12 @@ type Retries struct {
 	Unjudged           int // hits whose time was not met, or that were not decided
 }
 
+func (r *Retries) add(s Retries) {
+	r.Punctual, r.TooEarly = r.Punctual+s.Punctual, r.TooEarly+s.TooEarly
+	r.Premature, r.TooLate = r.Premature+s.Premature, r.TooLate+s.TooLate
+	r.Silent, r.Unjudged = r.Silent+s.Silent, r.Unjudged+s.Unjudged
+}
+
 // True returns the share of hits that went as promised, and whether there were any.
 func (r Retries) True() (float64, bool) {
 	right, all := r.Punctual+r.Premature, r.Punctual+r.Premature+r.TooEarly+r.TooLate
@@ -37,13 +43,13 @@ func retry(ctx context.Context, f *Fleet, limit Limit, seed uint64, features int
 			random := rand.New(rand.NewPCG(seed, uint64(i)))
 			to := f.Instances[i%len(f.Instances)]
 			for round := 0; ctx.Err() == nil && time.Now().Before(end); round++ {
-				found, ok := retryOnce(ctx, to, limit, fmt.Sprintf("retry-%d-%d", i, round), (i/len(f.Instances)+round)%2 == 0, random, end)
+				feature, punctual := fmt.Sprintf("retry-%d-%d", i, round), (i/len(f.Instances)+round)%2 == 0
+				found, ok := retryOnce(ctx, to, limit, feature, punctual, random, end)
 				if !ok {
 					return
 				}
 				mu.Lock()
-				all.Punctual, all.TooEarly, all.Premature = all.Punctual+found.Punctual, all.TooEarly+found.TooEarly, all.Premature+found.Premature
-				all.TooLate, all.Silent, all.Unjudged = all.TooLate+found.TooLate, all.Silent+found.Silent, all.Unjudged+found.Unjudged
+				all.add(found)
 				mu.Unlock()
 			}
 		})
@@ -53,7 +59,9 @@ func retry(ctx context.Context, f *Fleet, limit Limit, seed uint64, features int
 }
 
 // retryOnce is false if the end came first.
-func retryOnce(ctx context.Context, to Instance, limit Limit, feature string, punctual bool, random *rand.Rand, end time.Time) (found Retries, ok bool) {
+func retryOnce(
+	ctx context.Context, to Instance, limit Limit, feature string, punctual bool, random *rand.Rand, end time.Time,
+) (found Retries, ok bool) {
 	for hits := int64(0); ; hits++ {
 		call, answer, err := timedHit(ctx, to, limit, feature)
 		switch {

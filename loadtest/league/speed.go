@@ -42,16 +42,16 @@ func speed(ctx context.Context, f *Fleet, limit Limit, length time.Duration) (fl
 
 // bytesOfUsers returns how much the memory of the store grows for each of so many users, each with some hits a second
 // or more apart.
-func bytesOfUsers(ctx context.Context, f *Fleet, limit Limit, users, hits int) (float64, error) {
-	round := func(name string, users int) error {
+func bytesOfUsers(ctx context.Context, f *Fleet, limit Limit, users, hits int, settle time.Duration) (float64, error) {
+	round := func(name string, hits, users int) error {
 		var group sync.WaitGroup
 		var next atomic.Int64
 		var first error
 		var once sync.Once
 		for i := range callers {
 			group.Go(func() {
-				for n := next.Add(1); n <= int64(users) && ctx.Err() == nil; n = next.Add(1) {
-					_, _, err := timedHit(ctx, f.Instances[i%len(f.Instances)], limit, fmt.Sprintf("%s-%d", name, n))
+				for n := next.Add(1); n <= int64(hits) && ctx.Err() == nil; n = next.Add(1) {
+					_, _, err := timedHit(ctx, f.Instances[i%len(f.Instances)], limit, fmt.Sprintf("%s-%d", name, n%int64(users)))
 					if err != nil {
 						once.Do(func() { first = err })
 					}
@@ -61,20 +61,27 @@ func bytesOfUsers(ctx context.Context, f *Fleet, limit Limit, users, hits int) (
 		group.Wait()
 		return first
 	}
-	if err := round("warm", users/10); err != nil { // connections and scripts take memory, too
+	// Connections, scripts and garbage take memory, too: as many hits by few users come before.
+	if err := round("warm", users*hits, max(users/100, 1)); err != nil {
 		return 0, err
 	}
-	before, err := f.Memory()
+	memory := func() (int64, error) {
+		if f.Buffers {
+			time.Sleep(settle)
+		}
+		return f.Memory()
+	}
+	before, err := memory()
 	if err != nil {
 		return 0, err
 	}
 	for range hits {
 		next := time.Now().Truncate(time.Second).Add(time.Second)
-		if err := round("bytes", users); err != nil {
+		if err := round("bytes", users, users); err != nil {
 			return 0, err
 		}
 		time.Sleep(time.Until(next))
 	}
-	after, err := f.Memory()
+	after, err := memory()
 	return float64(after-before) / float64(users), err
 }

@@ -68,9 +68,6 @@ func slabsOf(addr string) (sum int64, err error) {
 	return sum, lines.Err()
 }
 
-// buffersShrink is after how long Redis has shrunk, and counted, the buffers of clients that are idle.
-const buffersShrink = 4 * time.Second
-
 // startRedis starts a Redis server for one contender, without persistence.
 func startRedis(ctx context.Context, p Programs, c *closers) (addr string, memory func() (int64, error), err error) {
 	server, err := child.Start(ctx, child.Program{
@@ -88,7 +85,6 @@ func startRedis(ctx context.Context, p Programs, c *closers) (addr string, memor
 	client := redis.NewClient(&redis.Options{Addr: server.Addr, PoolSize: 1})
 	c.add(client.Close)
 	return server.Addr, func() (int64, error) {
-		time.Sleep(buffersShrink)
 		ctx, cancel := context.WithTimeout(context.Background(), storeTimeout)
 		defer cancel()
 		info, err := client.Info(ctx, "memory").Result()
