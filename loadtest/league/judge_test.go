@@ -230,12 +230,12 @@ func TestTheTrafficIsTheSame(t *testing.T) {
 		one := schedule(7, l, start, defaults.Length, 3)
 		assert.Equal(t, one, schedule(7, l, start, defaults.Length, 3))
 		assert.NotEqual(t, one, schedule(8, l, start, defaults.Length, 3))
-		crowds := map[time.Duration]int{}
+		bursts := map[time.Duration]int{}
 		for _, a := range one {
-			crowds[a.at]++
+			bursts[a.at]++
 		}
-		_, most := maxOf(crowds)
-		assert.Equal(t, crowd, most)
+		_, most := maxOf(bursts)
+		assert.Equal(t, burst, most)
 	}
 }
 

@@ -21,7 +21,7 @@ type Config struct {
 	Users     int           // for bytes
 	UserHits  int
 	Settle    time.Duration // of the buffers of idle callers, before bytes are counted
-	Rounds    int // for speed; 0: it is not measured
+	Rounds    int           // for speed; 0: it is not measured
 	Slice     time.Duration
 	Progress  io.Writer
 	alignedTo time.Duration // traffic begins a quarter of it before its multiple
@@ -68,7 +68,7 @@ func run(ctx context.Context, config Config, contenders []Contender) ([]*Row, er
 	note := func(row *Row, err error) { row.Fault = cmp.Or(row.Fault, err) }
 
 	for _, row := range started {
-		if config.Users == 0 {
+		if config.Users == 0 || ctx.Err() != nil {
 			break
 		}
 		say("bytes a user: %s", row.Name)
@@ -87,12 +87,18 @@ func run(ctx context.Context, config Config, contenders []Contender) ([]*Row, er
 	for round := range config.Rounds {
 		say("hits a second: round %d of %d", round+1, config.Rounds)
 		for _, i := range random.Perm(len(started)) {
+			if ctx.Err() != nil {
+				return nil, ctx.Err()
+			}
 			rate, err := speed(ctx, fleets[started[i]], config.Limits[0], config.Slice)
 			started[i].Rates = append(started[i].Rates, rate)
 			note(started[i], err)
 		}
 	}
 
+	if ctx.Err() != nil {
+		return nil, ctx.Err()
+	}
 	start := time.Now().Add(time.Second).Truncate(config.alignedTo).Add(config.alignedTo * 3 / 4)
 	if time.Until(start) < time.Second {
 		start = start.Add(config.alignedTo)
@@ -100,7 +106,7 @@ func run(ctx context.Context, config Config, contenders []Contender) ([]*Row, er
 	say("exactness and retry_after of all, from %s for %s", start.Format(time.TimeOnly), config.Length)
 	var group sync.WaitGroup
 	for i, row := range started {
-		// A little after one another, so that they do not all have their crowds at once.
+		// A little after one another, so that they do not all have their bursts at once.
 		start := start.Add(time.Duration(i) * 250 * time.Millisecond)
 		var traffic []arrival
 		for i, l := range config.Limits {

@@ -161,7 +161,7 @@ func gubernator(p Programs, algorithm uint64) start {
 		var processes []*child.Child
 		known := ""
 		for i := range instances {
-			// Members are told apart by their IP address alone. Linux has all of 127.0.0.0/8.
+			// Its members have one IP address each. Linux has all of 127.0.0.0/8.
 			member := func(addr string) string { return fmt.Sprintf("127.0.0.%d:%s", i+1, portOf(after(addr, 2))) }
 			server, err := child.Start(ctx, child.Program{
 				Path: p.Gubernator,

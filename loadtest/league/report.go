@@ -156,13 +156,13 @@ func table(rows [][]string) string {
 	return text.String()
 }
 
-// The tables stand between these lines of a page.
+// The lines around the tables of a page.
 const (
 	tablesBegin = "<!-- league: written by make league -->\n"
 	tablesEnd   = "<!-- /league -->\n"
 )
 
-// writeInto replaces what stands between the marks of a page.
+// writeInto replaces the text between the marks of a page.
 func writeInto(file, tables string) error {
 	page, err := os.ReadFile(file)
 	if err != nil {

@@ -69,7 +69,7 @@ const reported = `Exactness
 - broken: does not start
 `
 
-// Losing rows, and those that were not measured, are printed, too.
+// The report has the losing rows and the missing ones, too.
 func TestTheReport(t *testing.T) {
 	text := report(defaults, rowsToReport(), time.Date(2026, 11, 27, 0, 0, 0, 0, time.UTC))
 	assert.Contains(t, text, "Measured on 2026-11-27, ")

@@ -76,6 +76,9 @@ func bytesOfUsers(ctx context.Context, f *Fleet, limit Limit, users, hits int, s
 		return 0, err
 	}
 	for range hits {
+		if ctx.Err() != nil {
+			return 0, ctx.Err()
+		}
 		next := time.Now().Truncate(time.Second).Add(time.Second)
 		if err := round("bytes", users, users); err != nil {
 			return 0, err

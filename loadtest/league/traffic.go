@@ -15,14 +15,14 @@ type arrival struct {
 	feature string
 }
 
-// crowd is how many hits come at once to an empty counter.
-const crowd = 64
+// burst is how many hits come at once to an empty counter.
+const burst = 64
 
 // schedule returns the traffic of a limit from the start on, the same for each seed. So many features hit in
 // each of four ways:
 //
 //   - edge: N hits before a window of the clock ends, more than N after it, and a trickle
-//   - crowd: 64 hits at once at an empty counter, and again after its window
+//   - burst: 64 hits at once at an empty counter, and again after its window
 //   - clumps: more than N hits at once, three times, somewhat more than half a window apart
 //   - even: hits at random, twice as many as the limit admits
 func schedule(seed uint64, limit Limit, start time.Time, length time.Duration, features int) (all []arrival) {
@@ -44,8 +44,8 @@ func schedule(seed uint64, limit Limit, start time.Time, length time.Duration, f
 		hits("edge", edge+part(window, 1./15), edge+window, limit.N/2)
 
 		at := part(max(length-2*window, 0), random.Float64())
-		hits("crowd", at, at, crowd)
-		hits("crowd", at+part(window, 1.05), at+part(window, 1.05), crowd)
+		hits("burst", at, at, burst)
+		hits("burst", at+part(window, 1.05), at+part(window, 1.05), burst)
 
 		at = part(max(length-2*window, 0), random.Float64())
 		for range 3 {
