@@ -6,6 +6,7 @@
 # make soak        ten minutes of load while servers are killed; SOAKTIME=1m for one
 # make lint        what is in deploy, held to the product and to the tools of its readers
 # make microbench  the Go benchmarks
+# make league      counterd and other rate limiters by the same traffic: the tables of docs/compare.md, in ten minutes
 # make build       bin/counterd and bin/loadtest, and the licenses of what they link
 
 SHELL    := /bin/bash
