@@ -149,6 +149,18 @@ func TestGubernatorsMessages(t *testing.T) {
 	assert.ErrorContains(t, err, fault)
 }
 
+// What cannot be measured ends the command before it starts anything.
+func TestWrongUsage(t *testing.T) {
+	for fault, args := range map[string][]string{
+		"-only none matches no contender": {"-counterd", programs.Counterd, "-only", "none"},
+		"leave -only out":                 {"-only", "gubernator", "-markdown", "page.md"},
+		"error parsing regexp":            {"-only", "("},
+		"flag provided but not defined":   {"-no-such-flag"},
+	} {
+		assert.ErrorContains(t, command(t.Context(), args, io.Discard, io.Discard), fault)
+	}
+}
+
 func TestMemoryOfRedis(t *testing.T) {
 	used, err := memoryIn("# Memory\r\nused_memory:1000\r\nused_memory_human:1K\r\nmem_clients_normal:300\r\n")
 	require.NoError(t, err)

@@ -5,6 +5,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -61,6 +62,9 @@ func command(ctx context.Context, args []string, out, progress io.Writer) error 
 	flags.DurationVar(&config.Length, "length", config.Length, "of the traffic that is judged")
 	if err := flags.Parse(args); err != nil {
 		return err
+	}
+	if *only != "" && *markdown != "" {
+		return errors.New("-markdown writes the tables of all contenders: leave -only out")
 	}
 	wanted, err := regexp.Compile(*only)
 	if err != nil {
