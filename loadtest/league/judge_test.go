@@ -151,8 +151,8 @@ func TestAPromiseIsKept(t *testing.T) {
 			all := row.all()
 			assert.Zero(t, all.Broken)
 			assert.Zero(t, all.FalseDenials)
-			share, any := row.Retries.True()
-			assert.True(t, any)
+			share, judged := row.Retries.True()
+			assert.True(t, judged)
 			assert.InDelta(t, 1, share, 0, "%+v", row.Retries)
 			switch promise {
 			case Sliding:

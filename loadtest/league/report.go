@@ -67,9 +67,12 @@ func (r *Row) exactCells(limits []Limit) []string {
 		all.add(j)
 		cells = append(cells, fmt.Sprintf("%.2f", j.Worst))
 	}
-	share, any := r.Retries.True()
-	retry := []string{"silent", "–", "–"}
-	if any {
+	share, judged := r.Retries.True()
+	retry := []string{"–", "–", "–"}
+	if r.Retries.Silent > 0 {
+		retry[0] = "silent"
+	}
+	if judged {
 		retry = []string{
 			fmt.Sprintf("%.0f%%", 100*share),
 			fmt.Sprintf("%d of %d", r.Retries.TooEarly, r.Retries.TooEarly+r.Retries.Punctual),
