@@ -6,6 +6,7 @@
 # make soak        ten minutes of load while servers are killed; SOAKTIME=1m for one
 # make lint        what is in deploy, held to the product and to the tools of its readers
 # make microbench  the Go benchmarks
+# make league      counterd and other rate limiters by the same traffic: the tables of docs/compare.md, in ten minutes
 # make build       bin/counterd and bin/loadtest, and the licenses of what they link
 
 SHELL    := /bin/bash
@@ -168,3 +169,22 @@ examples:
 	@$(NEED); for program in memcached nginx; do need $$program; done
 	staticcheck=$$(go tool -n staticcheck) && cd examples && go mod tidy -diff && go vet ./... && $$staticcheck ./...
 	cd examples && go test -vet=off -count=1 -timeout 10m ./...
+
+# What counterd and other rate limiters admit, deny, tell, take and decide a second, by the same traffic: ten minutes.
+# It rewrites the tables of docs/compare.md. LEAGUE="-ratelimit PROGRAM -gubernator PROGRAM" adds those.
+LEAGUE ?=
+.PHONY: league league-test
+league:
+	@$(NEED_REDIS)
+	cd loadtest/league && go run . -markdown ../../docs/compare.md $(LEAGUE)
+
+# A module of its own, since the others are libraries and protocols that no program of counterd needs.
+league-test:
+	@$(NEED_REDIS)
+	staticcheck=$$(go tool -n staticcheck) && cd loadtest/league && go vet ./... && $$staticcheck ./... && go test -vet=off -timeout 10m ./...
+
+# Debian starts the server that it installs, on the usual port.
+define NEED_REDIS
+$(NEED); need memcached; \
+	command -v redis-server >/dev/null || { need redis-server; service redis-server stop >/dev/null 2>&1 || true; }
+endef

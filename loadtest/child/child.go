@@ -37,6 +37,7 @@ type Child struct {
 type Program struct {
 	Path         string
 	Args         func(addr string) []string // for an address to listen at
+	Env          func(addr string) []string // variables besides this process's, as name=value; nil: none
 	Ready        func(addr string) error    // nil once it is ready
 	Unprivileged bool                       // it refuses to run as root
 }
@@ -80,6 +81,9 @@ func StartAt(ctx context.Context, p Program, addr string) (*Child, error) {
 		return nil, err
 	}
 	c := &Child{name: p.Path, Addr: addr, cmd: exec.Command(p.Path, p.Args(addr)...), ended: make(chan struct{})}
+	if p.Env != nil {
+		c.cmd.Env = append(os.Environ(), p.Env(addr)...)
+	}
 	c.cmd.Stdout, c.cmd.Stderr, c.cmd.SysProcAttr = &c.log, &c.log, apart(p.Unprivileged)
 	if err := c.cmd.Start(); err != nil {
 		return nil, err

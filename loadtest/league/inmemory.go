@@ -1,0 +1,36 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	golimiter "github.com/sethvargo/go-limiter"
+	"github.com/sethvargo/go-limiter/memorystore"
+)
+
+// inMemory is a library that shares its counters with no other process.
+func inMemory() Contender {
+	return Contender{
+		Name: "sethvargo/go-limiter, one process", Version: versionOf("github.com/sethvargo/go-limiter"),
+		Where: "its own memory", Promise: Stepped, Start: goLimiter,
+	}
+}
+
+func goLimiter(_ context.Context, limits []Limit) (*Fleet, error) {
+	var c closers
+	stores := map[string]golimiter.Store{}
+	for _, l := range limits {
+		store, err := memorystore.New(&memorystore.Config{Tokens: uint64(l.N), Interval: l.Window})
+		if err != nil {
+			return nil, errors.Join(err, c.close())
+		}
+		c.add(func() error { return store.Close(context.Background()) })
+		stores[l.Name] = store
+	}
+	hit := func(ctx context.Context, l Limit, feature string) (Answer, error) {
+		_, _, reset, allowed, err := stores[l.Name].Take(ctx, feature)
+		return Answer{Allowed: allowed, RetryAfter: max(time.Until(time.Unix(0, int64(reset))), 0)}, err
+	}
+	return &Fleet{Instances: []Instance{instanceFunc(hit)}, Memory: heap, Close: c.close}, nil
+}
