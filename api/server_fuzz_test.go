@@ -71,7 +71,7 @@ func newAnyHandler(f *testing.F) http.Handler {
 	counters := hierarchy.NewCounters(hierarchy.Config{Store: store, Clock: clock, Grace: 40 * time.Second})
 	decider, err := limiter.New(limiter.Config{Timeout: 20 * time.Second}, counters)
 	require.NoError(f, err)
-	return api.NewHandler(api.Config{
+	return newDescribed(api.Config{
 		Service: newService(service.Config{
 			Rules:    func() *events.Rules { return rules },
 			Counters: counting.New(counting.Config{}, counters),
