@@ -18,12 +18,13 @@ var openAPITag = sync.OnceValue(func() string { return fmt.Sprintf(`"%.12x"`, sh
 // openAPI returns the description of the HTTP interface, or 304 to a client that has it.
 func (h *handler) openAPI(x *exchange) error {
 	text, tag := docs.OpenAPI(), openAPITag()
-	setFields(x.Header(), field{"Cache-Control", "no-cache"}, field{"Etag", tag}, field{"X-Content-Type-Options", "nosniff"})
+	header := x.Header()
+	setFields(header, field{"Etag", tag}, field{"Cache-Control", "no-cache"}, field{"X-Content-Type-Options", "nosniff"})
 	if names(x.request.Header["If-None-Match"], tag) {
 		x.WriteHeader(http.StatusNotModified)
 		return nil
 	}
-	setFields(x.Header(), field{"Content-Type", wire.TypeJSON}, field{"Content-Length", strconv.Itoa(len(text))})
+	setFields(header, field{"Content-Type", wire.TypeJSON}, field{"Content-Length", strconv.Itoa(len(text))})
 	_, _ = x.Write(text) // only a client that has left misses it
 	return nil
 }

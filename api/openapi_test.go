@@ -167,8 +167,9 @@ func TestEveryDescribedAnswer(t *testing.T) {
 			id := operation.OperationID
 			answers := func(want string, of api.Config, change func(*http.Request)) {
 				t.Helper()
+				status := strconv.Itoa(ask(of, method, path, change)) // that the operation may have it, ask checks
 				if operation.Responses.Value(want) != nil {
-					assert.Equal(t, want, strconv.Itoa(ask(of, method, path, change)), "%s %s", id, want)
+					assert.Equal(t, want, status, "%s %s", id, want)
 				}
 			}
 			if status := ask(config, method, path, none); status != http.StatusTooManyRequests {
@@ -246,7 +247,9 @@ func TestDescribedAnswersOfTheWork(t *testing.T) {
 	g.config.Gate = nil
 	config := operators(g, &isBroken)
 	of := asksOf("POST", "/json")
-	require.Eventually(t, func() bool { return request(t, newDescribed(config), "POST", "/json", of.body).Code == 429 }, longest, time.Millisecond)
+	for status := 0; status != 429; status = request(t, newDescribed(config), "POST", "/json", of.body).Code {
+		require.Contains(t, []int{0, 200}, status)
+	}
 }
 
 // asksOf returns a request of an operation that its class may make.
@@ -263,7 +266,8 @@ func asksOf(method, path string) asks {
 	case path == "/debug/pprof/{profile}":
 		return asks{"operate", method, "/debug/pprof/heap", ""}
 	case path == "/json":
-		return asks{"decide", method, path, `{"domain": "url_shorten", "descriptors": [{"entries": [{"key": "ip", "value": "203.0.113.9"}]}]}`}
+		const address = `{"entries": [{"key": "ip", "value": "203.0.113.9"}]}`
+		return asks{"decide", method, path, `{"domain": "url_shorten", "descriptors": [` + address + `]}`}
 	case method == http.MethodDelete && path == "/v1/events/{event}/override":
 		return asks{"override", method, "/v1/events/url_shorten/override?feature=ip:203.0.113.9", ""}
 	}

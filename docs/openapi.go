@@ -98,7 +98,7 @@ func membersOf(node *yaml.Node) (members []member) {
 	return members
 }
 
-// merged returns the members that a merge key brings, but for those that the mapping has itself.
+// merged returns the members that a merge key brings, without the names that the mapping has itself.
 func merged(value *yaml.Node, own []string) (members []member) {
 	switch value.Kind {
 	case yaml.AliasNode:

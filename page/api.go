@@ -204,7 +204,8 @@ func (o ordered[T]) of(ref string) (value T) {
 func (d *openAPI) view() *apiView {
 	view := &apiView{Version: d.Info.Version, About: paragraphs(d.Info.Description)}
 	for _, tag := range d.Tags {
-		view.Tags = append(view.Tags, apiTag{ID: "tag-" + kebab(tag.Name), Name: tag.Name, About: paragraphs(tag.Description)})
+		one := apiTag{ID: "tag-" + kebab(tag.Name), Name: tag.Name, About: paragraphs(tag.Description)}
+		view.Tags = append(view.Tags, one)
 	}
 	for _, path := range d.Paths {
 		var shared []parameter
@@ -261,7 +262,9 @@ func (d *openAPI) operation(path, method string, o operation, shared []parameter
 		if one.Ref != "" {
 			one = d.Components.Parameters.of(one.Ref)
 		}
-		view.Parameters = append(view.Parameters, apiRow{one.Name, one.In, one.Required, words(one.Schema), paragraphs(one.Description)})
+		view.Parameters = append(view.Parameters, apiRow{
+			Name: one.Name, In: one.In, Required: one.Required, Type: words(one.Schema), About: paragraphs(one.Description),
+		})
 	}
 	for _, one := range o.Responses {
 		of := one.Value
@@ -295,8 +298,9 @@ func bodies(content ordered[media]) (list []apiBody) {
 // rows returns the properties of a schema.
 func rows(s schema) (list []apiRow) {
 	for _, one := range s.Properties {
+		isRequired := slices.Contains(s.Required, one.Name)
 		list = append(list, apiRow{
-			Name: one.Name, Required: slices.Contains(s.Required, one.Name), Type: words(one.Value), About: paragraphs(one.Value.Description),
+			Name: one.Name, Required: isRequired, Type: words(one.Value), About: paragraphs(one.Value.Description),
 		})
 	}
 	return list
