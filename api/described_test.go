@@ -36,7 +36,7 @@ type description struct {
 
 	mu     sync.Mutex
 	seen   map[string]bool // operations with the statuses that were answered: hit 200
-	known  map[string]bool // requests and answers that are as described
+	known  map[string]bool // requests and answers that are as described: the library compiles schemas for each
 	faults []string        // exchanges that are not as described
 }
 
@@ -120,6 +120,8 @@ func (a *answerOf) Unwrap() http.ResponseWriter { return a.ResponseWriter }
 
 // check returns how an exchange is not as described.
 func (d *description) check(r *http.Request, body *readBody, answer *answerOf) error {
+	d.mu.Lock() // the library does not say that it is safe for concurrent use
+	defer d.mu.Unlock()
 	if answer.status == 0 {
 		answer.status, answer.header = http.StatusOK, answer.Header().Clone()
 	}
@@ -141,7 +143,7 @@ func (d *description) check(r *http.Request, body *readBody, answer *answerOf) e
 		return nil
 	}
 	id := route.Operation.OperationID
-	d.note(d.seen, fmt.Sprint(id, " ", answer.status))
+	note(d.seen, fmt.Sprint(id, " ", answer.status))
 	in := &openapi3filter.RequestValidationInput{
 		Request: r, PathParams: parameters, Route: route,
 		Options: &openapi3filter.Options{
@@ -150,37 +152,32 @@ func (d *description) check(r *http.Request, body *readBody, answer *answerOf) e
 		},
 	}
 	request := fmt.Sprint(id, parameters, r.URL.RawQuery, body.whole, &body.text)
-	if answer.status < 400 && !d.isKnown(request) {
+	if answer.status < 400 && !d.known[request] {
 		r.Body = io.NopCloser(&body.text)
 		if err := cmp.Or(openapi3filter.ValidateRequest(r.Context(), in), checkQuery(route, r)); err != nil {
 			return fmt.Errorf("what the description refuses is answered %d: %w", answer.status, err)
 		}
-		d.note(d.known, request)
+		note(d.known, request)
 	}
 	same := answer.header.Clone()
 	same.Del("X-Request-Id") // of any text
 	whole := fmt.Sprint(id, answer.status, same, &answer.text)
-	if d.isKnown(whole) {
+	if d.known[whole] {
 		return nil
 	}
 	if err := d.checkAnswer(in, answer); err != nil {
 		return fmt.Errorf("%s %d: %w: %.300s", id, answer.status, err, &answer.text)
 	}
-	d.note(d.known, whole)
+	note(d.known, whole)
 	return nil
 }
 
-// note adds to a set. The library compiles the schemas for each exchange, so an exchange is checked only once.
-func (d *description) note(set map[string]bool, name string) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
+// note adds to a set.
+func note(set map[string]bool, name string) {
+	if len(set) > 1<<16 { // a fuzzer never ends
+		clear(set)
+	}
 	set[name] = true
-}
-
-func (d *description) isKnown(exchange string) bool {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.known[exchange]
 }
 
 // isStandIn reports whether a handler of these tests has answered in place of the page, the metrics, the profiles or
@@ -269,6 +266,13 @@ func (d *description) fault(r *http.Request, err error) {
 	if text := fmt.Sprintf("%s: %s %.200s: %v", test, r.Method, r.URL, err); !slices.Contains(d.faults, text) {
 		d.faults = append(d.faults, text)
 	}
+}
+
+// found returns the faults so far.
+func (d *description) found() []string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return slices.Clone(d.faults)
 }
 
 // suite is the tests, with what their exchanges show of the description.
