@@ -60,6 +60,9 @@ func newDescribedAdmin(config api.Config) http.Handler {
 	return describedHandler{api.NewAdminHandler(config)}
 }
 
+// bare returns the handler itself, for tests that measure how much memory it takes.
+func bare(h http.Handler) http.Handler { return h.(describedHandler).Handler }
+
 type describedHandler struct{ http.Handler }
 
 func (h describedHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -279,8 +282,8 @@ func (d *description) found() []string {
 type suite struct{ *testing.M }
 
 func (s suite) Run() int {
-	code := s.M.Run()
 	d := described()
+	code := s.M.Run()
 	some := ""
 	for _, name := range []string{"test.run", "test.skip", "test.list", "test.fuzz"} {
 		some += flag.Lookup(name).Value.String()
