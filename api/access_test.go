@@ -98,7 +98,7 @@ func newGuarded(t *testing.T) *guarded {
 		RLS:      said("rls"),
 		Log:      slog.New(slog.NewTextHandler(&g.log, nil)),
 	}
-	g.client, g.admin = api.NewHandler(g.config), api.NewAdminHandler(g.config)
+	g.client, g.admin = newDescribed(g.config), newDescribedAdmin(g.config)
 	return g
 }
 
@@ -155,6 +155,7 @@ var classed = map[string]asks{
 	"/json":                        {"decide", "POST", "/json", `{}`},
 	"/healthcheck":                 {"anyone", "GET", "/healthcheck", ""},
 	"/":                            {"anyone", "GET", "/", ""},
+	"/openapi.json":                {"anyone", "GET", "/openapi.json", ""},
 	"/healthz":                     {"anyone", "GET", "/healthz", ""},
 	"/readyz":                      {"anyone", "GET", "/readyz", ""},
 }
@@ -196,7 +197,7 @@ func TestEveryRouteHasItsClass(t *testing.T) {
 	for _, route := range admin {
 		assert.Contains(t, []string{"anyone", "operate", "see", "reset", "override"}, route.Class, route.Path)
 	}
-	assert.Len(t, admin, 8)
+	assert.Len(t, admin, 9)
 }
 
 // Without a token that is good for its class no route does anything: the body is not read,
@@ -304,7 +305,7 @@ func TestResetsAreLogged(t *testing.T) {
 		require.NoError(t, err)
 		assert.NoError(t, g.config.Service.Reset(r.Context(), counter))
 	})
-	h := api.NewHandler(g.config)
+	h := newDescribed(g.config)
 	asWith(t, h, "DELETE", counters+"&all=true", nil, secret("reset"))
 	asWith(t, h, "DELETE", counters, nil, secret("read"))
 	assert.NotContains(t, g.log.String(), "counter reset")
@@ -329,7 +330,7 @@ func TestFormsThatFailShowThePageToThoseWithSee(t *testing.T) {
 		w.WriteHeader(503)
 		_, _ = io.WriteString(w, "the limits of user:bob")
 	})
-	for _, h := range []http.Handler{api.NewHandler(g.config), api.NewAdminHandler(g.config)} {
+	for _, h := range []http.Handler{newDescribed(g.config), newDescribedAdmin(g.config)} {
 		for _, class := range []string{"reset", "override"} {
 			target := "/ui/" + class
 			for alone, scope := range map[string]string{class: "see", "see": class} {
@@ -490,7 +491,7 @@ func TestRequestsAreBounded(t *testing.T) {
 		arrived <- struct{}{}
 		<-release
 	})
-	h := api.NewHandler(g.config)
+	h := newDescribed(g.config)
 	var waiting sync.WaitGroup
 	for range 2 {
 		waiting.Go(func() { assert.Equal(t, 200, request(t, h, "GET", "/metrics", "").Code) })
@@ -511,7 +512,7 @@ func TestRequestsAreBounded(t *testing.T) {
 func TestStrangersShutNobodyOut(t *testing.T) {
 	g := newGuarded(t)
 	g.config.Gate = service.NewGate(service.GateConfig{Tokens: g.tokens.Load, Refusals: &g.refusals, MaxRequests: 1})
-	h := api.NewHandler(g.config)
+	h := newDescribed(g.config)
 	strangers := [][2]string{{"GET", "/healthz"}, {"GET", "/readyz"}, {"GET", "/v1/nothing"}, {"PUT", "/v1/events"}}
 	for _, of := range classed {
 		if of.target != "/debug/pprof/heap" { // is not there
@@ -533,7 +534,7 @@ func TestStrangersShutNobodyOut(t *testing.T) {
 		close(arrived)
 		<-release
 	})
-	h = api.NewHandler(g.config)
+	h = newDescribed(g.config)
 	var waiting sync.WaitGroup
 	waiting.Go(func() { assert.Equal(t, 200, asWith(t, h, "GET", "/metrics", nil, secret("operate")).Code) })
 	<-arrived
@@ -552,7 +553,7 @@ func TestStrangersOverConnectionsShutNobodyOut(t *testing.T) {
 			g.config.Gate = service.NewGate(service.GateConfig{Tokens: g.tokens.Load, Refusals: &g.refusals, MaxRequests: 1})
 			served := make(chan int, 100)
 			g.config.OnRequest = func(_, _ string, status int, _ time.Duration) { served <- status }
-			c, newClient := secureClients(t, api.NewHandler(g.config), 0)
+			c, newClient := secureClients(t, newDescribed(g.config), 0)
 			url := "https://" + c.listener.Addr().String()
 			stranger := newClient(two)
 			var strangers sync.WaitGroup
@@ -625,7 +626,7 @@ func TestDraining(t *testing.T) {
 	g := newGuarded(t)
 	var draining atomic.Bool
 	g.config.Health.Drain = draining.Load
-	for _, h := range []http.Handler{api.NewHandler(g.config), api.NewAdminHandler(g.config)} {
+	for _, h := range []http.Handler{newDescribed(g.config), newDescribedAdmin(g.config)} {
 		draining.Store(false)
 		assert.Equal(t, 200, request(t, h, "GET", "/readyz", "").Code)
 		draining.Store(true)
@@ -633,7 +634,7 @@ func TestDraining(t *testing.T) {
 		assert.Contains(t, p.Detail, "about to end")
 		assert.Equal(t, 200, request(t, h, "GET", "/healthz", "").Code)
 	}
-	assert.Equal(t, 200, asWith(t, api.NewHandler(g.config), "POST", "/v1/events/url_shorten/hit", strings.NewReader(who), secret("decide")).Code)
+	assert.Equal(t, 200, asWith(t, newDescribed(g.config), "POST", "/v1/events/url_shorten/hit", strings.NewReader(who), secret("decide")).Code)
 	assert.Empty(t, g.log.String(), "nobody is woken")
 }
 
@@ -645,10 +646,10 @@ func TestDiscreetReadyz(t *testing.T) {
 	g.config.Health.Servers = func() []service.ServerState {
 		return []service.ServerState{{Name: "10.0.0.1:11211", Reachable: reachable}}
 	}
-	assert.Contains(t, request(t, api.NewAdminHandler(g.config), "GET", "/readyz", "").Body.String(), "10.0.0.1")
-	assert.Contains(t, request(t, api.NewAdminHandler(g.config), "GET", "/readyz", "").Body.String(), `"clock":"at least 5.0 s ahead"`)
+	assert.Contains(t, request(t, newDescribedAdmin(g.config), "GET", "/readyz", "").Body.String(), "10.0.0.1")
+	assert.Contains(t, request(t, newDescribedAdmin(g.config), "GET", "/readyz", "").Body.String(), `"clock":"at least 5.0 s ahead"`)
 	g.config.Redacted = true
-	h := api.NewHandler(g.config)
+	h := newDescribed(g.config)
 	assert.JSONEq(t, `{"status": "ready"}`, request(t, h, "GET", "/readyz", "").Body.String())
 	reachable = false
 	assert.NotContains(t, problem(t, request(t, h, "GET", "/readyz", ""), 503).Detail, "10.0.0.1")
@@ -658,5 +659,5 @@ func TestDiscreetReadyz(t *testing.T) {
 func TestMetricsThatPanic(t *testing.T) {
 	g := newGuarded(t)
 	g.config.Metrics = http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic(errors.New("metrics")) })
-	problem(t, asWith(t, api.NewHandler(g.config), "GET", "/metrics", nil, secret("operate")), 500)
+	problem(t, asWith(t, newDescribed(g.config), "GET", "/metrics", nil, secret("operate")), 500)
 }

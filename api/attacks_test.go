@@ -139,7 +139,7 @@ func TestStalledAnswersHoldLittleMemory(t *testing.T) {
 		"invalid, and small": {"/v1/events", []hpack.HeaderField{{Name: "connection", Value: "x"}}, 80, 2, 100},
 	} {
 		t.Run(name, func(t *testing.T) {
-			c, newClient := secureClients(t, newGuarded(t).client, 0)
+			c, newClient := secureClients(t, bare(newGuarded(t).client), 0)
 			secure := newClient(true).Transport.(*http.Transport).TLSClientConfig
 			before := memoryInUse()
 			sent := 0
@@ -171,7 +171,7 @@ func TestStalledAnswersHoldLittleMemory(t *testing.T) {
 
 // Connections that send many tiny header fields and never end hold little memory.
 func TestUnfinishedHeadersHoldLittleMemory(t *testing.T) {
-	c := newClients(t, newGuarded(t).client, 0)
+	c := newClients(t, bare(newGuarded(t).client), 0)
 	var text strings.Builder
 	text.WriteString("GET /v1/events HTTP/1.1\r\nHost: x\r\n")
 	for i := 0; text.Len() < 64<<10; i++ {

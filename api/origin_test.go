@@ -19,7 +19,7 @@ import (
 func newLocal(t *testing.T) *guarded {
 	g := newGuarded(t)
 	g.config.Gate, g.config.LoopbackOnly = nil, true
-	g.client, g.admin = api.NewHandler(g.config), api.NewAdminHandler(g.config)
+	g.client, g.admin = newDescribed(g.config), newDescribedAdmin(g.config)
 	return g
 }
 
@@ -56,7 +56,7 @@ func TestForeignHostsAreRefused(t *testing.T) {
 		}
 	}
 	g.config.LoopbackOnly = false
-	g.client = api.NewHandler(g.config)
+	g.client = newDescribed(g.config)
 	assert.Equal(t, 200, ask(classed["/v1/events"], "evil.example").Code)
 }
 
@@ -100,7 +100,7 @@ func TestForeignPagesAreRefusedByThePage(t *testing.T) {
 	local := open
 	local.LoopbackOnly = true
 	for name, config := range map[string]api.Config{"tokens": tokens, "open to all": open, "local": local} {
-		for _, h := range []http.Handler{api.NewHandler(config), api.NewAdminHandler(config)} {
+		for _, h := range []http.Handler{newDescribed(config), newDescribedAdmin(config)} {
 			for _, test := range []struct {
 				name, value string
 				want        int
@@ -139,7 +139,7 @@ func TestTrustedProxiesSendAnyHost(t *testing.T) {
 	require.NoError(t, err)
 	g := newLocal(t)
 	g.config.Service = newService(service.Config{Rules: func() *events.Rules { return rules }})
-	h := api.NewHandler(g.config)
+	h := newDescribed(g.config)
 	ask := func(target, peer, host string) int {
 		r := httptest.NewRequestWithContext(t.Context(), "POST", target, nil)
 		r.RemoteAddr, r.Host = peer, host

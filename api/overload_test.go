@@ -57,7 +57,7 @@ func TestOverloadIsAnswered(t *testing.T) {
 	const patience = time.Minute // held requests wait for as long as the others take
 	decider, err := limiter.New(limiter.Config{MaxPending: 1, Timeout: patience}, hierarchy.NewCounters(hierarchy.Config{Store: store, Clock: clock, Grace: 2 * patience}))
 	require.NoError(t, err)
-	h := api.NewHandler(api.Config{
+	h := newDescribed(api.Config{
 		Service: newService(service.Config{
 			Rules:    func() *events.Rules { return rules },
 			Counters: counting.New(counting.Config{MaxPending: 1}, hierarchy.NewCounters(hierarchy.Config{Store: store, Clock: clock, Grace: 2 * patience})),
@@ -172,7 +172,7 @@ func newBusy(t *testing.T) (h http.Handler, arrived, release chan struct{}) {
 		arrived <- struct{}{}
 		<-release
 	})
-	return api.NewHandler(g.config), arrived, release
+	return newDescribed(g.config), arrived, release
 }
 
 const getMetrics = "GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n"

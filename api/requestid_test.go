@@ -79,7 +79,7 @@ func TestRequestIDsInTheLog(t *testing.T) {
 	}
 
 	log.Reset()
-	panics := api.NewHandler(api.Config{
+	panics := newDescribed(api.Config{
 		Service:   newService(service.Config{Rules: func() *events.Rules { panic("boom") }}),
 		AccessLog: true,
 		Log:       slog.New(slog.NewTextHandler(&log, nil)),

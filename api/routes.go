@@ -81,6 +81,7 @@ func (h *handler) adminRoutes() table {
 func (t table) addOperators() {
 	h := t.h
 	t.add(service.ClassPublic, gets, "/", unread(t.index))
+	t.add(service.ClassPublic, gets, "/openapi.json", unread(h.openAPI))
 	t.add(service.ClassPublic, gets, "/healthz", unread(h.alive))
 	t.add(service.ClassPublic, gets, "/readyz", unread(h.ready))
 	if h.Metrics != nil {

@@ -49,7 +49,7 @@ func newRecorded(tb testing.TB, store store.Store, options ...sdktrace.TracerPro
 	tracer := sdktrace.NewTracerProvider(append(options, sdktrace.WithSpanProcessor(spans))...).Tracer("test")
 	rules, err := rulesfile.Parse([]byte("events: {e: {limits: [{per: ip, rate: 2/m}, {per: ip, name: maybe, rate: 1/m, shadow: true}, {per: user, rate: 1/m, deny: [nobody]}]}}"))
 	require.NoError(tb, err)
-	return recorded{api.NewHandler(api.Config{
+	return recorded{newDescribed(api.Config{
 		Service: newService(service.Config{
 			Rules:    func() *events.Rules { return rules },
 			Counters: counting.New(counting.Config{}, hierarchy.NewCounters(hierarchy.Config{Store: store, Clock: clock})),
@@ -120,7 +120,7 @@ func TestSpansOfAPanic(t *testing.T) {
 	require.NoError(t, err)
 	rules := testRules()
 	tracer := sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(spans)).Tracer("test")
-	h := api.NewHandler(api.Config{
+	h := newDescribed(api.Config{
 		Service: newService(service.Config{Rules: func() *events.Rules { return rules }, Limiter: decider, Tracer: tracer}),
 		Log:     slog.New(slog.DiscardHandler), Tracer: tracer,
 	})
@@ -193,7 +193,7 @@ func BenchmarkTracing(b *testing.B) {
 	require.NoError(b, err)
 	hits := func(tracer trace.Tracer, accessLog bool, flags string) func() {
 		store := memcache.NewEmbedded(memcache.EmbeddedConfig{Clock: clock})
-		e := newExchange(api.NewHandler(api.Config{
+		e := newExchange(newDescribed(api.Config{
 			Service: newService(service.Config{
 				Rules:    func() *events.Rules { return rules },
 				Counters: counting.New(counting.Config{}, hierarchy.NewCounters(hierarchy.Config{Store: store, Clock: clock})),

@@ -1,0 +1,42 @@
+package api
+
+import (
+	"crypto/sha256"
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/counterd/counterd/api/wire"
+	"github.com/counterd/counterd/docs"
+)
+
+// openAPITag names the description.
+var openAPITag = sync.OnceValue(func() string { return fmt.Sprintf(`"%.12x"`, sha256.Sum256(docs.OpenAPI())) })
+
+// openAPI returns the description of the HTTP interface, or 304 to a client that has it.
+func (h *handler) openAPI(x *exchange) error {
+	text, tag := docs.OpenAPI(), openAPITag()
+	header := x.Header()
+	setFields(header, field{"Etag", tag}, field{"Cache-Control", "no-cache"}, field{"X-Content-Type-Options", "nosniff"})
+	if names(x.request.Header["If-None-Match"], tag) {
+		x.WriteHeader(http.StatusNotModified)
+		return nil
+	}
+	setFields(header, field{"Content-Type", wire.TypeJSON}, field{"Content-Length", strconv.Itoa(len(text))})
+	_, _ = x.Write(text) // only a client that has left misses it
+	return nil
+}
+
+// names reports whether the values of If-None-Match have the tag.
+func names(values []string, tag string) bool {
+	for _, value := range values {
+		for one := range strings.SplitSeq(value, ",") {
+			if one = strings.Trim(one, " \t"); one == "*" || strings.TrimPrefix(one, "W/") == tag {
+				return true
+			}
+		}
+	}
+	return false
+}
