@@ -160,3 +160,14 @@ soak: build
 
 microbench:
 	go test -run '^$$' -bench . -benchmem -benchtime $(BENCHTIME) -count $(BENCHCOUNT) ./hierarchy ./journal ./limiter ./memcache ./api ./rls
+
+# The release of the tag at HEAD, in dist: archives, Debian packages, SBOMs and checksums. It takes a clean clone.
+.PHONY: release
+release:
+	cd deploy/release && go run . -out ../../dist
+
+# What makes a release, held to the tools of its readers: two releases are equal. It needs git, dpkg and systemd-analyze.
+.PHONY: release-test
+release-test:
+	staticcheck=$$(go tool -n staticcheck) && cd deploy/release && go vet ./... && $$staticcheck ./...
+	@test "$$(uname)" != Linux && echo "releases are not tested: that needs Linux" || { cd deploy/release && go test -vet=off -count=1 -timeout 10m ./...; }
