@@ -74,7 +74,10 @@ podLabels: {team: platform}
 podAnnotations: {example.com/scrape: "false"}
 nodeSelector: {kubernetes.io/arch: arm64}
 tolerations: [{key: dedicated, operator: Exists}]
-affinity: {nodeAffinity: {requiredDuringSchedulingIgnoredDuringExecution: {nodeSelectorTerms: [{matchExpressions: [{key: zone, operator: Exists}]}]}}}
+affinity:
+  nodeAffinity:
+    requiredDuringSchedulingIgnoredDuringExecution:
+      nodeSelectorTerms: [{matchExpressions: [{key: zone, operator: Exists}]}]
 `, secret},
 }
 

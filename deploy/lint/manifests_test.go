@@ -63,7 +63,8 @@ func newObject(t *testing.T, kind metav1.TypeMeta) metav1.Object {
 // readManifests returns what kubectl apply -k deploy/kubernetes applies, and the example of the Secret.
 func readManifests(t *testing.T) manifests {
 	t.Helper()
-	rendered, err := krusty.MakeKustomizer(krusty.MakeDefaultOptions()).Run(filesys.MakeFsOnDisk(), filepath.Join(deploy, "kubernetes"))
+	kustomizer := krusty.MakeKustomizer(krusty.MakeDefaultOptions())
+	rendered, err := kustomizer.Run(filesys.MakeFsOnDisk(), filepath.Join(deploy, "kubernetes"))
 	require.NoError(t, err)
 	text, err := rendered.AsYaml()
 	require.NoError(t, err)
@@ -433,12 +434,12 @@ func checkProbes(t *testing.T, list manifests, readyByStore bool) {
 	if readyByStore {
 		ready = "/readyz"
 	}
-	for path, probe := range map[string][]*corev1.Probe{"/healthz": {c.StartupProbe, c.LivenessProbe}, ready: {c.ReadinessProbe}} {
-		for _, p := range probe {
-			assert.Equal(t, path, p.HTTPGet.Path)
-			assert.Equal(t, "admin", p.HTTPGet.Port.StrVal)
-			assert.Equal(t, scheme, p.HTTPGet.Scheme)
-		}
+	for probe, path := range map[*corev1.Probe]string{
+		c.StartupProbe: "/healthz", c.LivenessProbe: "/healthz", c.ReadinessProbe: ready,
+	} {
+		assert.Equal(t, path, probe.HTTPGet.Path)
+		assert.Equal(t, "admin", probe.HTTPGet.Port.StrVal)
+		assert.Equal(t, scheme, probe.HTTPGet.Scheme)
 	}
 	delay, err := time.ParseDuration(s["COUNTERD_DRAIN_DELAY"])
 	require.NoError(t, err)

@@ -23,7 +23,6 @@ import (
 	"path"
 	"path/filepath"
 	"runtime/debug"
-	"slices"
 	"strings"
 	"time"
 
@@ -36,7 +35,9 @@ import (
 const targets = "linux/amd64,linux/arm64,darwin/amd64,darwin/arm64,windows/amd64,windows/arm64"
 
 // documents are in each archive, beside the binary.
-var documents = []string{"LICENSE", "NOTICE", "THIRD_PARTY_LICENSES", "README.md", "CHANGELOG.md", "deploy/rules/rules.yaml"}
+var documents = []string{
+	"LICENSE", "NOTICE", "THIRD_PARTY_LICENSES", "README.md", "CHANGELOG.md", "deploy/rules/rules.yaml",
+}
 
 func main() {
 	source := flag.String("source", "../..", "the clone")
@@ -99,7 +100,8 @@ func build(source, folder, system, architecture string) (string, error) {
 	if system == "windows" {
 		binary += ".exe"
 	}
-	command := exec.Command("go", "build", "-trimpath", "-buildvcs=true", "-mod=readonly", "-ldflags=-s -w", "-o", binary, "./cmd/counterd")
+	command := exec.Command("go", "build", "-trimpath", "-buildvcs=true", "-mod=readonly", "-ldflags=-s -w",
+		"-o", binary, "./cmd/counterd")
 	command.Dir = source
 	command.Env = append(os.Environ(), "GOOS="+system, "GOARCH="+architecture, "CGO_ENABLED=0",
 		"GOAMD64=v1", "GOARM64=v8.0", "GOFLAGS=", "GOEXPERIMENT=", "GOWORK=off", "GOTOOLCHAIN=local")
@@ -145,14 +147,12 @@ func (r release) add(binary, system, architecture string, info *debug.BuildInfo)
 	if system == "windows" {
 		write, suffix = writeZip, ".zip"
 	}
-	if err := r.create(name+suffix, func(to io.Writer) error { return write(to, name, r.date, content) }); err != nil {
+	err = errors.Join(
+		r.create(name+suffix, func(to io.Writer) error { return write(to, name, r.date, content) }),
+		r.create(name+".sbom.json", func(to io.Writer) error { return writeSBOM(to, r, program, info) }),
+	)
+	if err != nil || system != "linux" {
 		return err
-	}
-	if err := r.create(name+".sbom.json", func(to io.Writer) error { return writeSBOM(to, r, program, info) }); err != nil {
-		return err
-	}
-	if system != "linux" {
-		return nil
 	}
 	return r.create(fmt.Sprintf("counterd_%s_%s.deb", r.version, architecture), func(to io.Writer) error {
 		return r.writeDebian(to, binary, architecture)
@@ -217,7 +217,8 @@ func writeSBOM(to io.Writer, r release, program []byte, info *debug.BuildInfo) e
 	}
 	main := component(cyclonedx.ComponentTypeApplication, &info.Main)
 	main.Licenses = &cyclonedx.Licenses{{License: &cyclonedx.License{ID: "Apache-2.0"}}}
-	main.Hashes = &[]cyclonedx.Hash{{Algorithm: cyclonedx.HashAlgoSHA256, Value: fmt.Sprintf("%x", sha256.Sum256(program))}}
+	digest := fmt.Sprintf("%x", sha256.Sum256(program))
+	main.Hashes = &[]cyclonedx.Hash{{Algorithm: cyclonedx.HashAlgoSHA256, Value: digest}}
 	modules := []cyclonedx.Component{component(cyclonedx.ComponentTypeLibrary,
 		&debug.Module{Path: "std", Version: strings.TrimPrefix(info.GoVersion, "go")})}
 	for _, m := range info.Deps {
@@ -249,27 +250,36 @@ func (r release) writeDebian(to io.Writer, binary, architecture string) error {
 		return err
 	}
 	placed := filepath.Join(scratch, "counterd.service")
-	if err := os.WriteFile(placed, bytes.ReplaceAll(unit, []byte("/usr/local/bin/"), []byte("/usr/bin/")), 0o600); err != nil {
+	unit = bytes.ReplaceAll(unit, []byte("/usr/local/bin/"), []byte("/usr/bin/"))
+	if err := os.WriteFile(placed, unit, 0o600); err != nil {
 		return err
 	}
-	owned := func(mode os.FileMode) *files.ContentFileInfo {
-		return &files.ContentFileInfo{Owner: "root", Group: "root", Mode: mode, MTime: r.date}
-	}
-	in := func(name string) string { return filepath.Join(r.source, name) }
 	content := files.Contents{
-		{Source: binary, Destination: "/usr/bin/counterd", FileInfo: owned(0o755)},
-		{Source: placed, Destination: "/usr/lib/systemd/system/counterd.service", FileInfo: owned(0o644)},
-		{Source: in("deploy/systemd/counterd.sysusers"), Destination: "/usr/lib/sysusers.d/counterd.conf", FileInfo: owned(0o644)},
-		{Source: in("deploy/systemd/counterd.tmpfiles"), Destination: "/usr/lib/tmpfiles.d/counterd.conf", FileInfo: owned(0o644)},
-		// Before tmpfiles gives them to the group, only root reads them.
-		{Destination: "/etc/counterd", Type: files.TypeDir, FileInfo: owned(0o750)},
-		{Source: in("deploy/systemd/counterd.env"), Destination: "/etc/counterd/counterd.env", Type: files.TypeConfigNoReplace, FileInfo: owned(0o640)},
-		{Source: in("deploy/rules/rules.yaml"), Destination: "/etc/counterd/rules.yaml", Type: files.TypeConfigNoReplace, FileInfo: owned(0o640)},
-		{Source: in("LICENSE"), Destination: "/usr/share/doc/counterd/copyright", FileInfo: owned(0o644)},
+		// Only root reads /etc/counterd before systemd-tmpfiles gives it to the group.
+		{Destination: "/etc/counterd", Type: files.TypeDir, FileInfo: &files.ContentFileInfo{Mode: 0o750}},
 	}
+	add := func(source, destination, kind string, mode os.FileMode) {
+		if !filepath.IsAbs(source) {
+			source = filepath.Join(r.source, source)
+		}
+		content = append(content, &files.Content{
+			Source: source, Destination: destination, Type: kind, FileInfo: &files.ContentFileInfo{Mode: mode},
+		})
+	}
+	add(binary, "/usr/bin/counterd", files.TypeFile, 0o755)
+	add(placed, "/usr/lib/systemd/system/counterd.service", files.TypeFile, 0o644)
+	add("deploy/systemd/counterd.sysusers", "/usr/lib/sysusers.d/counterd.conf", files.TypeFile, 0o644)
+	add("deploy/systemd/counterd.tmpfiles", "/usr/lib/tmpfiles.d/counterd.conf", files.TypeFile, 0o644)
+	add("deploy/systemd/counterd.env", "/etc/counterd/counterd.env", files.TypeConfigNoReplace, 0o640)
+	add("deploy/rules/rules.yaml", "/etc/counterd/rules.yaml", files.TypeConfigNoReplace, 0o640)
+	add("LICENSE", "/usr/share/doc/counterd/copyright", files.TypeFile, 0o644)
 	for _, document := range []string{"NOTICE", "THIRD_PARTY_LICENSES", "README.md", "CHANGELOG.md"} {
-		content = append(content, &files.Content{Source: in(document), Destination: "/usr/share/doc/counterd/" + document, FileInfo: owned(0o644)})
+		add(document, "/usr/share/doc/counterd/"+document, files.TypeFile, 0o644)
 	}
+	for _, c := range content {
+		c.FileInfo.Owner, c.FileInfo.Group, c.FileInfo.MTime = "root", "root", r.date
+	}
+	scripts := filepath.Join(r.source, "deploy/release/debian") + "/"
 	info := nfpm.WithDefaults(&nfpm.Info{
 		Name: "counterd", Arch: architecture, Platform: "linux", Version: r.version, MTime: r.date,
 		Section: "net", Priority: "optional", License: "Apache-2.0",
@@ -282,13 +292,12 @@ func (r release) writeDebian(to io.Writer, binary, architecture string) error {
 			Recommends: []string{"ca-certificates"},
 			Suggests:   []string{"memcached"},
 			Scripts: nfpm.Scripts{
-				PostInstall: in("deploy/release/debian/postinst"),
-				PreRemove:   in("deploy/release/debian/prerm"),
-				PostRemove:  in("deploy/release/debian/postrm"),
+				PostInstall: scripts + "postinst",
+				PreRemove:   scripts + "prerm",
+				PostRemove:  scripts + "postrm",
 			},
 		},
 	})
-	slices.SortFunc(info.Contents, func(a, b *files.Content) int { return strings.Compare(a.Destination, b.Destination) })
 	if err := nfpm.PrepareForPackager(info, "deb"); err != nil {
 		return err
 	}

@@ -162,15 +162,17 @@ func checkArchives(t *testing.T, dist string) {
 	for archive, binary := range map[string]string{"linux_amd64.tar.gz": "counterd", "windows_amd64.zip": "counterd.exe"} {
 		folder := "counterd_0.1.0_" + archive[:strings.Index(archive, ".")] + "/"
 		assert.Equal(t, map[string]fs.FileMode{
-			folder + binary: 0o755, folder + "LICENSE": 0o644, folder + "NOTICE": 0o644, folder + "THIRD_PARTY_LICENSES": 0o644,
-			folder + "README.md": 0o644, folder + "CHANGELOG.md": 0o644, folder + "rules.yaml": 0o644,
+			folder + binary: 0o755, folder + "LICENSE": 0o644, folder + "NOTICE": 0o644,
+			folder + "THIRD_PARTY_LICENSES": 0o644, folder + "README.md": 0o644, folder + "CHANGELOG.md": 0o644,
+			folder + "rules.yaml": 0o644,
 		}, unpack(t, filepath.Join(dist, "counterd_0.1.0_"+archive), t.TempDir()), archive)
 	}
 	into := t.TempDir()
 	name := "counterd_0.1.0_" + runtime.GOOS + "_" + runtime.GOARCH
 	unpack(t, filepath.Join(dist, name+".tar.gz"), into)
 	folder := filepath.Join(into, name)
-	assert.Regexp(t, `^counterd v0\.1\.0 \(commit [0-9a-f]{40}, 2026-11-27T09:00:00Z\) go1\.\S+ `+runtime.GOOS+"/"+runtime.GOARCH+"\n$",
+	system := runtime.GOOS + "/" + runtime.GOARCH
+	assert.Regexp(t, `^counterd v0\.1\.0 \(commit [0-9a-f]{40}, 2026-11-27T09:00:00Z\) go1\.\S+ `+system+"\n$",
 		output(t, folder, filepath.Join(folder, "counterd"), "-version"))
 	output(t, folder, filepath.Join(folder, "counterd"), "validate", "rules.yaml")
 }
@@ -196,7 +198,9 @@ func checkSBOM(t *testing.T, name string) {
 func checkDebian(t *testing.T, deb string) {
 	program := tool(t, "dpkg-deb", "dpkg")
 	said := output(t, ".", program, "--info", deb)
-	for _, line := range []string{"Package: counterd", "Version: 0.1.0", "Architecture: amd64", "Depends: systemd, procps"} {
+	for _, line := range []string{
+		"Package: counterd", "Version: 0.1.0", "Architecture: amd64", "Depends: systemd, procps",
+	} {
 		assert.Contains(t, said, " "+line+"\n")
 	}
 	contents := output(t, ".", program, "--contents", deb)
@@ -208,7 +212,8 @@ func checkDebian(t *testing.T, deb string) {
 	} {
 		assert.Regexp(t, "(?m)^"+line+"$", contents)
 	}
-	assert.Equal(t, "/etc/counterd/counterd.env\n/etc/counterd/rules.yaml\n", output(t, ".", program, "--info", deb, "conffiles"))
+	assert.Equal(t, "/etc/counterd/counterd.env\n/etc/counterd/rules.yaml\n",
+		output(t, ".", program, "--info", deb, "conffiles"))
 
 	root := t.TempDir()
 	require.NoError(t, os.Chmod(root, 0o755))
@@ -231,7 +236,8 @@ func checkDebian(t *testing.T, deb string) {
 		group := regexp.MustCompile(`(?m)^counterd:[^:]*:(\d+):`).FindStringSubmatch(string(users))
 		require.NotNil(t, group, "%s", users)
 		for name, mode := range map[string]string{"": "750", "/counterd.env": "640", "/rules.yaml": "640"} {
-			assert.Equal(t, "0 "+group[1]+" "+mode+"\n", output(t, ".", "stat", "--format=%u %g %a", filepath.Join(root, "etc/counterd"+name)))
+			name = filepath.Join(root, "etc/counterd"+name)
+			assert.Equal(t, "0 "+group[1]+" "+mode+"\n", output(t, ".", "stat", "--format=%u %g %a", name), name)
 		}
 		env := filepath.Join(root, "etc/counterd/counterd.env")
 		require.NoError(t, os.WriteFile(env, []byte("COUNTERD_MEMCACHED=mine:11211\n"), 0o640))
@@ -251,5 +257,6 @@ func checkDebian(t *testing.T, deb string) {
 	placed := filepath.Join(t.TempDir(), "counterd.service")
 	text := strings.ReplaceAll(string(unit), "/usr/bin/counterd", filepath.Join(root, "usr/bin/counterd"))
 	require.NoError(t, os.WriteFile(placed, []byte(text), 0o644))
-	assert.Empty(t, output(t, ".", tool(t, "systemd-analyze", "systemd"), "verify", "--man=no", "--recursive-errors=no", placed))
+	analyze := tool(t, "systemd-analyze", "systemd")
+	assert.Empty(t, output(t, ".", analyze, "verify", "--man=no", "--recursive-errors=no", placed))
 }
