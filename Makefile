@@ -188,3 +188,14 @@ define NEED_REDIS
 $(NEED); need memcached; \
 	command -v redis-server >/dev/null || { need redis-server; service redis-server stop >/dev/null 2>&1 || true; }
 endef
+
+# The release of the tag at HEAD, in dist: archives, Debian packages, SBOMs and checksums. It takes a clean clone.
+.PHONY: release
+release:
+	cd deploy/release && go run . -out ../../dist
+
+# What makes a release, held to the tools of its readers: two releases are equal. It needs git, dpkg and systemd-analyze.
+.PHONY: release-test
+release-test:
+	staticcheck=$$(go tool -n staticcheck) && cd deploy/release && go vet ./... && $$staticcheck ./...
+	@test "$$(uname)" != Linux && echo "releases are not tested: that needs Linux" || { cd deploy/release && go test -vet=off -count=1 -timeout 10m ./...; }

@@ -13,6 +13,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"regexp"
+	"runtime/debug"
 	"strings"
 	"sync"
 	"syscall"
@@ -397,6 +398,15 @@ func TestVersion(t *testing.T) {
 	}
 	_, err := parseServe(nil, io.Discard)
 	assert.NoError(t, err)
+
+	build := debug.BuildInfo{GoVersion: "go1.26.8", Settings: []debug.BuildSetting{{Key: "GOOS", Value: "linux"}, {Key: "GOARCH", Value: "arm64"}}}
+	assert.Equal(t, "(devel) go1.26.8 linux/arm64", describe(&build))
+	build.Main.Version = "v0.1.0"
+	build.Settings = append(build.Settings, debug.BuildSetting{Key: "vcs.revision", Value: "0123abcd"}, debug.BuildSetting{Key: "vcs.time", Value: "2026-11-27T09:00:00Z"},
+		debug.BuildSetting{Key: "vcs.modified", Value: "false"})
+	assert.Equal(t, "v0.1.0 (commit 0123abcd, 2026-11-27T09:00:00Z) go1.26.8 linux/arm64", describe(&build))
+	build.Settings[len(build.Settings)-1].Value = "true"
+	assert.Equal(t, "v0.1.0 (commit 0123abcd, 2026-11-27T09:00:00Z, modified) go1.26.8 linux/arm64", describe(&build))
 }
 
 func TestHelp(t *testing.T) {

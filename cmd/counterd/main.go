@@ -88,16 +88,26 @@ func version(_ context.Context, args []string, stdout, _ io.Writer) error {
 	if len(args) > 0 {
 		return usageError(fmt.Sprintf("unknown argument %q", args[0]))
 	}
-	text := "counterd (unknown version)"
+	text := "(unknown version)"
 	if build, ok := debug.ReadBuildInfo(); ok {
-		text = strings.Join([]string{"counterd", cmp.Or(build.Main.Version, "(devel)"), build.GoVersion}, " ")
-		for _, setting := range build.Settings {
-			switch setting.Key {
-			case "vcs.revision", "vcs.time", "GOOS", "GOARCH":
-				text += " " + setting.Value
-			}
+		text = describe(build)
+	}
+	_, err := fmt.Fprintln(stdout, "counterd", text)
+	return err
+}
+
+// describe returns the version of a build, its commit and date where Go has stamped them, and what it is built for.
+func describe(build *debug.BuildInfo) string {
+	of := map[string]string{}
+	for _, setting := range build.Settings {
+		of[setting.Key] = setting.Value
+	}
+	commit := ""
+	if of["vcs.revision"] != "" {
+		commit = " (commit " + of["vcs.revision"] + ", " + of["vcs.time"] + ")"
+		if of["vcs.modified"] == "true" {
+			commit = strings.TrimSuffix(commit, ")") + ", modified)"
 		}
 	}
-	_, err := fmt.Fprintln(stdout, text)
-	return err
+	return cmp.Or(build.Main.Version, "(devel)") + commit + " " + build.GoVersion + " " + of["GOOS"] + "/" + of["GOARCH"]
 }

@@ -141,27 +141,28 @@ func TestTheComposeFile(t *testing.T) {
 
 // What each deployment tells counterd, it starts with.
 func TestCounterdStartsWithWhatItIsTold(t *testing.T) {
-	servers := memcachedtest.StartMany(t, 3)
 	files := map[string]string{
 		"tokens": file(t, "tokens", tokensForTests), "key-secret": file(t, "key-secret", strings.Repeat("k", 32)),
 		"rules.yaml":     file(t, "rules.yaml", string(read(t, "rules/rules.yaml"))),
 		"memcached-auth": file(t, "memcached-auth", "user:password\n"),
 	}
 	files["cert.pem"], files["key.pem"], _ = selfSigned(t)
+	files["tls.crt"], files["tls.key"], files["ca.crt"] = files["cert.pem"], files["key.pem"], files["cert.pem"]
 	compose := composeSettings(readCompose(t).Services["counterd-1"])
 	for name, value := range buildImage(t).env { // what the image says, where the file does not
 		if _, said := compose[name]; !said {
 			compose[name] = value
 		}
 	}
-	for name, s := range map[string]settings{
-		"compose":    compose,
-		"kubernetes": settingsOf(t, readManifests(t).pods(t)["counterd"].Spec.Containers[0]),
-		"systemd":    unitSettings(t),
-	} {
+	all := map[string]settings{"compose": compose, "systemd": unitSettings(t)}
+	for name, list := range deployments(t) {
+		all[name] = settingsOf(t, list.pods(t)["counterd"].Spec.Containers[0])
+	}
+	for name, s := range all {
 		t.Run(name, func(t *testing.T) {
 			delete(s, "COUNTERD_MEMCACHED_TLS") // these servers have none
 			require.Equal(t, "2", s["COUNTERD_REPLICAS"])
+			servers := memcachedtest.StartMany(t, len(strings.Split(s["COUNTERD_MEMCACHED"], ",")))
 			command := exec.Command(counterd(t))
 			command.Env = s.elsewhere(t, servers, files)
 			p := start(t, command)

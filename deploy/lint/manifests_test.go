@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	appsv1 "k8s.io/api/apps/v1"
@@ -24,10 +25,12 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"sigs.k8s.io/json"
+	"sigs.k8s.io/kustomize/api/krusty"
+	"sigs.k8s.io/kustomize/kyaml/filesys"
 	"sigs.k8s.io/yaml"
 )
 
-// manifests are the objects of deploy/kubernetes, by kind and name.
+// manifests are the objects of one deployment, by kind and name.
 type manifests map[string]metav1.Object
 
 // newObject returns an object of the kind to decode into.
@@ -50,42 +53,78 @@ func newObject(t *testing.T, kind metav1.TypeMeta) metav1.Object {
 		return &policyv1.PodDisruptionBudget{}
 	case "networking.k8s.io/v1 NetworkPolicy":
 		return &networkingv1.NetworkPolicy{}
+	case "monitoring.coreos.com/v1 ServiceMonitor":
+		return &monitoringv1.ServiceMonitor{}
 	}
 	require.Fail(t, "a kind that the test does not know", "%s %s", kind.APIVersion, kind.Kind)
 	return nil
 }
 
-// readManifests decodes all manifests strictly: a field that the API does not have, or one
-// that is there twice, is a fault.
+// readManifests returns what kubectl apply -k deploy/kubernetes applies, and the example of the Secret.
 func readManifests(t *testing.T) manifests {
 	t.Helper()
-	files, err := filepath.Glob(filepath.Join(deploy, "kubernetes/*.yaml"))
+	kustomizer := krusty.MakeKustomizer(krusty.MakeDefaultOptions())
+	rendered, err := kustomizer.Run(filesys.MakeFsOnDisk(), filepath.Join(deploy, "kubernetes"))
 	require.NoError(t, err)
-	require.Greater(t, len(files), 4)
+	text, err := rendered.AsYaml()
+	require.NoError(t, err)
 	list := manifests{}
-	for _, file := range files {
-		text, err := os.ReadFile(file)
-		require.NoError(t, err)
-		for document := range strings.SplitSeq(string(text), "\n---\n") {
-			var kind metav1.TypeMeta
-			require.NoError(t, yaml.Unmarshal([]byte(document), &kind), file)
-			object := newObject(t, kind)
-			text, err := yaml.YAMLToJSONStrict([]byte(document))
-			require.NoError(t, err, file)
-			// As the API server does it, which tells names of fields in capitals apart.
-			strict, err := json.UnmarshalStrict(text, object)
-			require.NoError(t, err, file)
-			assert.Empty(t, strict, file)
-			assert.Empty(t, validation.IsDNS1123Label(object.GetName()), "%s: %s", file, object.GetName())
-			if kind.Kind != "Namespace" {
-				assert.Equal(t, "counterd", object.GetNamespace(), "%s: %s", file, object.GetName())
-			}
-			id := kind.Kind + " " + object.GetName()
-			require.NotContains(t, list, id)
-			list[id] = object
+	list.add(t, "deploy/kubernetes", string(text))
+	list.add(t, "secret.example.yaml", string(read(t, "kubernetes/secret.example.yaml")))
+	return list
+}
+
+// add decodes manifests strictly: a field that the API does not have, or one that is there twice, is a fault.
+func (m manifests) add(t *testing.T, file, text string) {
+	t.Helper()
+	for document := range strings.SplitSeq("\n"+text, "\n---\n") {
+		var kind metav1.TypeMeta
+		require.NoError(t, yaml.Unmarshal([]byte(document), &kind), file)
+		if kind.Kind == "" {
+			require.Empty(t, strings.TrimSpace(document), file)
+			continue
+		}
+		object := newObject(t, kind)
+		text, err := yaml.YAMLToJSONStrict([]byte(document))
+		require.NoError(t, err, "%s: %s", file, document)
+		// As the API server does it, which tells names of fields in capitals apart.
+		strict, err := json.UnmarshalStrict(text, object)
+		require.NoError(t, err, "%s: %s", file, document)
+		assert.Empty(t, strict, file)
+		assert.Empty(t, validation.IsDNS1123Label(object.GetName()), "%s: %s", file, object.GetName())
+		if kind.Kind != "Namespace" {
+			assert.Equal(t, "counterd", object.GetNamespace(), "%s: %s", file, object.GetName())
+		}
+		id := kind.Kind + " " + object.GetName()
+		require.NotContains(t, m, id)
+		m[id] = object
+	}
+}
+
+// deployments are the manifests, and what the chart makes of several sets of values.
+func deployments(t *testing.T) map[string]manifests {
+	t.Helper()
+	all := map[string]manifests{"manifests": readManifests(t)}
+	for name, set := range valueSets {
+		list := manifests{}
+		list.add(t, name, renderChart(t, set.values))
+		list.add(t, name, set.given)
+		all["chart "+name] = list
+	}
+	return all
+}
+
+// one returns the only object of a type.
+func one[T metav1.Object](t *testing.T, list manifests) T {
+	t.Helper()
+	var found []T
+	for _, object := range list {
+		if o, ok := object.(T); ok {
+			found = append(found, o)
 		}
 	}
-	return list
+	require.Len(t, found, 1)
+	return found[0]
 }
 
 func get[T metav1.Object](t *testing.T, list manifests, id string) T {
@@ -97,15 +136,32 @@ func get[T metav1.Object](t *testing.T, list manifests, id string) T {
 // pods returns the templates of pods, by the name of what has them made.
 func (m manifests) pods(t *testing.T) map[string]corev1.PodTemplateSpec {
 	t.Helper()
-	return map[string]corev1.PodTemplateSpec{
-		"counterd":  get[*appsv1.Deployment](t, m, "Deployment counterd").Spec.Template,
-		"memcached": get[*appsv1.StatefulSet](t, m, "StatefulSet memcached").Spec.Template,
+	pods := map[string]corev1.PodTemplateSpec{"counterd": one[*appsv1.Deployment](t, m).Spec.Template}
+	if m.hasMemcached() {
+		pods["memcached"] = one[*appsv1.StatefulSet](t, m).Spec.Template
 	}
+	return pods
+}
+
+// hasMemcached says whether the deployment has servers of its own.
+func (m manifests) hasMemcached() bool {
+	for _, object := range m {
+		if _, ok := object.(*appsv1.StatefulSet); ok {
+			return true
+		}
+	}
+	return false
 }
 
 // Pods are what the restricted security standard wants, and a little more.
 func TestPodsMayDoNothingTheyNeedNot(t *testing.T) {
-	for name, template := range readManifests(t).pods(t) {
+	for name, list := range deployments(t) {
+		t.Run(name, func(t *testing.T) { checkRestricted(t, list) })
+	}
+}
+
+func checkRestricted(t *testing.T, list manifests) {
+	for name, template := range list.pods(t) {
 		pod := template.Spec
 		require.NotNil(t, pod.SecurityContext, name)
 		assert.True(t, *pod.SecurityContext.RunAsNonRoot, name)
@@ -129,7 +185,12 @@ func TestPodsMayDoNothingTheyNeedNot(t *testing.T) {
 // Each selector of pods selects pods of the manifests; each port has a name that the pod
 // knows.
 func TestSelectorsAndPortsMeet(t *testing.T) {
-	list := readManifests(t)
+	for name, list := range deployments(t) {
+		t.Run(name, func(t *testing.T) { checkSelectors(t, list) })
+	}
+}
+
+func checkSelectors(t *testing.T, list manifests) {
 	pods := list.pods(t)
 	selected := func(selector *metav1.LabelSelector) (of []corev1.PodSpec) {
 		s, err := metav1.LabelSelectorAsSelector(selector)
@@ -175,6 +236,20 @@ func TestSelectorsAndPortsMeet(t *testing.T) {
 					port(id, of, *p.Port)
 				}
 			}
+			for _, rule := range o.Spec.Egress {
+				for _, peer := range rule.To {
+					if peer.NamespaceSelector != nil || peer.PodSelector == nil {
+						continue // outside
+					}
+					to := selected(peer.PodSelector)
+					assert.Len(t, to, 1, id)
+					for _, p := range rule.Ports {
+						port(id, to, *p.Port)
+					}
+				}
+			}
+		case *monitoringv1.ServiceMonitor:
+			checkMonitor(t, o, list)
 		}
 	}
 }
@@ -193,7 +268,12 @@ func settingsOf(t *testing.T, c corev1.Container) settings {
 // What the Deployment tells counterd counterd knows; the files are mounted; the servers are
 // those of the StatefulSet; the memory limit leaves room above that of Go.
 func TestTheDeploymentAgreesWithCounterd(t *testing.T) {
-	list := readManifests(t)
+	for name, list := range deployments(t) {
+		t.Run(name, func(t *testing.T) { checkDeployment(t, list) })
+	}
+}
+
+func checkDeployment(t *testing.T, list manifests) {
 	pod := list.pods(t)["counterd"].Spec
 	c := pod.Containers[0]
 	s := settingsOf(t, c)
@@ -229,12 +309,14 @@ func TestTheDeploymentAgreesWithCounterd(t *testing.T) {
 		}
 	}
 
-	set := get[*appsv1.StatefulSet](t, list, "StatefulSet memcached")
-	servers := []string{}
-	for i := range *set.Spec.Replicas {
-		servers = append(servers, fmt.Sprintf("%s-%d.%s:11211", set.Name, i, set.Spec.ServiceName))
+	if list.hasMemcached() {
+		set := one[*appsv1.StatefulSet](t, list)
+		servers := []string{}
+		for i := range *set.Spec.Replicas {
+			servers = append(servers, fmt.Sprintf("%s-%d.%s:11211", set.Name, i, set.Spec.ServiceName))
+		}
+		assert.Equal(t, strings.Join(servers, ","), s["COUNTERD_MEMCACHED"])
 	}
-	assert.Equal(t, strings.Join(servers, ","), s["COUNTERD_MEMCACHED"])
 
 	s.checkMemory(t, c.Resources.Limits.Memory().Value())
 }
@@ -335,15 +417,30 @@ func TestThePatchOfTheRunbook(t *testing.T) {
 // Liveness does not depend on the store, readiness does; and a pod that ends has the time
 // for it.
 func TestProbesAndTheEndOfAPod(t *testing.T) {
-	pod := readManifests(t).pods(t)["counterd"].Spec
-	c := pod.Containers[0]
-	for path, probe := range map[string][]*corev1.Probe{"/healthz": {c.StartupProbe, c.LivenessProbe}, "/readyz": {c.ReadinessProbe}} {
-		for _, p := range probe {
-			assert.Equal(t, path, p.HTTPGet.Path)
-			assert.Equal(t, "admin", p.HTTPGet.Port.StrVal)
-		}
+	for name, list := range deployments(t) {
+		t.Run(name, func(t *testing.T) { checkProbes(t, list, name != "chart much") })
 	}
+}
+
+func checkProbes(t *testing.T, list manifests, readyByStore bool) {
+	pod := list.pods(t)["counterd"].Spec
+	c := pod.Containers[0]
 	s := settingsOf(t, c)
+	scheme := corev1.URIScheme("")
+	if s["COUNTERD_TLS_CERT"] != "" {
+		scheme = corev1.URISchemeHTTPS
+	}
+	ready := "/healthz"
+	if readyByStore {
+		ready = "/readyz"
+	}
+	for probe, path := range map[*corev1.Probe]string{
+		c.StartupProbe: "/healthz", c.LivenessProbe: "/healthz", c.ReadinessProbe: ready,
+	} {
+		assert.Equal(t, path, probe.HTTPGet.Path)
+		assert.Equal(t, "admin", probe.HTTPGet.Port.StrVal)
+		assert.Equal(t, scheme, probe.HTTPGet.Scheme)
+	}
 	delay, err := time.ParseDuration(s["COUNTERD_DRAIN_DELAY"])
 	require.NoError(t, err)
 	sleep := time.Duration(c.Lifecycle.PreStop.Sleep.Seconds) * time.Second

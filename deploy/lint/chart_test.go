@@ -1,0 +1,284 @@
+package lint_test
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	yamlv3 "go.yaml.in/yaml/v3"
+	"helm.sh/helm/v4/pkg/chart/common"
+	"helm.sh/helm/v4/pkg/chart/common/util"
+	"helm.sh/helm/v4/pkg/chart/v2/lint"
+	"helm.sh/helm/v4/pkg/chart/v2/lint/support"
+	"helm.sh/helm/v4/pkg/chart/v2/loader"
+	"helm.sh/helm/v4/pkg/engine"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"sigs.k8s.io/yaml"
+)
+
+var update = flag.Bool("update", false, "write the table in deploy/chart/README.md anew")
+
+// valueSets are values of the chart, and the objects that they take to be there.
+var valueSets = map[string]struct{ values, given string }{
+	"defaults": {"{}", secret},
+	"external": {`
+memcached: {enabled: false, servers: ["cache-1.internal:11211", "cache-2.internal:11211", "cache-3.internal:11212"]}
+image: {tag: 0.1.0-test}
+networkPolicy: {enabled: false}
+`, secret},
+	"tls": {`
+existingRules: limits
+existingSecret: access
+tls: {existingSecret: certificate, clientCA: true}
+serviceMonitor: {enabled: true, labels: {release: prometheus}}
+memcached: {enabled: false, servers: ["10.0.0.1:11211", "10.0.0.2:11211"]}
+`, strings.Replace(secret, "name: counterd", "name: access", 1) + `
+---
+apiVersion: v1
+kind: Secret
+metadata: {name: certificate, namespace: counterd}
+type: kubernetes.io/tls
+stringData: {tls.crt: "", tls.key: "", ca.crt: ""}
+---
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: limits, namespace: counterd}
+data: {rules.yaml: ""}
+`},
+	"much": {`
+fullnameOverride: limits
+replicaCount: 7
+image: {repository: registry.example/counterd, pullPolicy: Always, pullSecrets: [registry]}
+memory: 2600
+cpu: 2
+maxConnections: 10000
+drainDelay: 10
+readinessPath: /healthz
+extraArgs: [-timeout=50ms, -max-pending=5000]
+extraEnv: [{name: OTEL_RESOURCE_ATTRIBUTES, value: deployment.environment.name=test}]
+memcached: {replicaCount: 4, memory: 4096, cpu: 1500m, nodeEach: false}
+service: {type: LoadBalancer, port: 8080, annotations: {example.com/internal: "true"}}
+networkPolicy:
+  callers: [{podSelector: {matchLabels: {team: shop}}}]
+  egress: [{to: [{ipBlock: {cidr: 169.254.20.10/32}}], ports: [{port: 53, protocol: UDP}]}]
+podLabels: {team: platform}
+podAnnotations: {example.com/scrape: "false"}
+nodeSelector: {kubernetes.io/arch: arm64}
+tolerations: [{key: dedicated, operator: Exists}]
+affinity:
+  nodeAffinity:
+    requiredDuringSchedulingIgnoredDuringExecution:
+      nodeSelectorTerms: [{matchExpressions: [{key: zone, operator: Exists}]}]
+`, secret},
+}
+
+const secret = `
+apiVersion: v1
+kind: Secret
+metadata: {name: counterd, namespace: counterd}
+stringData: {tokens: "", key-secret: ""}
+`
+
+// render returns the chart's manifests, as helm template prints them.
+func render(values string) (string, error) {
+	chart, err := loader.LoadDir(filepath.Join(deploy, "chart"))
+	if err != nil {
+		return "", err
+	}
+	var given map[string]any
+	if err := yaml.Unmarshal([]byte(values), &given); err != nil {
+		return "", err
+	}
+	release := common.ReleaseOptions{Name: "counterd", Namespace: "counterd", IsInstall: true}
+	full, err := util.ToRenderValues(chart, given, release, nil)
+	if err != nil {
+		return "", err
+	}
+	files, err := engine.Render(chart, full)
+	if err != nil {
+		return "", err
+	}
+	var text strings.Builder
+	for name, file := range files {
+		if strings.HasSuffix(name, ".yaml") {
+			text.WriteString("\n---\n" + file)
+		}
+	}
+	return text.String(), nil
+}
+
+func renderChart(t *testing.T, values string) string {
+	t.Helper()
+	text, err := render(values)
+	require.NoError(t, err)
+	return text
+}
+
+// helm lint has nothing to say of the chart, but that it has no icon.
+func TestHelmTakesTheChart(t *testing.T) {
+	oldest, err := common.ParseKubeVersion("1.30.0")
+	require.NoError(t, err)
+	for name, set := range valueSets {
+		var values map[string]any
+		require.NoError(t, yaml.Unmarshal([]byte(set.values), &values))
+		linter := lint.RunAll(filepath.Join(deploy, "chart"), values, "counterd", lint.WithKubeVersion(oldest))
+		for _, message := range linter.Messages {
+			if message.Severity == support.InfoSev {
+				assert.ErrorContains(t, message.Err, "icon is recommended", name)
+				continue
+			}
+			assert.NoError(t, message, name)
+		}
+	}
+}
+
+// Values that counterd or Kubernetes would refuse are refused before anything is applied.
+func TestTheChartRefusesWrongValues(t *testing.T) {
+	for values, complaint := range map[string]string{
+		"{replicas: 3}":                         "additional properties 'replicas' not allowed",
+		"{replicaCount: three}":                 "replicaCount",
+		"{memcached: {enabled: false}}":         "/memcached/servers",
+		"{memcached: {servers: [a:11211]}}":     "/memcached/servers",
+		"{memcached: {counterReplicas: 3}}":     "/memcached/counterReplicas",
+		"{memcached: {replicaCount: 0}}":        "/memcached/replicaCount",
+		"{tls: {clientCA: true}}":               "/tls/existingSecret",
+		"{rules: {events: {}}}":                 "/rules",
+		"{memcached: {replicaCount: 1}}":        "memcached.counterReplicas: 2 need as many servers",
+		"{extraArgs: [-tokens none]}":           "/extraArgs/0",
+		"{existingSecret: ''}":                  "/existingSecret",
+		"{drainDelay: 1}":                       "/drainDelay",
+		"{readinessPath: /metrics}":             "/readinessPath",
+		"{networkPolicy: {callers: []}}":        "/networkPolicy/callers",
+		"{maxConnections: 2171}":                "memory: 1024 is enough for maxConnections: 2170",
+		"{memory: 512}":                         "memory: 512 is enough for",
+		"{cpu: much}":                           "/cpu",
+		"{fullnameOverride: Limits}":            "/fullnameOverride",
+		"{image: {pullPolicy: Sometimes}}":      "/image/pullPolicy",
+		"{service: {type: ExternalName}}":       "/service/type",
+		"{serviceMonitor: {tokenSecret: ''}}":   "/serviceMonitor/tokenSecret",
+		"{memcached: {memory: 1}}":              "/memcached/memory",
+		"{memcached: {image: ''}}":              "/memcached/image",
+		"{podLabels: {team: 1}}":                "/podLabels/team",
+		"{tls: {existingSecret: a, secret: b}}": "additional properties 'secret' not allowed",
+	} {
+		_, err := render(values)
+		if assert.Error(t, err, values) {
+			assert.Contains(t, strings.ReplaceAll(err.Error(), "'/", "/"), complaint, values)
+		}
+	}
+	renderChart(t, "{memcached: {replicaCount: 1, counterReplicas: 1}}")
+	renderChart(t, "{memcached: {enabled: false, servers: ['dns:cache.internal:11211']}}")
+	most := renderChart(t, "{maxConnections: 2170}")
+	list := manifests{}
+	list.add(t, "most", most)
+	c := list.pods(t)["counterd"].Spec.Containers[0]
+	settingsOf(t, c).checkMemory(t, c.Resources.Limits.Memory().Value())
+}
+
+// checkMonitor finds out whether Prometheus finds the port, by the labels of a Service, under the job of the alerts.
+func checkMonitor(t *testing.T, monitor *monitoringv1.ServiceMonitor, list manifests) {
+	t.Helper()
+	selector, err := metav1.LabelSelectorAsSelector(&monitor.Spec.Selector)
+	require.NoError(t, err)
+	var found []*corev1.Service
+	for _, object := range list {
+		if s, ok := object.(*corev1.Service); ok && selector.Matches(labels.Set(s.Labels)) {
+			found = append(found, s)
+		}
+	}
+	require.Len(t, found, 1)
+	assert.True(t, found[0].Spec.PublishNotReadyAddresses)
+	assert.Equal(t, "counterd", found[0].Labels[monitor.Spec.JobLabel], "alerts go by it")
+	require.Len(t, monitor.Spec.Endpoints, 1)
+	assert.Equal(t, found[0].Spec.Ports[0].Name, monitor.Spec.Endpoints[0].Port)
+}
+
+// The rules of the chart are those of the manifests.
+func TestTheChartHasTheRulesOfTheManifests(t *testing.T) {
+	list := manifests{}
+	list.add(t, "chart", renderChart(t, "{}"))
+	var of, wanted any
+	require.NoError(t, yaml.Unmarshal([]byte(one[*corev1.ConfigMap](t, list).Data["rules.yaml"]), &of))
+	require.NoError(t, yaml.Unmarshal(read(t, "rules/rules.yaml"), &wanted))
+	assert.Equal(t, wanted, of)
+}
+
+// The chart, the kustomization and the release are of one version.
+func TestVersionsAgree(t *testing.T) {
+	chart, err := loader.LoadDir(filepath.Join(deploy, "chart"))
+	require.NoError(t, err)
+	assert.Equal(t, chart.Metadata.Version, chart.Metadata.AppVersion)
+	image := readManifests(t).pods(t)["counterd"].Spec.Containers[0].Image
+	list := manifests{}
+	list.add(t, "chart", renderChart(t, "{}"))
+	assert.Equal(t, image, list.pods(t)["counterd"].Spec.Containers[0].Image)
+	assert.Equal(t, "ghcr.io/counterd/counterd:"+chart.Metadata.AppVersion, image)
+}
+
+// describe returns a row of the README for each value, from its comment in values.yaml.
+func describe(t *testing.T, path string, node *yamlv3.Node) (rows []string) {
+	t.Helper()
+	for i := 0; i < len(node.Content); i += 2 {
+		key, value := node.Content[i], node.Content[i+1]
+		name := path + key.Value
+		if key.HeadComment == "" {
+			require.Equal(t, yamlv3.MappingNode, value.Kind, "%s has no comment", name)
+			rows = append(rows, describe(t, name+".", value)...)
+			continue
+		}
+		comments := strings.Split(key.HeadComment, "\n\n") // the first one is of the file
+		comment := strings.ReplaceAll(strings.ReplaceAll(comments[len(comments)-1], "\n# ", " "), "# ", "")
+		shown := "see values.yaml"
+		if len(value.Content) == 0 && !strings.Contains(value.Value, "\n") {
+			text, err := yaml.Marshal(mustDecode(t, value))
+			require.NoError(t, err)
+			shown = "`" + strings.TrimSpace(string(text)) + "`"
+		}
+		rows = append(rows, fmt.Sprintf("| `%s` | %s | %s |", name, shown, comment))
+	}
+	return rows
+}
+
+func mustDecode(t *testing.T, node *yamlv3.Node) (value any) {
+	t.Helper()
+	require.NoError(t, node.Decode(&value))
+	return value
+}
+
+// The README of the chart lists each value, with its default and its comment.
+func TestTheReadmeOfTheChartListsTheValues(t *testing.T) {
+	var values yamlv3.Node
+	require.NoError(t, yamlv3.Unmarshal(read(t, "chart/values.yaml"), &values))
+	rows := describe(t, "", values.Content[0])
+	require.Greater(t, len(rows), 30)
+	table := "| value | default | |\n| --- | --- | --- |\n" + strings.Join(rows, "\n") + "\n"
+	readme := string(read(t, "chart/README.md"))
+	start := strings.Index(readme, "| value | default | |")
+	require.Positive(t, start)
+	if *update {
+		readme = readme[:start] + table
+		require.NoError(t, os.WriteFile(filepath.Join(deploy, "chart/README.md"), []byte(readme), 0o644))
+	}
+	assert.Equal(t, table, readme[start:], "go test -run TheReadmeOfTheChart -update")
+
+	// The schema knows them, too: what it does not know it refuses.
+	var schema struct {
+		Properties map[string]any `json:"properties"`
+	}
+	require.NoError(t, yaml.Unmarshal(read(t, "chart/values.schema.json"), &schema))
+	for name := range schema.Properties {
+		known := slices.ContainsFunc(rows, func(row string) bool {
+			return strings.HasPrefix(row, "| `"+name+"`") || strings.HasPrefix(row, "| `"+name+".")
+		})
+		assert.True(t, known || name == "global", "values.yaml has no %s", name)
+	}
+}
