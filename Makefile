@@ -4,6 +4,10 @@
 # make figures     the size of the code base, and the files that a hit runs through
 # make bench       the figures of docs/performance.md, in three to four minutes
 # make soak        ten minutes of load while servers are killed; SOAKTIME=1m for one
+# make release     the release of the tag at HEAD, in dist
+# make examples    runs each example, and holds it to its page
+# make clients     builds and tests the TypeScript and Python clients
+# make league      measures counterd and other limiters alike, for docs/compare.md
 # make lint        what is in deploy, held to the product and to the tools of its readers
 # make microbench  the Go benchmarks
 # make league      counterd and other rate limiters by the same traffic: the tables of docs/compare.md, in ten minutes
@@ -29,7 +33,7 @@ build:
 
 # Both together are what CI runs.
 test: deps check unit
-test-all: deps-all modules race browser seeds lint fuzz
+test-all: deps-all modules race browser seeds lint release-test examples clients league-test fuzz
 
 # need PROGRAM: installed with the package manager of this system, where it is missing.
 define NEED
