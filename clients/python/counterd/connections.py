@@ -38,6 +38,13 @@ class Deadline:
         return left
 
 
+def is_stale(sock: Any) -> bool:
+    """Reports whether the server has closed an idle connection, or has sent what no request asked for."""
+    with selectors.DefaultSelector() as selector:
+        selector.register(sock, selectors.EVENT_READ)
+        return bool(selector.select(0))
+
+
 class _Reader(io.RawIOBase):
     """Reads from a connection until its deadline, however slowly the bytes come."""
 
@@ -45,16 +52,34 @@ class _Reader(io.RawIOBase):
         self._socket = sock
         self._raw = sock.makefile("rb", buffering=0)  # keeps the socket open
         self._deadline = deadline
+        self.ended = False
 
     def readable(self) -> bool:
         return True
 
     def readinto(self, buffer: Any) -> int | None:
+        if self.ended:
+            return None
         self._socket.settimeout(self._deadline.socket_timeout())
         return self._raw.readinto(buffer)
 
     def close(self) -> None:
         self._raw.close()
+        super().close()
+
+
+class _Buffer(io.BufferedReader):
+    """The buffer of an answer. Once it is closed it knows whether more was behind the answer."""
+
+    def __init__(self, reader: _Reader) -> None:
+        super().__init__(reader)
+        self._reader = reader
+        self.more = False
+
+    def close(self) -> None:
+        if not self.closed:
+            self._reader.ended = True
+            self.more = bool(self.peek(1))
         super().close()
 
 
@@ -91,14 +116,9 @@ class _Connection(http.client.HTTPConnection):
     def response_class(self, _sock: socket.socket, **arguments: Any) -> http.client.HTTPResponse:  # type: ignore[override]
         return http.client.HTTPResponse(self, **arguments)  # type: ignore[arg-type]
 
-    def makefile(self, _mode: str) -> io.BufferedReader:
-        return io.BufferedReader(_Reader(self.sock, self.deadline))
-
-    def is_stale(self) -> bool:
-        """Reports whether the server has closed the connection, or has sent what no request asked for."""
-        with selectors.DefaultSelector() as selector:
-            selector.register(self.sock, selectors.EVENT_READ)
-            return bool(selector.select(0))
+    def makefile(self, _mode: str) -> _Buffer:
+        self.buffer = _Buffer(_Reader(self.sock, self.deadline))
+        return self.buffer
 
 
 class Connections:
@@ -169,7 +189,7 @@ class Connections:
                 connection = _Connection(self._address, self._tls, deadline)
                 connection.connect()
                 return connection
-            if not connection.is_stale():
+            if not is_stale(connection.sock):
                 connection.deadline = deadline
                 return connection
             connection.close()
@@ -184,7 +204,7 @@ class Connections:
         if response.length:
             raise http.client.IncompleteRead(b"", response.length)
         media, request_id = response.getheader("Content-Type"), response.getheader("X-Request-Id")
-        if response.will_close:
+        if response.will_close or connection.buffer.more:
             connection.close()
         else:
             self._keep(connection)

@@ -11,6 +11,7 @@ import ssl
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from .connections import is_stale
 from .decisions import RefusedError, UnavailableError
 from .protocol import MAX_ANSWER, Address, Answer, Operation, check_token, read_answer, too_long
 
@@ -25,28 +26,42 @@ class MalformedError(Exception):
 
 
 class _Reader(asyncio.StreamReader):
-    """A reader that remembers whether its connection can be kept."""
+    """A reader that knows whether its connection can be kept."""
 
-    idle = False
-    spoiled = False
+    unread = 0
+    ended = False
 
     def feed_data(self, data: bytes) -> None:
-        self.spoiled = self.spoiled or self.idle  # no request asked for it
+        self.unread += len(data)
         super().feed_data(data)
 
     def feed_eof(self) -> None:
-        self.spoiled = True
+        self.ended = True
         super().feed_eof()
 
-    def set_exception(self, exc: BaseException) -> None:
-        self.spoiled = True
-        super().set_exception(exc)  # type: ignore[arg-type]
+    async def read(self, n: int = -1) -> bytes:
+        return self._count(await super().read(n))
+
+    async def readexactly(self, n: int) -> bytes:
+        return self._count(await super().readexactly(n))
+
+    async def readuntil(self, separator: bytes = b"\n") -> bytes:
+        return self._count(await super().readuntil(separator))
+
+    def _count(self, data: bytes) -> bytes:
+        self.unread -= len(data)
+        return data
 
 
 class _Connection:
     def __init__(self, reader: _Reader, writer: asyncio.StreamWriter) -> None:
         self.reader = reader
         self.writer = writer
+
+    def is_usable(self) -> bool:
+        """Reports whether the server has kept the connection open, and has sent nothing that no request asked for."""
+        ended = self.reader.ended or self.reader.unread > 0 or self.writer.is_closing()
+        return not ended and not is_stale(self.writer.get_extra_info("socket"))
 
     def close(self) -> None:
         self.writer.transport.abort()
@@ -93,8 +108,7 @@ class Streams:
                 fault = UnavailableError(f"the exchange failed: {type(error).__name__}", maybe_counted=sent)
                 raise fault from error
             raise
-        if keep and not connection.reader.spoiled and len(self._idle) < _MAX_IDLE:
-            connection.reader.idle = True
+        if keep and len(self._idle) < _MAX_IDLE:
             self._idle.append(connection)
         else:
             connection.close()
@@ -121,8 +135,7 @@ class Streams:
     async def _acquire(self) -> _Connection:
         while self._idle:
             connection = self._idle.pop()
-            if not connection.reader.spoiled and not connection.writer.is_closing():
-                connection.reader.idle = False
+            if connection.is_usable():
                 return connection
             connection.close()
         loop = asyncio.get_running_loop()
