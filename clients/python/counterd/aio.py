@@ -78,8 +78,8 @@ class _Coalescer:
         if exchange.cancelled():
             return
         fault = exchange.exception()
-        results = [fault] * len(batch) if fault is not None else exchange.result()
-        for pending, result in zip(batch, results):
+        for n, pending in enumerate(batch):
+            result = exchange.result()[n] if fault is None else fault
             if pending.decided.done():
                 continue
             if isinstance(result, Decision):

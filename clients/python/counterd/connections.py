@@ -87,6 +87,7 @@ class _Connection(http.client.HTTPConnection):
     def __init__(self, address: Address, context: ssl.SSLContext | None, deadline: Deadline) -> None:
         super().__init__(address.host, address.port)
         self.deadline = deadline
+        self.buffer: _Buffer | None = None  # of the last answer
         self._context = context
 
     def connect(self) -> None:
@@ -116,6 +117,12 @@ class _Connection(http.client.HTTPConnection):
     def response_class(self, _sock: socket.socket, **arguments: Any) -> http.client.HTTPResponse:  # type: ignore[override]
         return http.client.HTTPResponse(self, **arguments)  # type: ignore[arg-type]
 
+    def abandon(self) -> None:
+        """Closes the connection, with what is left of an answer. http.client closes it before it has read the last one."""
+        self.close()
+        if self.buffer is not None:
+            self.buffer.close()
+
     def makefile(self, _mode: str) -> _Buffer:
         self.buffer = _Buffer(_Reader(self.sock, self.deadline))
         return self.buffer
@@ -140,7 +147,7 @@ class Connections:
         with self._lock:
             idle, self._idle = self._idle, []
         for connection in idle:
-            connection.close()
+            connection.abandon()
 
     def exchange(self, operation: Operation[Any], deadline: Deadline) -> Answer:
         """Makes one exchange, whatever the status of its answer."""
@@ -155,7 +162,7 @@ class Connections:
             answer = self._read(connection)
         except BaseException as error:
             if connection is not None:
-                connection.close()
+                connection.abandon()
             if isinstance(error, TimeoutError) and deadline.left() == 0:
                 fault = no_answer(deadline.timeout)
                 fault.maybe_counted = sent
@@ -192,7 +199,7 @@ class Connections:
             if not is_stale(connection.sock):
                 connection.deadline = deadline
                 return connection
-            connection.close()
+            connection.abandon()
 
     def _read(self, connection: _Connection) -> Answer:
         response = connection.getresponse()
@@ -204,8 +211,8 @@ class Connections:
         if response.length:
             raise http.client.IncompleteRead(b"", response.length)
         media, request_id = response.getheader("Content-Type"), response.getheader("X-Request-Id")
-        if response.will_close or connection.buffer.more:
-            connection.close()
+        if response.will_close or connection.buffer is None or connection.buffer.more:
+            connection.abandon()
         else:
             self._keep(connection)
         return read_answer(response.status, media, bytes(text), request_id)
@@ -215,7 +222,7 @@ class Connections:
             if len(self._idle) < _MAX_IDLE:
                 self._idle.append(connection)
                 return
-        connection.close()
+        connection.abandon()
 
 
 def after_fork(reset: Callable[[], None]) -> None:

@@ -26,7 +26,7 @@ from .decisions import (
     read_problem,
 )
 
-T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
 
 MAX_HITS = 1000
 """The most hits of a batch."""
@@ -60,13 +60,13 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True)
-class Operation(Generic[T]):
+class Operation(Generic[T_co]):
     """A request, and what reads its answer."""
 
     method: str
     path: str
     body: bytes | None
-    read: Callable[[Answer], T]
+    read: Callable[[Answer], T_co]
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +104,7 @@ def check_token(token: object) -> str:
 def read_answer(status: int, media: str | None, text: bytes, request_id: str | None) -> Answer:
     """Returns an answer. A body of another media type than counterd's is none."""
     wanted = "application/json" if 200 <= status < 300 else "application/problem+json"
-    body = None
+    body: Any = None
     if media is not None and media.partition(";")[0].strip().lower() == wanted:
         try:
             body = json.loads(text)
@@ -179,7 +179,7 @@ def encode_hit(hit: Hit) -> EncodedHit:
     if hit.reserve is not None:
         body["reserve"] = _text(hit.reserve, "reserve")
     event = _event(hit.event)
-    return EncodedHit(event, _encode(body), _encode({"event": event, **body}))
+    return EncodedHit(event, _encode(body), _encode(dict(body, event=event)))
 
 
 def hit(encoded: EncodedHit) -> Operation[Decision]:

@@ -31,7 +31,7 @@ class _Reader(asyncio.StreamReader):
     unread = 0
     ended = False
 
-    def feed_data(self, data: bytes) -> None:
+    def feed_data(self, data: bytes) -> None:  # type: ignore[override]
         self.unread += len(data)
         super().feed_data(data)
 
@@ -163,7 +163,7 @@ async def _read(reader: asyncio.StreamReader) -> tuple[Answer, bool]:
         headers = http.client.parse_headers(io.BytesIO(head[match.end() :]))
     except http.client.HTTPException:
         raise MalformedError from None
-    lengths = headers.get_all("Content-Length", [])
+    lengths: list[str] = headers.get_all("Content-Length", [])
     coding = headers.get("Transfer-Encoding")
     keep = match[1] == b"1" and "close" not in headers.get("Connection", "").lower()
     if status in _BODILESS:

@@ -129,10 +129,11 @@ class Battery:
             self.assertTrue(caught.exception.maybe_counted)
             self.assertEqual(len(lines), 1)  # it is sent once
             for on_failure in ("open", "closed"):
+                settings = {"on_failure": on_failure, "timeout": timeout if timeout == LONG else 0.05}
                 decisions = [
-                    client.hit("api", USER, on_failure=on_failure),
-                    client.check("api", USER, on_failure=on_failure),
-                    *client.batch([Hit("api", USER), Hit("api", USER)], on_failure=on_failure),
+                    client.hit("api", USER, **settings),
+                    client.check("api", USER, **settings),
+                    *client.batch([Hit("api", USER), Hit("api", USER)], **settings),
                 ]
                 for decision in decisions:
                     self.assertEqual((decision.allowed, decision.event), (on_failure == "open", "api"))

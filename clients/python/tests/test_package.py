@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import ast
-import asyncio
 import pathlib
 import re
-import runpy
 import shutil
 import subprocess
 import sys
@@ -14,11 +12,26 @@ import tempfile
 import tomllib
 import unittest
 import urllib.request
+import zipfile
 
 from .support import PACKAGE, ROOT, Counterd
 
 README = (PACKAGE / "README.md").read_text()
 DOCUMENTED = "http://127.0.0.1:8080"
+
+SERVE_ONCE = """
+import asyncio
+
+sent = []
+
+
+async def send(message):
+    sent.append(message)
+
+
+asyncio.run(app({"type": "http", "client": ("203.0.113.7", 4711)}, None, send))
+print(dict(sent[0]["headers"])[b"ratelimit"].decode(), sent[1]["body"].decode())
+"""
 
 
 def blocks(language: str) -> list[str]:
@@ -30,10 +43,19 @@ class TestPackage(unittest.TestCase):
 
     @classmethod
     def setUpClass(cls) -> None:
-        """Copies the package to where nothing else is: no file of the tree is found by accident."""
+        """Builds the package, and unpacks it where nothing else is, as an installation does."""
         cls.folder = pathlib.Path(tempfile.mkdtemp())
         cls.addClassCleanup(shutil.rmtree, cls.folder)
-        shutil.copytree(PACKAGE / "counterd", cls.folder / "counterd", ignore=shutil.ignore_patterns("__pycache__"))
+        source = cls.folder / "source"
+        shutil.copytree(PACKAGE, source, ignore=shutil.ignore_patterns("__pycache__", "build", "*.egg-info"))
+        build = "from setuptools import build_meta; build_meta.build_sdist('..'); build_meta.build_wheel('..')"
+        done = subprocess.run([sys.executable, "-c", build], cwd=source, capture_output=True, text=True)
+        if done.returncode != 0:
+            raise AssertionError(f"apt-get install python3-setuptools python3-wheel\n{done.stderr}")
+        shutil.rmtree(source)
+        [wheel] = cls.folder.glob("*.whl")
+        with zipfile.ZipFile(wheel) as archive:
+            archive.extractall(cls.folder)
 
     def write(self, name: str, text: str, url: str) -> str:
         self.assertIn(DOCUMENTED, text)
@@ -70,18 +92,8 @@ class TestPackage(unittest.TestCase):
                     self.assertEqual(response.read(), b"hello")
                     self.assertEqual(response.headers["RateLimit"], '"ip-100000-per-1h";r=99999')
 
-            app = runpy.run_path(str(self.folder / self.write("asgi.py", asgi, server.url)))["app"]
-            sent: list[dict[str, object]] = []
-
-            async def send(message: dict[str, object]) -> None:
-                sent.append(message)
-
-            async def serve() -> None:
-                await app({"type": "http", "client": ("203.0.113.7", 4711)}, None, send)
-                await app._client.close()
-
-            asyncio.run(serve())
-            self.assertIn((b"ratelimit", b'"ip-100000-per-1h";r=99999'), sent[0]["headers"])  # type: ignore[arg-type]
+            asgi += SERVE_ONCE
+            self.assertEqual(self.run_python(self.write("asgi.py", asgi, server.url)), '"ip-100000-per-1h";r=99999 hello\n')
 
     def test_it_imports_the_standard_library_alone(self) -> None:
         modules = list((PACKAGE / "counterd").glob("*.py"))
@@ -97,11 +109,14 @@ class TestPackage(unittest.TestCase):
                     self.assertIn(name.split(".")[0], sys.stdlib_module_names, module)
 
     def test_metadata(self) -> None:
+        names = {str(file.relative_to(self.folder)) for file in self.folder.glob("counterd*") if file.is_file()}
+        self.assertEqual(names, {"counterd-0.1.0.tar.gz", "counterd-0.1.0-py3-none-any.whl"})
+        for name in ("counterd/py.typed", "counterd-0.1.0.dist-info/LICENSE", "counterd-0.1.0.dist-info/METADATA"):
+            self.assertTrue((self.folder / name).exists(), name)
         project = tomllib.loads((PACKAGE / "pyproject.toml").read_text())["project"]
         self.assertEqual(project["name"], "counterd")
         self.assertEqual(project["dependencies"], [])
         self.assertEqual(blocks("sh"), ["pip install counterd\n"])
-        self.assertTrue((PACKAGE / "counterd" / "py.typed").exists())
         self.assertEqual((PACKAGE / "LICENSE").read_text(), (ROOT / "LICENSE").read_text())
 
 
