@@ -273,10 +273,10 @@ class TestThreads(Battery, unittest.TestCase):
         relay.gate.clear()
         client = self.client(relay.url)
         with concurrent.futures.ThreadPoolExecutor(8) as pool:
-            first = pool.submit(client.hit, "api", {"key": "0"}, timeout=0.5)
+            first = pool.submit(client.hit, "api", {"key": "0"}, timeout=3)
             while not relay.seen:
                 time.sleep(0.001)
-            short = pool.submit(client.hit, "api", {"key": "1"}, timeout=3)
+            short = pool.submit(client.hit, "api", {"key": "1"}, timeout=5)
             self.queued(client, 1)
             long = pool.submit(client.hit, "api", {"key": "2"}, timeout=LONG)
             self.assertTrue(first.exception().maybe_counted)
@@ -401,8 +401,9 @@ class TestAsyncio(Battery, unittest.TestCase):
 
                 await client.hit("slow_queue", key)
                 hit = asyncio.create_task(client.hit("slow_queue", key))
-                while await remaining() == 5:
-                    await asyncio.sleep(0.01)
+                while client._waiting == 0:
+                    await asyncio.sleep(0.001)
+                self.assertEqual(await remaining(), 4)
                 hit.cancel()
                 with self.assertRaises(asyncio.CancelledError):
                     await hit

@@ -52,7 +52,8 @@ export class Client {
   readonly #timeout: number;
   readonly #onFailure: OnFailure;
   readonly #maxWaiting: number;
-  #waiting = 0;
+  /** How many hits wait for their turns. The tests read it. */
+  private waiting = 0;
 
   constructor(options: ClientOptions) {
     this.#server = new Server(options.url, options.token, options.fetch ?? fetch);
@@ -218,16 +219,16 @@ export class Client {
     if (milliseconds > call.left()) {
       throw new CounterdError("unavailable", `the turn is in ${wait} s, later than the timeout: it was given back`);
     }
-    if (this.#waiting >= this.#maxWaiting) {
+    if (this.waiting >= this.#maxWaiting) {
       throw new CounterdError("unavailable", "too many hits wait for their turns: this one was given back");
     }
-    this.#waiting++;
+    this.waiting++;
     let timer: ReturnType<typeof setTimeout> | undefined;
     try {
       await orAbort(new Promise<void>((resolve) => (timer = setTimeout(resolve, milliseconds))), call.signal);
     } finally {
       clearTimeout(timer);
-      this.#waiting--;
+      this.waiting--;
     }
   }
 

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { describe, test } from "node:test";
 import { Client, CounterdError, rateLimitHeaders, type Decision } from "counterd";
-import { closedGate, startCounterd, startRelay, until } from "./support.js";
+import { closedGate, startCounterd, startRelay, until, untilWaiting } from "./support.js";
 
 const server = await startCounterd();
 
@@ -230,9 +230,8 @@ describe("queues", () => {
     const leave = new AbortController();
     const patient = { timeout: 600_000, signal: leave.signal };
     const waiting = assert.rejects(client.hit("slow_queue", { key: "abort" }, patient), /left/);
-    while ((await remaining("abort")) === 5) {
-      // until it waits
-    }
+    await untilWaiting(client, 1);
+    assert.equal(await remaining("abort"), 4);
     await assert.rejects(client.hit("slow_queue", { key: "many" }, { timeout: 600_000 }), /too many/);
     assert.equal(await remaining("many"), 5);
     leave.abort(new Error("left"));

@@ -4,7 +4,7 @@ import type { AddressInfo } from "node:net";
 import { after, describe, test } from "node:test";
 import express from "express";
 import { Client, CounterdError, decisionOf, expressMiddleware, fetchMiddleware, rateLimitHeaders, type MiddlewareOptions } from "counterd";
-import { startCounterd, startFake, until } from "./support.js";
+import { startCounterd, startFake, until, untilWaiting } from "./support.js";
 
 const server = await startCounterd();
 const client = new Client({ url: server.url, timeout: 60_000 });
@@ -102,17 +102,17 @@ describe("express", () => {
 
   test("a client that leaves the queue gives its turn back", async () => {
     let served = 0;
+    const patient = new Client({ url: server.url, timeout: 600_000 });
     const url = await startApp(
-      expressMiddleware(new Client({ url: server.url, timeout: 600_000 }), { event: "slow_queue", features: () => ({ key: "express" }) }),
+      expressMiddleware(patient, { event: "slow_queue", features: () => ({ key: "express" }) }),
       (_request, response) => void response.end(String(++served)),
     );
     const remaining = async () => (await client.check("slow_queue", { key: "express" })).limits[0]?.remaining;
     await fetch(url);
     const request = get(url);
     request.on("error", () => undefined);
-    while ((await remaining()) === 5) {
-      // until it waits
-    }
+    await untilWaiting(patient, 1);
+    assert.equal(await remaining(), 4);
     request.destroy();
     while ((await remaining()) !== 5) {
       // until it is given back

@@ -7,6 +7,7 @@ import { join, resolve } from "node:path";
 import { createInterface } from "node:readline";
 import { after } from "node:test";
 import { fileURLToPath } from "node:url";
+import type { Client } from "counterd";
 
 /** The package's folder, from build/test. */
 export const packageFolder = resolve(fileURLToPath(import.meta.url), "../../..");
@@ -110,6 +111,11 @@ export function closedGate() {
   let open = (): void => undefined;
   const opened = new Promise<void>((resolve) => (open = resolve));
   return { open: () => open(), passed: () => opened };
+}
+
+/** Waits until so many hits of the client wait for their turns. */
+export async function untilWaiting(client: Client, n: number): Promise<void> {
+  await until(() => (client as unknown as { waiting: number }).waiting === n);
 }
 
 /** Waits until the condition holds. */
