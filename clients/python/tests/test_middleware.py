@@ -131,6 +131,7 @@ class TestWSGI(Battery):
             yield b"end"
 
         url = self.serve(WSGIMiddleware(slow, client, "lease", lambda _: org))
+        self.addCleanup(end.set)
         bodies: list[bytes] = []
         request = threading.Thread(target=lambda: bodies.append(self.get(url)[2]))
         request.start()
