@@ -40,7 +40,7 @@ def rate_limit_headers(decision: Decision) -> dict[str, str]:
     """Returns RateLimit-Policy and RateLimit, as in revision 10 of draft-ietf-httpapi-ratelimit-headers, and of a
     denial Retry-After.
 
-    They are those that counterd answers a single hit with, but for the window of a calendar, whose length only the
+    They equal the fields of counterd's answer to a single hit, but for the window of a calendar, whose length only the
     server knows. A decision by a failure has none.
     """
     headers: dict[str, str] = {}

@@ -19,8 +19,8 @@ const unanswered = (limit: LimitState): boolean => limit.on_error === "allow" ||
 
 /**
  * Returns the header fields by which a service tells its own client of a decision's limits: RateLimit-Policy
- * and RateLimit, as in revision 10 of draft-ietf-httpapi-ratelimit-headers, and of a denial Retry-After. They are
- * those that counterd answers a single hit with, but for the window of a calendar, whose length only
+ * and RateLimit, as in revision 10 of draft-ietf-httpapi-ratelimit-headers, and of a denial Retry-After. They equal
+ * the fields of its answer to a single hit, but for the window of a calendar, whose length only
  * the server knows. A decision by a failure has none.
  */
 export function rateLimitHeaders(decision: Decision): Record<string, string> {

@@ -228,8 +228,8 @@ describe("queues", () => {
     }
 
     const leave = new AbortController();
-    const patient = { timeout: 600_000, signal: leave.signal };
-    const waiting = assert.rejects(client.hit("slow_queue", { key: "abort" }, patient), /left/);
+    const unhurried = { timeout: 600_000, signal: leave.signal };
+    const waiting = assert.rejects(client.hit("slow_queue", { key: "abort" }, unhurried), /left/);
     await untilWaiting(client, 1);
     assert.equal(await remaining("abort"), 4);
     await assert.rejects(client.hit("slow_queue", { key: "many" }, { timeout: 600_000 }), /too many/);

@@ -102,16 +102,16 @@ describe("express", () => {
 
   test("a client that leaves the queue gives its turn back", async () => {
     let served = 0;
-    const patient = new Client({ url: server.url, timeout: 600_000 });
+    const unhurried = new Client({ url: server.url, timeout: 600_000 });
     const url = await startApp(
-      expressMiddleware(patient, { event: "slow_queue", features: () => ({ key: "express" }) }),
+      expressMiddleware(unhurried, { event: "slow_queue", features: () => ({ key: "express" }) }),
       (_request, response) => void response.end(String(++served)),
     );
     const remaining = async () => (await client.check("slow_queue", { key: "express" })).limits[0]?.remaining;
     await fetch(url);
     const request = get(url);
     request.on("error", () => undefined);
-    await untilWaiting(patient, 1);
+    await untilWaiting(unhurried, 1);
     assert.equal(await remaining(), 4);
     request.destroy();
     while ((await remaining()) !== 5) {
