@@ -125,7 +125,9 @@ class AsyncClient:
     async def __aenter__(self) -> AsyncClient:
         return self
 
-    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         await self.close()
 
     async def close(self) -> None:
@@ -134,7 +136,13 @@ class AsyncClient:
         await self._streams.close()
 
     async def hit(
-        self, event: str, features: Features, cost: int = 1, *, timeout: float | None = None, on_failure: OnFailure | None = None
+        self,
+        event: str,
+        features: Features,
+        cost: int = 1,
+        *,
+        timeout: float | None = None,
+        on_failure: OnFailure | None = None,
     ) -> Decision:
         return await self._decide(Hit(event, features, cost), timeout, on_failure)
 
@@ -160,7 +168,13 @@ class AsyncClient:
         return await self._call(protocol.renew(reservation, by), timeout)
 
     async def check(
-        self, event: str, features: Features, cost: int = 1, *, timeout: float | None = None, on_failure: OnFailure | None = None
+        self,
+        event: str,
+        features: Features,
+        cost: int = 1,
+        *,
+        timeout: float | None = None,
+        on_failure: OnFailure | None = None,
     ) -> Decision:
         operation = protocol.check(event, features, cost)
         try:

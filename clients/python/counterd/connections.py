@@ -114,11 +114,16 @@ class _Connection(http.client.HTTPConnection):
                 raise
         raise fault
 
-    def response_class(self, _sock: socket.socket, **arguments: Any) -> http.client.HTTPResponse:  # type: ignore[override]
+    def response_class(  # type: ignore[override]
+        self, _sock: socket.socket, **arguments: Any
+    ) -> http.client.HTTPResponse:
         return http.client.HTTPResponse(self, **arguments)  # type: ignore[arg-type]
 
     def abandon(self) -> None:
-        """Closes the connection, with what is left of an answer. http.client closes it before it has read the last one."""
+        """Closes the connection, with what is left of an answer.
+
+        http.client closes a connection before it has read the last answer.
+        """
         self.close()
         if self.buffer is not None:
             self.buffer.close()

@@ -177,7 +177,14 @@ def read_decision(body: Any) -> Decision | None:
     )
     fields = {field.name: getattr(decision, field.name) for field in dataclasses.fields(decision)}
     sound = _has(
-        fields, allowed=_BOOL, event=_STR, at=_STR, retry_after=_SECONDS, retry_after_ms=_INT, wait=(int, float), reservation=_STR
+        fields,
+        allowed=_BOOL,
+        event=_STR,
+        at=_STR,
+        retry_after=_SECONDS,
+        retry_after_ms=_INT,
+        wait=(int, float),
+        reservation=_STR,
     )
     return decision if sound and len(decision.limits) == len(limits) else None
 

@@ -131,7 +131,8 @@ class WSGIMiddleware:
         headers = rate_limit_headers(decision)
         if not decision.allowed:
             code, body = _answer(decision)
-            fields = [*headers.items(), ("Content-Type", "application/problem+json"), ("Content-Length", str(len(body)))]
+            media = ("Content-Type", "application/problem+json")
+            fields = [*headers.items(), media, ("Content-Length", str(len(body)))]
             start_response(f"{code} {http.HTTPStatus(code).phrase}", fields)
             return [body]
 

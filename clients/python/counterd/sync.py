@@ -191,7 +191,9 @@ class Client:
     def __enter__(self) -> Client:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.close()
 
     def close(self) -> None:
@@ -199,10 +201,17 @@ class Client:
         self._connections.close()
 
     def hit(
-        self, event: str, features: Features, cost: int = 1, *, timeout: float | None = None, on_failure: OnFailure | None = None
+        self,
+        event: str,
+        features: Features,
+        cost: int = 1,
+        *,
+        timeout: float | None = None,
+        on_failure: OnFailure | None = None,
     ) -> Decision:
-        """Adds a hit of that cost, 1 to 1,000,000, to the counters of an event that its rules name, and returns whether
-        they admit it. A denial is no error.
+        """Adds a hit of that cost, 1 to 1,000,000, to the counters of an event that its rules name.
+
+        It returns whether they admit it. A denial is no error.
 
         Where a rule has a queue, the hit returns when its turn has come. If that is later than the timeout, it gives
         the turn back at once, with all that it counts.
@@ -219,12 +228,15 @@ class Client:
         timeout: float | None = None,
         on_failure: OnFailure | None = None,
     ) -> Decision:
-        """Is a hit whose cost is an estimate, which settle replaces within that time, such as "30s", up to 24h. After it,
-        the estimate counts. Decision.reservation names what was reserved."""
+        """Is a hit whose cost is an estimate, which settle replaces within that time, such as "30s", up to 24h. After
+        it, the estimate counts. Decision.reservation names what was reserved."""
         return self._decide(Hit(event, features, cost, reserve=within), timeout, on_failure)
 
     def settle(self, reservation: str, cost: int, *, timeout: float | None = None) -> None:
-        """Replaces the cost that was reserved by the true one, 0 to 1,000,000, and releases leases. It may be repeated."""
+        """Replaces the cost that was reserved by the true one, 0 to 1,000,000, and releases leases.
+
+        It may be repeated.
+        """
         self._call(protocol.settle(reservation, cost), self._deadline(timeout))
 
     def release(self, reservation: str, *, timeout: float | None = None) -> None:
@@ -236,7 +248,13 @@ class Client:
         return self._call(protocol.renew(reservation, by), self._deadline(timeout))
 
     def check(
-        self, event: str, features: Features, cost: int = 1, *, timeout: float | None = None, on_failure: OnFailure | None = None
+        self,
+        event: str,
+        features: Features,
+        cost: int = 1,
+        *,
+        timeout: float | None = None,
+        on_failure: OnFailure | None = None,
     ) -> Decision:
         """Returns the decision that a hit would get, with exact counts, and adds nothing."""
         operation = protocol.check(event, features, cost)

@@ -1,13 +1,6 @@
 import { Call, orAbort, type CallOptions } from "./call.js";
 import { Coalescer, MAX_HITS, readResults } from "./coalescer.js";
-import {
-  CounterdError,
-  decideFailure,
-  readOutcome,
-  type Decision,
-  type Features,
-  type OnFailure,
-} from "./decision.js";
+import { CounterdError, decideFailure, readOutcome, type Decision, type Features, type OnFailure } from "./decision.js";
 import { duration, encodeHit, eventName, givenFeatures, wholeCost, type Hit } from "./hit.js";
 import { Server, success, type Token } from "./server.js";
 
@@ -23,7 +16,7 @@ export interface ClientOptions {
   onFailure?: OnFailure | undefined;
   /** Whether concurrent hits share requests. Default: true. */
   coalesce?: boolean | undefined;
-  /** How many hits wait for their turns in queues at a time; 0: none waits, and decision.wait says how long to. Default: 10,000. */
+  /** How many hits wait for their turns in queues at a time. Default: 10,000. 0: none waits; see decision.wait. */
   maxWaiting?: number | undefined;
   /** Makes the exchanges. Default: the platform's fetch. */
   fetch?: typeof fetch | undefined;
@@ -191,7 +184,11 @@ export class Client {
     }
   }
 
-  async #withFailure(event: string, options: DecideOptions, decide: (call: Call) => Promise<Decision>): Promise<Decision> {
+  async #withFailure(
+    event: string,
+    options: DecideOptions,
+    decide: (call: Call) => Promise<Decision>,
+  ): Promise<Decision> {
     try {
       return await this.#call(options, decide);
     } catch (error) {

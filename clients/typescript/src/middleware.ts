@@ -58,10 +58,14 @@ function answerOf(decision: Decision): { status: number; body: string } {
     return { status: 503, body: JSON.stringify(body) };
   }
   const denying = decision.limits.filter(
-    ({ allowed, shadow, on_error, reset }) => !allowed && !shadow && (on_error === undefined || on_error === "local" || reset === null),
+    ({ allowed, shadow, on_error, reset }) =>
+      !allowed && !shadow && (on_error === undefined || on_error === "local" || reset === null),
   );
   const names = denying.map(({ name }) => name);
-  const fits = decision.retry_after === null ? "it never fits" : `it fits in ${decision.retry_after} seconds, if nothing else comes`;
+  const fits =
+    decision.retry_after === null
+      ? "it never fits"
+      : `it fits in ${decision.retry_after} seconds, if nothing else comes`;
   const body = {
     type: QUOTA_EXCEEDED,
     title: "Request cannot be satisfied as assigned quota has been exceeded",
@@ -82,15 +86,18 @@ function holdLeases(client: Client, decision: Decision, cost: number): () => Pro
   }
   const length = Math.min(...leases.map(({ window }) => seconds(window) ?? 1));
   let renewal = Promise.resolve();
-  const timer = setInterval(() => {
-    renewal = renewal.then(async () => {
-      try {
-        reservation = await client.renew(reservation as string, `${length}s`);
-      } catch {
-        // The next one tries again; a lease that has ended is free.
-      }
-    });
-  }, (length * 1000) / 3);
+  const timer = setInterval(
+    () => {
+      renewal = renewal.then(async () => {
+        try {
+          reservation = await client.renew(reservation as string, `${length}s`);
+        } catch {
+          // The next one tries again; a lease that has ended is free.
+        }
+      });
+    },
+    (length * 1000) / 3,
+  );
   return async () => {
     clearInterval(timer);
     await renewal;

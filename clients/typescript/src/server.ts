@@ -29,7 +29,10 @@ export class Server {
     }
     const plain = !base.username && !base.password && !base.search && !base.hash;
     if (!plain || (base.protocol !== "http:" && base.protocol !== "https:")) {
-      throw new CounterdError("invalid", "url is written like http://127.0.0.1:8080, without a user, query or fragment");
+      throw new CounterdError(
+        "invalid",
+        "url is written like http://127.0.0.1:8080, without a user, query or fragment",
+      );
     }
     if (!base.pathname.endsWith("/")) {
       base.pathname += "/";
@@ -64,7 +67,10 @@ export class Server {
       if (error instanceof CounterdError) {
         throw error;
       }
-      throw new CounterdError("unavailable", "the exchange failed: is the server reachable?", { cause: error, maybeCounted: true });
+      throw new CounterdError("unavailable", "the exchange failed: is the server reachable?", {
+        cause: error,
+        maybeCounted: true,
+      });
     }
   }
 
@@ -136,7 +142,11 @@ export function success(answer: Answer): Record<string, unknown> {
     throw readProblem(status, body, requestId);
   }
   if (typeof body !== "object" || body === null) {
-    throw new CounterdError("unexpected", "the answer is not JSON", { httpStatus: status, requestId, maybeCounted: true });
+    throw new CounterdError("unexpected", "the answer is not JSON", {
+      httpStatus: status,
+      requestId,
+      maybeCounted: true,
+    });
   }
   return body as Record<string, unknown>;
 }

@@ -88,14 +88,21 @@ test("features are sent as they are, whatever they contain", async () => {
 });
 
 describe("coalescing", () => {
-  const order = (bodies: string[]): string[] => bodies.flatMap((body) => [...body.matchAll(/"key":"(\d+)"/g)].map(([, n]) => n as string));
+  const order = (bodies: string[]): string[] =>
+    bodies.flatMap((body) => [...body.matchAll(/"key":"(\d+)"/g)].map(([, n]) => n as string));
 
   test("200 concurrent hits of a limit of 50: 50 are admitted, in order, in few exchanges", async () => {
     const relay = await startRelay(server.url);
     const client = clientOf(relay.url);
     const decisions = await Promise.all(Array.from({ length: 200 }, () => client.hit("fifty", { user: "oracle" })));
-    assert.deepEqual(decisions.map(({ allowed }) => allowed), Array.from({ length: 200 }, (_, i) => i < 50));
-    assert.deepEqual(relay.seen.map(({ path }) => path), ["/v1/events/fifty/hit", "/v1/batch"]);
+    assert.deepEqual(
+      decisions.map(({ allowed }) => allowed),
+      Array.from({ length: 200 }, (_, i) => i < 50),
+    );
+    assert.deepEqual(
+      relay.seen.map(({ path }) => path),
+      ["/v1/events/fifty/hit", "/v1/batch"],
+    );
   });
 
   test("what gathers goes with the next, in the order of the calls, at most 1,000 at a time", async () => {
@@ -105,8 +112,14 @@ describe("coalescing", () => {
     const hits = Array.from({ length: 2302 }, (_, i) => client.hit("api", { key: String(i) }));
     gate.open();
     await Promise.all(hits);
-    assert.deepEqual(order(relay.seen.map(({ body }) => body)), Array.from({ length: 2302 }, (_, i) => String(i)));
-    assert.deepEqual(relay.seen.map(({ body }) => order([body]).length), [1, 1000, 1000, 301]);
+    assert.deepEqual(
+      order(relay.seen.map(({ body }) => body)),
+      Array.from({ length: 2302 }, (_, i) => String(i)),
+    );
+    assert.deepEqual(
+      relay.seen.map(({ body }) => order([body]).length),
+      [1, 1000, 1000, 301],
+    );
   });
 
   test("a batch is within the server's bound for bodies", async () => {
@@ -154,7 +167,10 @@ describe("coalescing", () => {
     const unknown = assert.rejects(client.hit("absent", { user: "x" }), isKind("unknown"));
     const good = ["a", "b"].map((user) => client.hit("two", { user }));
     await Promise.all([...faults, unknown]);
-    assert.deepEqual((await Promise.all(good)).map(({ allowed }) => allowed), [true, true]);
+    assert.deepEqual(
+      (await Promise.all(good)).map(({ allowed }) => allowed),
+      [true, true],
+    );
     assert.ok(relay.seen.some(({ path }) => path === "/v1/batch"));
   });
 
@@ -182,7 +198,9 @@ describe("coalescing", () => {
     const again = await startRelay(server.url, second.passed);
     const other = clientOf(again.url);
     const abandoned = new AbortController();
-    const leaves = ["0", "1"].map((key) => assert.rejects(other.hit("api", { key }, { signal: abandoned.signal }), /left/));
+    const leaves = ["0", "1"].map((key) =>
+      assert.rejects(other.hit("api", { key }, { signal: abandoned.signal }), /left/),
+    );
     await until(() => again.seen.length === 1);
     const stays = other.hit("api", { key: "2" });
     abandoned.abort(new Error("left"));
@@ -251,7 +269,13 @@ describe("queues", () => {
 test("headers are those of counterd", async () => {
   const client = clientOf();
   const names = ["RateLimit-Policy", "RateLimit", "Retry-After"];
-  const variants = [{ user: "h" }, { user: "h", ip: "2001:db8::1", key: "h" }, { org: "h" }, { user: "h", zero: "z" }, { ip: "203.0.113.9", org: "h" }];
+  const variants = [
+    { user: "h" },
+    { user: "h", ip: "2001:db8::1", key: "h" },
+    { org: "h" },
+    { user: "h", zero: "z" },
+    { ip: "203.0.113.9", org: "h" },
+  ];
   let denied = 0;
   for (let i = 0; i < 5; i++) {
     for (const features of variants) {
@@ -269,5 +293,8 @@ test("headers are those of counterd", async () => {
   }
   assert.ok(denied > 5);
   const month = rateLimitHeaders(await client.hit("month", { user: "h" }));
-  assert.deepEqual(month, { "RateLimit-Policy": '"user-1000-per-month";q=1000', RateLimit: '"user-1000-per-month";r=999' });
+  assert.deepEqual(month, {
+    "RateLimit-Policy": '"user-1000-per-month";q=1000',
+    RateLimit: '"user-1000-per-month";r=999',
+  });
 });

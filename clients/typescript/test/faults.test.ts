@@ -10,10 +10,13 @@ import { startCounterd, startFake, startRelay, temporaryFolder } from "./support
 
 const user = { user: "42" };
 
-const answer = (status: number, type: string, body: string, headers = {}) => (_: IncomingMessage, response: ServerResponse) => {
-  response.writeHead(status, { "Content-Type": type, ...headers }).end(body);
-};
-const json = (status: number, body: unknown) => answer(status, status === 200 ? "application/json" : "application/problem+json", JSON.stringify(body));
+const answer =
+  (status: number, type: string, body: string, headers = {}) =>
+  (_: IncomingMessage, response: ServerResponse) => {
+    response.writeHead(status, { "Content-Type": type, ...headers }).end(body);
+  };
+const json = (status: number, body: unknown) =>
+  answer(status, status === 200 ? "application/json" : "application/problem+json", JSON.stringify(body));
 
 const decision = { allowed: true, event: "api", at: "2026-11-21T04:52:30Z", retry_after: 0, limits: [] };
 const html = "<html>Bad gateway</html>";
@@ -23,15 +26,18 @@ describe("a failure decides nothing by itself, or by the caller's choice", () =>
     "a proxy's 502": [answer(502, "text/html", html), "unavailable"],
     "a proxy's 429": [answer(429, "text/html", html), "unavailable"],
     "a 429 of another problem": [json(429, { type: "about:blank", ...decision, allowed: false }), "unavailable"],
-    "overload": [json(503, { type: "about:blank", title: "Service Unavailable", status: 503 }), "unavailable"],
+    overload: [json(503, { type: "about:blank", title: "Service Unavailable", status: 503 }), "unavailable"],
     "a page in place of JSON": [answer(200, "text/html", html), "unexpected"],
     "half of JSON": [answer(200, "application/json", '{"allowed":tr'), "unexpected"],
     "other JSON": [json(200, { ...decision, allowed: "yes" }), "unexpected"],
     "a list": [json(200, []), "unexpected"],
-    "null": [json(200, null), "unexpected"],
+    null: [json(200, null), "unexpected"],
     "limits without names": [json(200, { ...decision, limits: [{}] }), "unexpected"],
-    "an admission with status 429": [json(429, { ...decision, type: "https://iana.org/assignments/http-problem-types#quota-exceeded" }), "unavailable"],
-    "nothing": [answer(204, "application/json", ""), "unexpected"],
+    "an admission with status 429": [
+      json(429, { ...decision, type: "https://iana.org/assignments/http-problem-types#quota-exceeded" }),
+      "unavailable",
+    ],
+    nothing: [answer(204, "application/json", ""), "unexpected"],
     "a redirect": [answer(302, "text/html", "", { Location: "/elsewhere" }), "unexpected"],
     "a closed connection": [(request) => request.socket.destroy(), "unavailable"],
     "a body that breaks off": [
@@ -56,7 +62,10 @@ describe("a failure decides nothing by itself, or by the caller's choice", () =>
       "unexpected",
     ],
     "no answer": [() => undefined, "unavailable"],
-    "half an answer": [(_, response) => void response.writeHead(200, { "Content-Type": "application/json" }).write("{"), "unavailable"],
+    "half an answer": [
+      (_, response) => void response.writeHead(200, { "Content-Type": "application/json" }).write("{"),
+      "unavailable",
+    ],
   };
   for (const [name, [handler, kind]] of Object.entries(faults)) {
     test(name, async () => {
@@ -75,8 +84,15 @@ describe("a failure decides nothing by itself, or by the caller's choice", () =>
       });
       assert.deepEqual(paths, ["/v1/events/api/hit"]); // once, and nowhere else
       for (const onFailure of ["open", "closed"] as OnFailure[]) {
-        const calls = [client.hit("api", user, { onFailure }), client.hit("api", user, { onFailure }), client.check("api", user, { onFailure })];
-        for (const decided of [...(await Promise.all(calls)), ...(await client.batch([{ event: "api", features: user }], { onFailure }))]) {
+        const calls = [
+          client.hit("api", user, { onFailure }),
+          client.hit("api", user, { onFailure }),
+          client.check("api", user, { onFailure }),
+        ];
+        for (const decided of [
+          ...(await Promise.all(calls)),
+          ...(await client.batch([{ event: "api", features: user }], { onFailure })),
+        ]) {
           assert.ok(!(decided instanceof CounterdError));
           assert.equal(decided.allowed, onFailure === "open");
           assert.equal(decided.failed?.kind === "unavailable" || decided.failed?.kind === "unexpected", true);
@@ -98,9 +114,16 @@ describe("a failure decides nothing by itself, or by the caller's choice", () =>
   test("a batch with too few results, or with one that is garbage", async () => {
     const few = new Client({ url: await startFake(json(200, { results: [] })) });
     await assert.rejects(few.batch([{ event: "api", features: user }]), /not one result for each/);
-    const odd = new Client({ url: await startFake(json(200, { results: [null, { status: 200 }, { status: "x" }, { status: 200, ...decision }] })) });
+    const odd = new Client({
+      url: await startFake(
+        json(200, { results: [null, { status: 200 }, { status: "x" }, { status: 200, ...decision }] }),
+      ),
+    });
     const results = await odd.batch(Array.from({ length: 4 }, () => ({ event: "api", features: user })));
-    assert.deepEqual(results.map((result) => (result instanceof CounterdError ? result.kind : result.allowed)), ["unexpected", "unexpected", "unexpected", true]);
+    assert.deepEqual(
+      results.map((result) => (result instanceof CounterdError ? result.kind : result.allowed)),
+      ["unexpected", "unexpected", "unexpected", true],
+    );
   });
 });
 
@@ -112,7 +135,10 @@ test("a rule that refuses what it cannot count outranks onFailure", async () => 
     return true;
   });
   for (const onFailure of ["open", "closed"] as const) {
-    const decided = await Promise.all([client.hit("strict", user, { onFailure }), client.hit("strict", user, { onFailure })]);
+    const decided = await Promise.all([
+      client.hit("strict", user, { onFailure }),
+      client.hit("strict", user, { onFailure }),
+    ]);
     for (const { allowed, failed, limits } of decided) {
       assert.deepEqual([allowed, failed?.httpStatus, limits[0]?.on_error], [false, 503, "deny"]);
     }
@@ -131,7 +157,8 @@ test("tokens are sent, and a wrong one is no failure that opens", async () => {
   }
   const refused = async (token: string | (() => string) | undefined): Promise<void> => {
     const client = new Client({ url, token, onFailure: "open" });
-    const wrong = (error: CounterdError): boolean => error.kind === "refused" && !error.message.includes("secret-token");
+    const wrong = (error: CounterdError): boolean =>
+      error.kind === "refused" && !error.message.includes("secret-token");
     await Promise.all([1, 2].map(() => assert.rejects(client.hit("api", user), wrong)));
   };
   await refused(undefined);
@@ -159,7 +186,14 @@ test("the server may be below a path, and its URL is checked", async () => {
     await assert.rejects(new Client({ url: relay.url + suffix }).hit("api", user), /404/);
     assert.equal(relay.seen.at(-1)?.path, "/prefix/v1/events/api/hit");
   }
-  for (const wrong of ["", "127.0.0.1:8080", "ftp://127.0.0.1", "http://a:b@127.0.0.1", "http://127.0.0.1?x", "http://127.0.0.1#x"]) {
+  for (const wrong of [
+    "",
+    "127.0.0.1:8080",
+    "ftp://127.0.0.1",
+    "http://a:b@127.0.0.1",
+    "http://127.0.0.1?x",
+    "http://127.0.0.1#x",
+  ]) {
     assert.throws(() => new Client({ url: wrong }), CounterdError);
   }
 });

@@ -3,7 +3,15 @@ import { createServer, get } from "node:http";
 import type { AddressInfo } from "node:net";
 import { after, describe, test } from "node:test";
 import express from "express";
-import { Client, CounterdError, decisionOf, expressMiddleware, fetchMiddleware, rateLimitHeaders, type MiddlewareOptions } from "counterd";
+import {
+  Client,
+  CounterdError,
+  decisionOf,
+  expressMiddleware,
+  fetchMiddleware,
+  rateLimitHeaders,
+  type MiddlewareOptions,
+} from "counterd";
 import { startCounterd, startFake, until, untilWaiting } from "./support.js";
 
 const server = await startCounterd();
@@ -17,7 +25,10 @@ async function startApp(middleware: Handler, handler: Handler = hello): Promise<
   const app = express();
   app.use(middleware);
   app.all("/", handler);
-  app.use(((error: Error, _request, response, _next) => void response.status(500).send(error.name)) as express.ErrorRequestHandler);
+  app.use(
+    ((error: Error, _request, response, _next) =>
+      void response.status(500).send(error.name)) as express.ErrorRequestHandler,
+  );
   const listener = createServer(app).listen(0, "127.0.0.1");
   await new Promise((resolve) => listener.once("listening", resolve));
   after(() => {
@@ -43,7 +54,10 @@ async function assertDenied(response: Response): Promise<void> {
   assert.equal(problem.type, "https://iana.org/assignments/http-problem-types#quota-exceeded");
   assert.deepEqual([problem.status, problem["violated-policies"]], [429, ["user-2-per-1h"]]);
   assert.equal(response.headers.get("Retry-After"), String(problem.retry_after));
-  assert.equal(problem.detail, `Denied by user-2-per-1h: it fits in ${problem.retry_after} seconds, if nothing else comes.`);
+  assert.equal(
+    problem.detail,
+    `Denied by user-2-per-1h: it fits in ${problem.retry_after} seconds, if nothing else comes.`,
+  );
 }
 
 async function assertUnavailable(response: Response): Promise<void> {
@@ -68,7 +82,9 @@ describe("express", () => {
   test("failures are decided, or go to the error handler", async () => {
     const failing = new Client({ url: unreachable });
     const answerTo = async (onFailure: "error" | "open" | "closed"): Promise<Response> =>
-      fetch(await startApp(expressMiddleware(failing, { ...options("two"), onFailure })), { headers: { "X-User": "x" } });
+      fetch(await startApp(expressMiddleware(failing, { ...options("two"), onFailure })), {
+        headers: { "X-User": "x" },
+      });
     assert.equal(await (await answerTo("error")).text(), "CounterdError");
     const open = await answerTo("open");
     assert.deepEqual([open.status, open.headers.get("RateLimit")], [200, null]);
@@ -130,13 +146,21 @@ describe("fetch", () => {
   });
 
   test("requests are hits", async () => {
-    const limited = fetchMiddleware(client, fetchOptions("two"))((one, extra: string) =>
-      extra === "redirect" ? Response.redirect("http://service.example/x") : Response.json([extra, decisionOf(one)?.allowed ?? null]),
+    const limited = fetchMiddleware(
+      client,
+      fetchOptions("two"),
+    )((one, extra: string) =>
+      extra === "redirect"
+        ? Response.redirect("http://service.example/x")
+        : Response.json([extra, decisionOf(one)?.allowed ?? null]),
     );
     const first = await limited(request("fetch"), "extra");
     assert.deepEqual([await first.json(), first.headers.get("RateLimit")], [["extra", true], '"user-2-per-1h";r=1']);
     const second = await limited(request("fetch"), "redirect"); // whose headers are immutable
-    assert.deepEqual([second.status, second.headers.get("Location"), second.headers.get("RateLimit")], [302, "http://service.example/x", '"user-2-per-1h";r=0']);
+    assert.deepEqual(
+      [second.status, second.headers.get("Location"), second.headers.get("RateLimit")],
+      [302, "http://service.example/x", '"user-2-per-1h";r=0'],
+    );
     await assertDenied(await limited(request("fetch"), "extra"));
     assert.deepEqual(await (await limited(request("fetch", { method: "POST" }), "x")).json(), ["x", null]);
   });
@@ -167,6 +191,8 @@ test("a hit that never fits has no Retry-After", async () => {
   const decision = await client.hit("two", { user: "never" }, { cost: 3 });
   assert.deepEqual(Object.keys(rateLimitHeaders(decision)), ["RateLimit-Policy", "RateLimit"]);
   const limited = fetchMiddleware(client, { event: "two", features: () => ({ user: "never" }), cost: () => 3 });
-  const problem = (await (await limited(() => new Response())(new Request("http://service.example/"))).json()) as { detail: string };
+  const problem = (await (await limited(() => new Response())(new Request("http://service.example/"))).json()) as {
+    detail: string;
+  };
   assert.equal(problem.detail, "Denied by user-2-per-1h: it never fits.");
 });

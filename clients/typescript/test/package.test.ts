@@ -18,7 +18,9 @@ const run = (program: string, args: string[], cwd: string): string =>
 const folder = (() => {
   const build = join(packageFolder, "build");
   const user = temporaryFolder(build);
-  const [archive] = JSON.parse(run("npm", ["pack", "--ignore-scripts", "--json", "--pack-destination", user], packageFolder));
+  const [archive] = JSON.parse(
+    run("npm", ["pack", "--ignore-scripts", "--json", "--pack-destination", user], packageFolder),
+  );
   writeFileSync(join(user, "package.json"), '{"private": true, "type": "module"}');
   assert.deepEqual(blocks("sh"), ["npm install counterd\n"]);
   run("npm", ["install", "--offline", "--no-audit", "--no-fund", join(user, archive.filename)], user);
@@ -49,9 +51,21 @@ describe("the README, word for word", () => {
   test("its other code compiles with strict types, and runs", async () => {
     const { url } = await startCounterd();
     write("calls.ts", calls, url);
-    write("app.ts", expressApp?.replace("listen(3000)", 'listen(0, "127.0.0.1", function (this: any) { console.log(this.address().port); })'), url);
+    write(
+      "app.ts",
+      expressApp?.replace(
+        "listen(3000)",
+        'listen(0, "127.0.0.1", function (this: any) { console.log(this.address().port); })',
+      ),
+      url,
+    );
     write("handler.ts", handler, url);
-    const tsconfig = { extends: join(packageFolder, "test/tsconfig.json"), compilerOptions: { rootDir: ".", outDir: ".", noUnusedLocals: false, noUnusedParameters: false }, include: ["*.ts"], exclude: [] };
+    const tsconfig = {
+      extends: join(packageFolder, "test/tsconfig.json"),
+      compilerOptions: { rootDir: ".", outDir: ".", noUnusedLocals: false, noUnusedParameters: false },
+      include: ["*.ts"],
+      exclude: [],
+    };
     writeFileSync(join(folder, "tsconfig.json"), JSON.stringify(tsconfig));
     run("node", [join(packageFolder, "node_modules/typescript/bin/tsc"), "-p", "."], folder);
 
@@ -61,21 +75,34 @@ describe("the README, word for word", () => {
     after(() => app.kill());
     for await (const port of createInterface({ input: app.stdout })) {
       const response = await fetch(`http://127.0.0.1:${port}`);
-      assert.deepEqual([await response.text(), response.headers.get("RateLimit")], ["hello", '"ip-100000-per-1h";r=99999']);
+      assert.deepEqual(
+        [await response.text(), response.headers.get("RateLimit")],
+        ["hello", '"ip-100000-per-1h";r=99999'],
+      );
       break;
     }
 
     const { default: worker } = await import(join(folder, "handler.js"));
-    const response: Response = await worker.fetch(new Request("http://service.example", { headers: { "X-API-Key": "k" } }));
-    assert.deepEqual([await response.text(), response.headers.get("RateLimit")], ["hello", '"key-100000-per-1h";r=99999']);
+    const response: Response = await worker.fetch(
+      new Request("http://service.example", { headers: { "X-API-Key": "k" } }),
+    );
+    assert.deepEqual(
+      [await response.text(), response.headers.get("RateLimit")],
+      ["hello", '"key-100000-per-1h";r=99999'],
+    );
   });
 });
 
 test("the package holds its license and types, and needs neither Node nor another package", () => {
   const installed = join(folder, "node_modules/counterd");
-  const files = readdirSync(installed, { recursive: true }).map(String).filter((name) => name.includes("."));
+  const files = readdirSync(installed, { recursive: true })
+    .map(String)
+    .filter((name) => name.includes("."));
   assert.deepEqual(files.filter((name) => !name.startsWith("dist/")).sort(), ["README.md", "package.json"]);
-  assert.equal(readFileSync(join(installed, "LICENSE"), "utf8"), readFileSync(join(packageFolder, "../../LICENSE"), "utf8"));
+  assert.equal(
+    readFileSync(join(installed, "LICENSE"), "utf8"),
+    readFileSync(join(packageFolder, "../../LICENSE"), "utf8"),
+  );
   const modules = files.filter((name) => name.endsWith(".js"));
   assert.ok(modules.length > 5 && files.includes("dist/index.d.ts"));
   for (const name of modules) {

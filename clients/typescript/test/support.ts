@@ -40,7 +40,10 @@ export interface Counterd {
 }
 
 /** Starts a counterd, by default with the rules of the tests, in memory, on a free port. */
-export async function startCounterd(args: string[] = [], options: { file?: string; listen?: string } = {}): Promise<Counterd> {
+export async function startCounterd(
+  args: string[] = [],
+  options: { file?: string; listen?: string } = {},
+): Promise<Counterd> {
   const { file = rules, listen = "127.0.0.1:0" } = options;
   const child = spawn(counterd(), ["-rules", file, "-listen", listen, ...args], {
     env: { ...process.env, COUNTERD_TIMEOUT: "1s" }, // the machine may be busy
