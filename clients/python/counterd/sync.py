@@ -1,0 +1,348 @@
+"""The client for threads."""
+
+from __future__ import annotations
+
+import datetime
+import ssl
+import threading
+import time
+import weakref
+from collections.abc import Callable, Sequence
+from types import TracebackType
+from typing import TypeVar
+
+from . import protocol
+from .connections import Connections, Deadline, after_fork
+from .decisions import CounterdError, Decision, Features, InvalidError, OnFailure, UnavailableError, decide_failure
+from .protocol import MAX_BATCH_BYTES, MAX_HITS, EncodedHit, Hit, Operation, Result
+
+T = TypeVar("T")
+
+DEFAULT_TIMEOUT = 10.0
+DEFAULT_MAX_WAITING = 10_000
+
+
+class _Pending:
+    """A hit whose caller waits."""
+
+    def __init__(self, encoded: EncodedHit, deadline: Deadline) -> None:
+        self.encoded = encoded
+        self.deadline = deadline
+        self.woken = threading.Event()
+        self.batch: list[_Pending] | None = None  # what its caller has to send
+        self.outcome: Result | None = None
+        self.gone = False
+
+
+class _Coalescer:
+    """Sends hits in the order of their calls.
+
+    One exchange is under way at a time: hits that come meanwhile go together with the next. A hit that finds none
+    under way goes at once, alone. There is no thread of its own: of each batch the caller with the latest deadline
+    sends it, so that no caller is kept beyond its own deadline, and none is cut short by another's.
+    """
+
+    def __init__(self, connections: Connections) -> None:
+        self._connections = connections
+        self.reset()
+
+    def reset(self) -> None:
+        self._lock = threading.Lock()
+        self._queue: list[_Pending] = []
+        self._busy = False
+
+    def decide(self, encoded: EncodedHit, deadline: Deadline) -> Decision:
+        pending = _Pending(encoded, deadline)
+        with self._lock:
+            if self._busy:
+                self._queue.append(pending)
+            else:
+                self._busy = True
+                pending.batch = [pending]
+        if pending.batch is None:
+            self._wait(pending)
+        if pending.batch is not None and pending.outcome is None:
+            self._send(pending, pending.batch)
+        if isinstance(pending.outcome, Decision):
+            return pending.outcome
+        raise pending.outcome or UnavailableError("another caller was interrupted", maybe_counted=True)
+
+    def _wait(self, pending: _Pending) -> None:
+        """Waits until there is an outcome, or a batch to send."""
+        try:
+            pending.woken.wait(pending.deadline.left())
+        except BaseException:
+            self._leave(pending)
+            raise
+        with self._lock:
+            if pending.outcome is not None or pending.batch is not None:
+                return
+            pending.gone = True
+            queued = pending in self._queue
+            if queued:
+                self._queue.remove(pending)
+        error = protocol.no_answer(pending.deadline.timeout)
+        error.maybe_counted = not queued
+        raise error
+
+    def _leave(self, pending: _Pending) -> None:
+        """Takes out a hit whose caller was interrupted."""
+        with self._lock:
+            pending.gone = True
+            if pending in self._queue:
+                self._queue.remove(pending)
+            elif pending.batch is not None and pending.outcome is None:
+                self._delegate(pending.batch)
+
+    def _send(self, sender: _Pending, batch: list[_Pending]) -> None:
+        outcomes: Sequence[Result] = ()
+        try:
+            outcomes = self._exchange(batch, sender.deadline)
+        except CounterdError as error:
+            outcomes = [error, *(error.of_its_own() for _ in batch[1:])]
+        finally:  # also if the caller is interrupted
+            if not outcomes:
+                fault = UnavailableError("another caller was interrupted", maybe_counted=True)
+                outcomes = [fault.of_its_own() for _ in batch]
+            with self._lock:
+                for pending, outcome in zip(batch, outcomes):
+                    pending.outcome = outcome
+                    pending.woken.set()
+                self._delegate([])
+
+    def _exchange(self, batch: Sequence[_Pending], deadline: Deadline) -> Sequence[Result]:
+        if len(batch) == 1:
+            return [_call(self._connections, protocol.hit(batch[0].encoded), deadline)]
+        return _call(self._connections, protocol.batch([pending.encoded for pending in batch]), deadline)
+
+    def _delegate(self, batch: list[_Pending]) -> None:
+        """Has the caller with the latest deadline send the batch, or the next one if it is empty."""
+        batch = [pending for pending in batch if not pending.gone] or self._next_batch()
+        self._busy = bool(batch)
+        if batch:
+            sender = max(batch, key=lambda pending: pending.deadline.end)
+            sender.batch = batch
+            sender.woken.set()
+
+    def _next_batch(self) -> list[_Pending]:
+        size = n = 0
+        for pending in self._queue[:MAX_HITS]:
+            size += len(pending.encoded.member) + 1
+            if n > 0 and size > MAX_BATCH_BYTES:
+                break
+            n += 1
+        batch, self._queue = self._queue[:n], self._queue[n:]
+        return batch
+
+
+def _call(connections: Connections, operation: Operation[T], deadline: Deadline) -> T:
+    return operation.read(connections.exchange(operation, deadline))
+
+
+def check_timeout(timeout: float) -> float:
+    """Returns a timeout that clocks can take."""
+    if not timeout > 0:
+        raise InvalidError("the timeout is a number of seconds above 0")
+    return min(timeout, threading.TIMEOUT_MAX)
+
+
+class Client:
+    """A client of one counterd server, for threads. It is made once, and shared.
+
+    token is that of each request, or a function that returns it. timeout, in seconds, bounds a call with all that it
+    waits for. on_failure says what decides if counterd does not: "error" raises, "open" admits, "closed" denies.
+    coalesce=False has each hit make a request of its own. At most max_waiting hits wait for their turns in queues at
+    a time; with 0 none waits, and Decision.wait says how long to.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        token: str | Callable[[], str] | None = None,
+        timeout: float = DEFAULT_TIMEOUT,
+        on_failure: OnFailure = "error",
+        coalesce: bool = True,
+        max_waiting: int = DEFAULT_MAX_WAITING,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
+        self._connections = Connections(protocol.parse_url(url), token, tls)
+        self._coalescer = _Coalescer(self._connections) if coalesce else None
+        self._timeout = check_timeout(timeout)
+        self._on_failure = on_failure
+        self._max_waiting = max_waiting
+        self._reset()
+        reference = weakref.ref(self)
+
+        def reset() -> None:
+            client = reference()
+            if client is not None:
+                client._connections.reset()
+                if client._coalescer is not None:
+                    client._coalescer.reset()
+                client._reset()
+
+        after_fork(reset)
+
+    def _reset(self) -> None:
+        self._waiting = 0
+        self._lock = threading.Lock()
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Closes the idle connections."""
+        self._connections.close()
+
+    def hit(
+        self,
+        event: str,
+        features: Features,
+        cost: int = 1,
+        *,
+        timeout: float | None = None,
+        on_failure: OnFailure | None = None,
+    ) -> Decision:
+        """Adds a hit of that cost, 1 to 1,000,000, to the counters of an event that its rules name.
+
+        It returns whether they admit it. A denial is no error.
+
+        Where a rule has a queue, the hit returns when its turn has come. If that is later than the timeout, it gives
+        the turn back at once, with all that it counts.
+        """
+        return self._decide(Hit(event, features, cost), timeout, on_failure)
+
+    def reserve(
+        self,
+        event: str,
+        features: Features,
+        within: str,
+        cost: int = 1,
+        *,
+        timeout: float | None = None,
+        on_failure: OnFailure | None = None,
+    ) -> Decision:
+        """Is a hit whose cost is an estimate, which settle replaces within that time, such as "30s", up to 24h. After
+        it, the estimate counts. Decision.reservation names what was reserved."""
+        return self._decide(Hit(event, features, cost, reserve=within), timeout, on_failure)
+
+    def settle(self, reservation: str, cost: int, *, timeout: float | None = None) -> None:
+        """Replaces the cost that was reserved by the true one, 0 to 1,000,000, and releases leases.
+
+        It may be repeated.
+        """
+        self._call(protocol.settle(reservation, cost), self._deadline(timeout))
+
+    def release(self, reservation: str, *, timeout: float | None = None) -> None:
+        """Gives back what was reserved, and releases leases."""
+        self.settle(reservation, 0, timeout=timeout)
+
+    def renew(self, reservation: str, by: str, *, timeout: float | None = None) -> str:
+        """Has leases end no sooner than that from now, such as "30s", and returns the reservation to renew next."""
+        return self._call(protocol.renew(reservation, by), self._deadline(timeout))
+
+    def check(
+        self,
+        event: str,
+        features: Features,
+        cost: int = 1,
+        *,
+        timeout: float | None = None,
+        on_failure: OnFailure | None = None,
+    ) -> Decision:
+        """Returns the decision that a hit would get, with exact counts, and adds nothing."""
+        operation = protocol.check(event, features, cost)
+        try:
+            return self._call(operation, self._deadline(timeout))
+        except CounterdError as error:
+            return decide_failure(event, error, on_failure or self._on_failure)
+
+    def batch(
+        self, hits: Sequence[Hit], *, timeout: float | None = None, on_failure: OnFailure | None = None
+    ) -> list[Result]:
+        """Adds and decides 1 to 1,000 hits in one request, those on the same counter in their order, and returns one
+        result for each. It does not wait for turns in queues: Decision.wait says how long to."""
+        operation = protocol.batch([protocol.encode_hit(hit) for hit in hits])
+        on_failure = on_failure or self._on_failure
+        try:
+            results = self._call(operation, self._deadline(timeout))
+        except CounterdError as error:
+            return [decide_failure(hit.event, error, on_failure) for hit in hits]
+        return protocol.decide_failures(hits, results, on_failure)
+
+    def increment(
+        self,
+        event: str,
+        features: Features,
+        by: int = 1,
+        *,
+        at: datetime.datetime | None = None,
+        timeout: float | None = None,
+    ) -> None:
+        """Adds to the counters of an event without deciding, 1 to 1,000,000, now or at a moment."""
+        self._call(protocol.increment(event, features, by, at), self._deadline(timeout))
+
+    def count(
+        self,
+        event: str,
+        features: Features,
+        window: str,
+        *,
+        at: datetime.datetime | None = None,
+        timeout: float | None = None,
+    ) -> int:
+        """Returns the sum of one counter over a window, such as "24h", that ends now or at a moment."""
+        return self._call(protocol.count(event, features, window, at), self._deadline(timeout))
+
+    def _deadline(self, timeout: float | None) -> Deadline:
+        return Deadline(self._timeout if timeout is None else check_timeout(timeout))
+
+    def _call(self, operation: Operation[T], deadline: Deadline) -> T:
+        return _call(self._connections, operation, deadline)
+
+    def _decide(self, hit: Hit, timeout: float | None, on_failure: OnFailure | None) -> Decision:
+        deadline = self._deadline(timeout)
+        encoded = protocol.encode_hit(hit)
+        try:
+            if self._coalescer is None:
+                decision = self._call(protocol.hit(encoded), deadline)
+            else:
+                decision = self._coalescer.decide(encoded, deadline)
+            if decision.allowed and decision.wait > 0 and self._max_waiting > 0:
+                self._await_turn(decision, deadline)
+            return decision
+        except CounterdError as error:
+            return decide_failure(hit.event, error, on_failure or self._on_failure)
+
+    def _await_turn(self, decision: Decision, deadline: Deadline) -> None:
+        if decision.wait > deadline.left():
+            raise self._give_back(decision, f"the turn is in {decision.wait:g} s, later than the timeout")
+        with self._lock:
+            waits = self._waiting < self._max_waiting
+            self._waiting += waits
+        if not waits:
+            raise self._give_back(decision, "too many hits wait for their turns")
+        try:
+            time.sleep(decision.wait)
+        except BaseException:
+            self._give_back(decision, "")
+            raise
+        finally:
+            with self._lock:
+                self._waiting -= 1
+
+    def _give_back(self, decision: Decision, reason: str) -> UnavailableError:
+        """Gives the turn back, and returns why the hit does not wait. A turn that has come by then is used."""
+        maybe_counted = not decision.reservation
+        if decision.reservation:
+            try:
+                self.release(decision.reservation, timeout=protocol.GIVE_BACK_TIMEOUT)
+            except CounterdError:
+                maybe_counted = True
+        return protocol.given_back(decision, reason, maybe_counted=maybe_counted)

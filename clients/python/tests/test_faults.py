@@ -1,0 +1,284 @@
+"""Both clients against servers, networks and proxies at fault."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+import shutil
+import socket
+import ssl
+import subprocess
+import tempfile
+import threading
+import time
+import unittest
+from collections.abc import Callable
+from typing import Any, ClassVar
+from unittest import mock
+
+import counterd
+from counterd import CounterdError, Hit, connections, protocol, streams
+
+from .support import CLIENTS, LONG, Counterd, Relay, raw_server, read_request
+
+USER = {"user": "42"}
+DECISION = {"allowed": True, "event": "api", "at": "2026-11-21T04:52:30Z", "retry_after": 0, "limits": []}
+HTML = b"<html>Bad gateway</html>"
+MAX_ANSWER = 1 << 20  # of these tests
+MORE_THAN_FITS = 3 << 20
+
+
+def answer(status: int, media: str, body: bytes, *fields: str) -> bytes:
+    head = [f"HTTP/1.1 {status} Any", f"Content-Type: {media}", f"Content-Length: {len(body)}", *fields, "", ""]
+    return "\r\n".join(head).encode() + body
+
+
+def as_json(status: int, body: Any) -> bytes:
+    media = "application/json" if status == 200 else "application/problem+json"
+    return answer(status, media, json.dumps(body).encode())
+
+
+def chunked(body: bytes, chunk: int = 7) -> bytes:
+    parts = [body[i : i + chunk] for i in range(0, len(body), chunk)]
+    text = b"".join(b"%x;ext=1\r\n%s\r\n" % (len(part), part) for part in parts)
+    head = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
+    return head + text + b"0\r\nTrailer: x\r\n\r\n"
+
+
+def without_end(connection: socket.socket) -> None:
+    connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n\r\n")
+    for _ in range(MORE_THAN_FITS >> 20):
+        connection.sendall(b"x" * (1 << 20))
+
+
+def dripping(text: bytes) -> Callable[[socket.socket], None]:
+    def serve(connection: socket.socket) -> None:
+        for byte in text:
+            connection.sendall(bytes([byte]))
+            time.sleep(0.05)
+
+    return serve
+
+
+Serve = bytes | Callable[[socket.socket], None]
+
+UNAVAILABLE: dict[str, Serve] = {
+    "a proxy's 502": answer(502, "text/html", HTML),
+    "a proxy's 429": answer(429, "text/html", HTML),
+    "a 429 of another problem": as_json(429, {"type": "about:blank", **DECISION, "allowed": False}),
+    "an admission with status 429": as_json(429, {"type": protocol.QUOTA_EXCEEDED, **DECISION}),
+    "overload": as_json(503, {"type": "about:blank", "title": "Service Unavailable", "status": 503}),
+    "a closed connection": b"",
+    "no HTTP": b"SSH-2.0-OpenSSH_9.2\r\n\r\n",
+    "a body that breaks off": b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{",
+    "a chunk that breaks off": b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n64\r\n{",
+    "no chunk": b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n-1\r\n{\r\n0\r\n\r\n",
+    "a head without end": b"HTTP/1.1 200 OK\r\n" + b"X-Field: %s\r\n" % (b"x" * 1000) * 200,
+    "a line without end": b"HTTP/1.1 200 OK\r\nX-Field: " + b"x" * (1 << 18),
+}
+UNEXPECTED: dict[str, Serve] = {
+    "a page in place of JSON": answer(200, "text/html", HTML),
+    "half of JSON": answer(200, "application/json", b'{"allowed":tr'),
+    "no UTF-8": answer(200, "application/json", b'"\xff"'),
+    "deep JSON": answer(200, "application/json", b"[" * 100_000),
+    "other JSON": as_json(200, {**DECISION, "allowed": "yes"}),
+    "numbers for booleans": as_json(200, {**DECISION, "allowed": 1}),
+    "a list": as_json(200, []),
+    "null": as_json(200, None),
+    "limits without names": as_json(200, {**DECISION, "limits": [{}]}),
+    "nothing": b"HTTP/1.1 204 No Content\r\n\r\n",
+    "a redirect": answer(302, "text/html", b"", "Location: /elsewhere"),
+    "an answer without end": without_end,
+    "an answer as long as nothing is": b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % MORE_THAN_FITS + b"x" * MORE_THAN_FITS,
+}
+SLOW: dict[str, Serve] = {
+    "no answer": lambda _: threading.Event().wait(20) and None,
+    "half an answer": lambda c: (c.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n{"), threading.Event().wait(20)) and None,
+    "a head that drips": dripping(b"HTTP/1.1 200 OK\r\n" + b"X: y\r\n" * 1000),
+    "a body that drips": dripping(b"HTTP/1.1 200 OK\r\nContent-Length: 9999\r\n\r\n" + b"x" * 9999),
+}
+
+
+class Battery:
+    """The tests of both clients."""
+
+    kind: ClassVar[str]
+
+    def client(self, url: str, **settings: Any) -> Any:
+        settings.setdefault("timeout", LONG)
+        client = CLIENTS[self.kind](url, **settings)
+        self.addCleanup(client.close)
+        return client
+
+    def fails(self, serve: Serve, kind: type[CounterdError], timeout: float = LONG) -> None:
+        lines = []
+
+        def serve_once(connection: socket.socket) -> None:
+            lines.append(1)
+            if isinstance(serve, bytes):
+                connection.sendall(serve)
+                connection.shutdown(socket.SHUT_RDWR)
+                connection.close()
+            else:
+                serve(connection)
+
+        with raw_server(serve_once) as url:
+            client = self.client(url, timeout=timeout)
+            with self.assertRaises(kind) as caught:
+                client.hit("api", USER)
+            self.assertTrue(caught.exception.maybe_counted)
+            self.assertEqual(len(lines), 1)  # it is sent once
+            for on_failure in ("open", "closed"):
+                settings = {"on_failure": on_failure, "timeout": timeout if timeout == LONG else 0.1}
+                decisions = [
+                    client.hit("api", USER, **settings),
+                    client.check("api", USER, **settings),
+                    *client.batch([Hit("api", USER), Hit("api", USER)], **settings),
+                ]
+                for decision in decisions:
+                    self.assertEqual((decision.allowed, decision.event), (on_failure == "open", "api"))
+                    self.assertIsInstance(decision.failed, (counterd.UnavailableError, counterd.UnexpectedError))
+
+    def test_unavailable(self) -> None:
+        for name, serve in UNAVAILABLE.items():
+            with self.subTest(name):
+                self.fails(serve, counterd.UnavailableError)
+
+    def test_unexpected(self) -> None:
+        for module in (connections, streams):
+            self.enterContext(mock.patch.object(module, "MAX_ANSWER", MAX_ANSWER))
+        for name, serve in UNEXPECTED.items():
+            with self.subTest(name):
+                self.fails(serve, counterd.UnexpectedError)
+
+    def test_slow(self) -> None:
+        for name, serve in SLOW.items():
+            with self.subTest(name):
+                self.fails(serve, counterd.UnavailableError, timeout=1)
+
+    def test_answers_in_any_form_of_http(self) -> None:
+        body = json.dumps(DECISION).encode()
+        for name, text in {
+            "chunks": chunked(body),
+            "an interim answer": b"HTTP/1.1 100 Continue\r\n\r\n" + as_json(200, DECISION),
+            "until the end": b"HTTP/1.0 200 OK\r\nContent-Type: application/json\r\n\r\n" + body,
+            "a media type with a parameter": answer(200, "Application/JSON; charset=utf-8", body),
+        }.items():
+            with self.subTest(name):
+                with raw_server(lambda connection: (connection.sendall(text), connection.close()) and None) as url:
+                    self.assertTrue(self.client(url).hit("api", USER).allowed)
+
+    def test_no_server(self) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            port = listener.getsockname()[1]
+        client = self.client(f"http://127.0.0.1:{port}")
+        with self.assertRaises(counterd.UnavailableError) as caught:
+            client.hit("api", USER)
+        self.assertFalse(caught.exception.maybe_counted)
+        self.assertTrue(client.hit("api", USER, on_failure="open").allowed)
+
+    def test_results_at_fault(self) -> None:
+        with raw_server(lambda connection: connection.sendall(as_json(200, {"results": []}))) as url:
+            with self.assertRaisesRegex(counterd.UnexpectedError, "not one result for each"):
+                self.client(url).batch([Hit("api", USER)])
+        results = [None, {"status": 200}, {"status": "x"}, {"status": 200, **DECISION}]
+        with raw_server(lambda connection: connection.sendall(as_json(200, {"results": results}))) as url:
+            kinds = [type(result) for result in self.client(url).batch([Hit("api", USER)] * 4)]
+        self.assertEqual(kinds, [counterd.UnexpectedError] * 3 + [counterd.Decision])
+
+    def test_a_rule_that_refuses_outranks_on_failure(self) -> None:
+        with Counterd("-memcached", "127.0.0.1:1") as server:
+            client = self.client(server.url)
+            with self.assertRaises(counterd.UnavailableError) as caught:
+                client.hit("strict", USER)
+            self.assertEqual((caught.exception.status, caught.exception.decision.allowed), (503, False))
+            for on_failure in ("open", "closed"):
+                single = client.hit("strict", USER, on_failure=on_failure)
+                for decision in [single, *client.batch([Hit("strict", USER)], on_failure=on_failure)]:
+                    self.assertEqual((decision.allowed, decision.failed.status), (False, 503))
+                    self.assertEqual(decision.limits[0].on_error, "deny")
+            self.assertEqual(client.hit("api", USER).limits[0].on_error, "allow")
+
+    def test_tokens(self) -> None:
+        folder = pathlib.Path(tempfile.mkdtemp())
+        self.addCleanup(shutil.rmtree, folder)
+        good = "kX2vN7qTf0ZrLw9sYb4hDg"
+        (folder / "tokens").write_text(f"edge decide {good}\n")
+        (folder / "tokens").chmod(0o600)
+        (folder / "rules.yaml").write_text("events: {api: {limits: [{per: user, rate: 100/h}]}}")
+
+        def fault() -> str:
+            raise OSError("the vault is closed")
+
+        with Counterd("-tokens", str(folder / "tokens"), rules=folder / "rules.yaml") as server:
+            for token in (good, lambda: good):
+                self.assertTrue(self.client(server.url, token=token).hit("api", USER).allowed)
+            for token in (None, "secret-token-that-is-unknown", "secret-token\r\nX-Injected: 1", "", 7, fault):
+                with self.assertRaises(counterd.RefusedError) as caught:
+                    self.client(server.url, token=token, on_failure="open").hit("api", USER)
+                self.assertNotIn("secret-token", str(caught.exception))
+            with self.assertRaises(counterd.RefusedError):
+                self.client(server.url, token=good).increment("api", USER)
+
+    def test_the_server_may_restart_between_calls(self) -> None:
+        with Counterd() as server:
+            client = self.client(server.url)
+            client.hit("api", USER)
+            address = server.address
+        with Counterd(listen=address):
+            self.assertEqual(client.hit("api", USER).limits[0].count, 1)
+
+    def test_connections_are_kept_and_not_used_if_the_server_has_closed_them(self) -> None:
+        opened: list[int] = []
+
+        def serve(connection: socket.socket) -> None:
+            opened.append(1)
+            connection.sendall(as_json(200, DECISION))
+            read_request(connection)
+            goodbye = [answer(408, "text/plain", b"too late"), b"", as_json(200, DECISION), b""]  # some proxies say so
+            connection.sendall(as_json(200, DECISION) + goodbye[len(opened) - 1])
+            if len(opened) != 3:
+                connection.shutdown(socket.SHUT_WR)
+
+        with raw_server(serve) as url:
+            client = self.client(url)
+            for n in (1, 2, 3, 4):
+                for _ in range(2):
+                    self.assertTrue(client.hit("api", USER).allowed)
+                    self.assertEqual(len(opened), n)
+                time.sleep(0.5)
+
+    def test_the_server_may_be_below_a_path(self) -> None:
+        with Counterd() as server, Relay(server.url) as relay:
+            for suffix in ("/prefix", "/prefix/"):
+                with self.assertRaises(counterd.UnknownEventError):
+                    self.client(relay.url + suffix).hit("api", USER)
+                self.assertEqual(relay.seen[-1][0], "/prefix/v1/events/api/hit")
+
+    def test_tls(self) -> None:
+        folder = pathlib.Path(tempfile.mkdtemp())
+        self.addCleanup(shutil.rmtree, folder)
+        cert, key = folder / "cert.pem", folder / "key.pem"
+        command = "openssl req -x509 -newkey rsa:2048 -nodes -days 30 -subj /CN=localhost -addext subjectAltName=DNS:localhost"
+        subprocess.run([*command.split(), "-keyout", key, "-out", cert], check=True, capture_output=True)
+        with Counterd("-tls-cert", str(cert), "-tls-key", str(key), "-tokens", "none") as server:
+            url = f"https://localhost:{server.address.rpartition(':')[2]}"
+            trusting = ssl.create_default_context(cafile=str(cert))
+            client = self.client(url, tls=trusting)
+            for _ in range(3):
+                self.assertTrue(client.hit("api", USER).allowed)
+            with self.assertRaises(counterd.UnavailableError) as caught:
+                self.client(url).hit("api", USER)
+            self.assertFalse(caught.exception.maybe_counted)
+
+
+class TestThreads(Battery, unittest.TestCase):
+    kind = "threads"
+
+
+class TestAsyncio(Battery, unittest.TestCase):
+    kind = "asyncio"
+
+
+if __name__ == "__main__":
+    unittest.main()

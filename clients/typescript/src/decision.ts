@@ -1,0 +1,213 @@
+/** A decision, with the fields of docs/http.md. */
+export interface Decision {
+  allowed: boolean;
+  event: string;
+  /** The second in which the hit was stamped. */
+  at: string;
+  /** In how many seconds all limits admit the hit, if nothing else comes; null: never. */
+  retry_after: number | null;
+  /** The same in milliseconds, if it is below a second, or a queue is full. */
+  retry_after_ms?: number;
+  /** How many seconds an admitted hit waits for its turn in a queue. */
+  wait?: number;
+  /** Names what was reserved, the leases, or the turn, for settle, release and renew. */
+  reservation?: string;
+  limits: LimitState[];
+  /** Why there is no decision of the limits: onFailure, or a rule's on_error, has decided instead. */
+  failed?: CounterdError;
+}
+
+/** The state of one limit after a hit. */
+export interface LimitState {
+  name: string;
+  /** The kind and value that the limit counts by; empty: the event as a whole. */
+  feature: string;
+  limit: number;
+  window: string;
+  /** How the limit counts; absent: by a sliding window. */
+  algorithm?: string;
+  count: number;
+  remaining: number;
+  /** In how many seconds this hit fits this limit; null: never. */
+  reset: number | null;
+  allowed: boolean;
+  /** False: count is an upper bound. */
+  exact?: false;
+  /** The denial of this limit is reported, not enforced. */
+  shadow?: true;
+  over?: true;
+  incomplete?: true;
+  unreserved?: true;
+  /** The store did not answer, and this was done instead. */
+  on_error?: "allow" | "deny" | "local";
+}
+
+/** Values by kind, such as {ip: "203.0.113.9"}. An undefined value is left out. */
+export type Features = Readonly<Record<string, string | undefined>>;
+
+/** One thing wrong with a request, with its place. */
+export interface Fault {
+  detail: string;
+  pointer?: string;
+  parameter?: string;
+}
+
+/**
+ * Kinds of errors:
+ * - invalid: the request is at fault (4xx but those below), or the client refused to send it
+ * - refused: 401, 403: the token is missing, unknown, or not valid for this
+ * - unknown: 404: the rules have no such event
+ * - settled: 409: the reservation was settled with another cost
+ * - ended: 410: the reservation, or the lease, has ended
+ * - unavailable: no connection, no answer in time, or 5xx; also a 429 of a proxy
+ * - unexpected: the answer is not one of counterd's
+ */
+export type ErrorKind = "invalid" | "refused" | "unknown" | "settled" | "ended" | "unavailable" | "unexpected";
+
+interface ErrorDetails {
+  httpStatus?: number | undefined;
+  faults?: Fault[] | undefined;
+  requestId?: string | undefined;
+  decision?: Decision | undefined;
+  maybeCounted?: boolean;
+  cause?: unknown;
+}
+
+/** What prevents a call. Its text repeats no feature's value, and no token. */
+export class CounterdError extends Error {
+  override readonly name = "CounterdError";
+  readonly kind: ErrorKind;
+  /** The status of the answer, if there is one. */
+  readonly httpStatus: number | undefined;
+  readonly faults: readonly Fault[];
+  /** The server's log has it. */
+  readonly requestId: string | undefined;
+  /** What counterd decided, if a rule refuses what it cannot count, or a turn in a queue was given back. */
+  readonly decision: Decision | undefined;
+  /** Whether the server may have counted the hit all the same. False: it has not. */
+  maybeCounted: boolean;
+
+  constructor(kind: ErrorKind, message: string, details: ErrorDetails = {}) {
+    super(`counterd: ${message}`, "cause" in details ? { cause: details.cause } : undefined);
+    this.kind = kind;
+    this.httpStatus = details.httpStatus;
+    this.faults = details.faults ?? [];
+    this.requestId = details.requestId;
+    this.decision = details.decision;
+    this.maybeCounted = details.maybeCounted ?? false;
+  }
+}
+
+/** What decides where counterd has not: the error, an admission, or a denial. */
+export type OnFailure = "error" | "open" | "closed";
+
+/** Returns the decision in place of an error that is no fault of the caller, or throws the error. */
+export function decideFailure(event: string, error: unknown, onFailure: OnFailure): Decision {
+  const failure = error instanceof CounterdError && (error.kind === "unavailable" || error.kind === "unexpected");
+  if (!failure || onFailure === "error") {
+    throw error;
+  }
+  // A rule that refuses what it cannot count outranks the client, and so does a queue.
+  if (error.decision !== undefined) {
+    return { ...error.decision, failed: error };
+  }
+  const allowed = onFailure === "open";
+  return {
+    allowed,
+    event,
+    at: new Date().toISOString().replace(/\.\d+/, ""),
+    retry_after: allowed ? 0 : 1,
+    limits: [],
+    failed: error,
+  };
+}
+
+const isObject = (value: unknown): value is Record<string, unknown> =>
+  typeof value === "object" && value !== null && !Array.isArray(value);
+
+const isLimit = (value: unknown): boolean =>
+  isObject(value) &&
+  typeof value.name === "string" &&
+  typeof value.feature === "string" &&
+  Number.isInteger(value.limit) &&
+  typeof value.window === "string" &&
+  Number.isInteger(value.count) &&
+  Number.isInteger(value.remaining) &&
+  isSeconds(value.reset) &&
+  typeof value.allowed === "boolean";
+
+const isSeconds = (value: unknown): boolean => value === null || Number.isInteger(value);
+
+const optional = (value: unknown, type: string): boolean => value === undefined || typeof value === type;
+
+/** Returns the decision that a body is, without the fields of the problem document around it. */
+export function readDecision(body: unknown): Decision | undefined {
+  const sound =
+    isObject(body) &&
+    typeof body.allowed === "boolean" &&
+    typeof body.event === "string" &&
+    typeof body.at === "string" &&
+    isSeconds(body.retry_after) &&
+    optional(body.retry_after_ms, "number") &&
+    optional(body.wait, "number") &&
+    optional(body.reservation, "string") &&
+    Array.isArray(body.limits) &&
+    body.limits.every(isLimit);
+  if (!sound) {
+    return undefined;
+  }
+  const { allowed, event, at, retry_after, limits } = body as unknown as Decision;
+  const decision: Decision = { allowed, event, at, retry_after, limits };
+  for (const name of ["retry_after_ms", "wait", "reservation"] as const) {
+    if (body[name] !== undefined) {
+      Object.assign(decision, { [name]: body[name] });
+    }
+  }
+  return decision;
+}
+
+/** The type of the problem document that a denial is. */
+export const QUOTA_EXCEEDED = "https://iana.org/assignments/http-problem-types#quota-exceeded";
+
+const KINDS: Readonly<Record<number, ErrorKind>> = {
+  401: "refused",
+  403: "refused",
+  404: "unknown",
+  409: "settled",
+  410: "ended",
+  429: "unavailable", // of a proxy in between: counterd's own is a decision
+};
+
+function kindOf(status: number): ErrorKind {
+  return KINDS[status] ?? (status >= 500 ? "unavailable" : status >= 400 ? "invalid" : "unexpected");
+}
+
+/** Makes an error of an answer that is not a success. A proxy's answer has no problem document. */
+export function readProblem(status: number, problem: unknown, requestId?: string): CounterdError {
+  const document = isObject(problem) ? problem : {};
+  const text = (name: string): string => (typeof document[name] === "string" ? (document[name] as string) : "");
+  const faults = Array.isArray(document.errors) ? document.errors.filter(isObject) : [];
+  const decision = status === 503 ? readDecision(document) : undefined;
+  const message = [`${status} ${text("title")}`.trim(), text("detail")].filter(Boolean).join(": ");
+  return new CounterdError(kindOf(status), message, {
+    httpStatus: status,
+    faults: faults as unknown as Fault[],
+    requestId,
+    decision,
+    maybeCounted: status >= 500 || status === 429 || status < 400,
+  });
+}
+
+/** Returns the decision that the answer to a hit has, or throws what is wrong with it. */
+export function readOutcome(status: number, body: unknown, requestId?: string): Decision {
+  if (status === 200 || status === 429) {
+    const decision = readDecision(body);
+    if (decision !== undefined && decision.allowed === (status === 200)) {
+      return decision;
+    }
+    if (status === 200) {
+      throw new CounterdError("unexpected", "the answer is no decision", { httpStatus: status, maybeCounted: true });
+    }
+  }
+  throw readProblem(status, body, requestId);
+}

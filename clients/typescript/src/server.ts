@@ -1,0 +1,152 @@
+import { orAbort } from "./call.js";
+import { CounterdError, QUOTA_EXCEEDED, readDecision, readProblem } from "./decision.js";
+
+/** Returns the token of a request. */
+export type Token = string | (() => string | Promise<string>);
+
+/** An answer with its body read: a parsed JSON value, or undefined. */
+export interface Answer {
+  status: number;
+  body: unknown;
+  requestId: string | undefined;
+}
+
+/** Far above the longest answer that the contract has. */
+const MAX_ANSWER = 64 * 2 ** 20;
+
+/** The server that exchanges are made with. */
+export class Server {
+  readonly #base: URL;
+  readonly #token: Token | undefined;
+  readonly #fetch: typeof fetch;
+
+  constructor(url: string, token: Token | undefined, fetcher: typeof fetch) {
+    let base: URL;
+    try {
+      base = new URL(url);
+    } catch {
+      throw new CounterdError("invalid", "url is written like http://127.0.0.1:8080");
+    }
+    const plain = !base.username && !base.password && !base.search && !base.hash;
+    if (!plain || (base.protocol !== "http:" && base.protocol !== "https:")) {
+      throw new CounterdError(
+        "invalid",
+        "url is written like http://127.0.0.1:8080, without a user, query or fragment",
+      );
+    }
+    if (!base.pathname.endsWith("/")) {
+      base.pathname += "/";
+    }
+    this.#base = base;
+    this.#token = token;
+    this.#fetch = fetcher;
+  }
+
+  /** Makes one exchange, whatever the status of its answer, until the signal aborts. */
+  async exchange(method: string, path: string, body: string | undefined, signal: AbortSignal): Promise<Answer> {
+    const headers: Record<string, string> = {};
+    if (body !== undefined) {
+      headers["Content-Type"] = "application/json";
+    }
+    if (this.#token !== undefined) {
+      headers.Authorization = `Bearer ${await orAbort(this.#readToken(this.#token), signal)}`;
+    }
+    signal.throwIfAborted();
+    const init: RequestInit = { method, headers, redirect: "manual", signal };
+    if (body !== undefined) {
+      init.body = body;
+    }
+    const fetcher = this.#fetch; // a browser's fetch is no method of another object
+    const read = async (): Promise<Answer> => answerOf(await fetcher(new URL(path, this.#base), init));
+    try {
+      return await orAbort(read(), signal);
+    } catch (error) {
+      if (signal.aborted) {
+        throw signal.reason;
+      }
+      if (error instanceof CounterdError) {
+        throw error;
+      }
+      throw new CounterdError("unavailable", "the exchange failed: is the server reachable?", {
+        cause: error,
+        maybeCounted: true,
+      });
+    }
+  }
+
+  async #readToken(token: Token): Promise<string> {
+    try {
+      const text = typeof token === "string" ? token : await token();
+      if (typeof text === "string" && /^[\x21-\x7e]+$/.test(text)) {
+        return text;
+      }
+    } catch (error) {
+      throw new CounterdError("refused", "the token function failed", { cause: error });
+    }
+    throw new CounterdError("refused", "the token is no text of ASCII without white space");
+  }
+}
+
+async function answerOf(response: Response): Promise<Answer> {
+  const text = await readText(response);
+  const media = response.headers.get("Content-Type")?.split(";")[0]?.trim().toLowerCase();
+  const requestId = response.headers.get("X-Request-Id") ?? undefined;
+  // A browser shows nothing of a redirect, not even its status.
+  const status = response.type === "opaqueredirect" ? 302 : response.status;
+  const wanted = response.ok ? "application/json" : "application/problem+json";
+  let body: unknown;
+  if (media === wanted) {
+    try {
+      body = JSON.parse(text);
+    } catch {
+      body = undefined;
+    }
+  }
+  return { status, body: status === 429 && !isDenial(body) ? undefined : body, requestId };
+}
+
+/** A proxy in between may send a problem document with status 429, too. */
+function isDenial(body: unknown): boolean {
+  return readDecision(body) !== undefined && (body as { type?: unknown }).type === QUOTA_EXCEEDED;
+}
+
+async function readText(response: Response): Promise<string> {
+  if (response.body === null) {
+    return "";
+  }
+  const reader = response.body.getReader();
+  const decoder = new TextDecoder();
+  let text = "";
+  let size = 0;
+  for (;;) {
+    const { done, value } = await reader.read();
+    if (done) {
+      return text + decoder.decode();
+    }
+    size += value.byteLength;
+    if (size > MAX_ANSWER) {
+      void reader.cancel().catch(() => undefined);
+      throw new CounterdError("unexpected", `the answer is longer than ${MAX_ANSWER} bytes`, {
+        httpStatus: response.status,
+        maybeCounted: true,
+      });
+    }
+    text += decoder.decode(value, { stream: true });
+  }
+}
+
+/** Returns the body of a success, an object, or throws what is wrong with the answer. */
+export function success(answer: Answer): Record<string, unknown> {
+  const { status, body, requestId } = answer;
+  if (status < 200 || status > 299) {
+    throw readProblem(status, body, requestId);
+  }
+  if (typeof body !== "object" || body === null) {
+    throw new CounterdError("unexpected", "the answer is not JSON", {
+      httpStatus: status,
+      requestId,
+      maybeCounted: true,
+    });
+  }
+  return body as Record<string, unknown>;
+}
