@@ -86,7 +86,6 @@ func (f *Fleet) doTogether(ctx context.Context, ops []*store.Op) {
 			e.server = nil
 		case e.meta:
 			e.write()
-			e.send()
 		default:
 			ended[i] = make(chan struct{})
 			go func() {
@@ -96,6 +95,7 @@ func (f *Fleet) doTogether(ctx context.Context, ops []*store.Op) {
 			}()
 		}
 	}
+	sendTogether(all)
 	for i := range all {
 		switch e := &all[i]; {
 		case e.server == nil:
@@ -105,6 +105,23 @@ func (f *Fleet) doTogether(ctx context.Context, ops []*store.Op) {
 			<-ended[i]
 			e.end(e.op.Err)
 		}
+	}
+}
+
+// sendTogether sends the calls of the exchanges, those to one server together.
+func sendTogether(all []exchange) {
+	calls, sent := make([]*wire.Call, 0, len(all)), make([]bool, len(all))
+	for i := range all {
+		if all[i].call == nil || sent[i] {
+			continue
+		}
+		calls = calls[:0]
+		for j := i; j < len(all); j++ {
+			if e := &all[j]; e.call != nil && e.server == all[i].server {
+				calls, sent[j] = append(calls, e.call), true
+			}
+		}
+		all[i].server.pipeline.Send(all[i].now, calls...)
 	}
 }
 
@@ -224,12 +241,12 @@ func (e *exchange) classic() error {
 }
 
 // write writes the commands of the exchange into a call.
-func (e *exchange) write() { e.call = e.server.pipeline.Call(e.hash, e.op, e.writes, e.clock) }
+func (e *exchange) write() {
+	e.call = e.server.pipeline.Call(e.hash, e.op, e.writes, e.clock, e.deadline, e.server.common.OnRoundTrip != nil)
+}
 
 // send sends the call.
-func (e *exchange) send() {
-	e.server.pipeline.Send(e.call, e.now, e.deadline, e.server.common.OnRoundTrip != nil)
-}
+func (e *exchange) send() { e.server.pipeline.Send(e.now, e.call) }
 
 // await waits for an exchange on the meta path. One that was not begun, because the server
 // was asked and does not know the meta commands, is made the classic way.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"runtime"
 	"strconv"
 	"strings"
 	"sync"
@@ -151,10 +152,34 @@ func (c *coalescer) alone(ctx context.Context, t *turn, event string, hit wire.H
 	return c.server.hit(ctx, event, hit)
 }
 
+// yields is how often a goroutine gives way between two exchanges, so that callers that have their answers and call again
+// go with the next one: fewer exchanges take less time in all.
+const yields = 3
+
 // run makes one exchange of a turn after the other, until no hit waits. It ends with its callers.
 func (c *coalescer) run(t *turn, b *batch) {
 	for ; b != nil; b = c.next(t) {
 		c.send(b)
+		for range yields {
+			runtime.Gosched()
+		}
+	}
+}
+
+// send makes the exchange of a batch, and hands on what became of it.
+func (c *coalescer) send(b *batch) {
+	defer b.cancel()
+	answer, err := c.exchange(b)
+	var results []wire.Result
+	if err == nil && answer.succeeds() {
+		results, err = answer.results(len(b.hits))
+	}
+	for i, w := range b.hits {
+		o := outcome{answer: answer, at: i, err: err}
+		if results != nil {
+			o.result = &results[i]
+		}
+		w.done <- o
 	}
 }
 
@@ -194,21 +219,8 @@ func (c *coalescer) take() *batch {
 	return b
 }
 
-// send makes the exchange of a batch.
-func (c *coalescer) send(b *batch) {
-	defer b.cancel()
-	answer, results, err := c.exchange(b)
-	for i, w := range b.hits {
-		o := outcome{answer: answer, at: i, err: err}
-		if results != nil {
-			o.result = &results[i]
-		}
-		w.done <- o
-	}
-}
-
-// exchange returns the answer to a batch, and if that is a success the result of each hit.
-func (c *coalescer) exchange(b *batch) (a answer, results []wire.Result, err error) {
+// exchange returns the answer to a batch.
+func (c *coalescer) exchange(b *batch) (answer, error) {
 	size := len(beginHits) + len(endHits)
 	for _, w := range b.hits {
 		size += len(w.body) + 1
@@ -221,12 +233,7 @@ func (c *coalescer) exchange(b *batch) (a answer, results []wire.Result, err err
 		body = append(body, w.body...)
 	}
 	body = append(body, endHits...)
-	a, err = c.server.exchange(b.ctx, http.MethodPost, c.server.base.JoinPath(batchPath...), nil, body)
-	if err != nil || !a.succeeds() {
-		return a, nil, err
-	}
-	results, err = a.results(len(b.hits))
-	return a, results, err
+	return c.server.exchange(b.ctx, http.MethodPost, c.server.base.JoinPath(batchPath...), nil, body)
 }
 
 // A batch is its hits between these.

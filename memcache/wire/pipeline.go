@@ -45,9 +45,11 @@ func NewPipeline(dial func(context.Context, time.Time) (net.Conn, error), conns 
 }
 
 // Call returns a call with the commands of an op, of which the server gets these writes. A Swap
-// goes on the connection that its version names.
-func (ps *Pipeline) Call(hash replication.Hash, op *store.Op, writes []store.Write, now time.Time) *Call {
+// goes on the connection that its version names. The call ends at the deadline, an instant. timed: the instant of its
+// end is needed.
+func (ps *Pipeline) Call(hash replication.Hash, op *store.Op, writes []store.Write, now time.Time, deadline int64, timed bool) *Call {
 	c := newCall()
+	c.deadline, c.timed = deadline, timed
 	switch kind := op.Kind(); {
 	case op.Data, kind == store.Create, kind == store.Swap:
 		c.writeData(hash, ps.tag(len(op.Reads)), op.Data, writes, op.Reads, now)
@@ -60,19 +62,29 @@ func (ps *Pipeline) Call(hash replication.Hash, op *store.Op, writes []store.Wri
 	return c
 }
 
-// Send hands the call to one of the connections, which it shares with others. now is the present
-// instant. timed: the instant of the call's end is needed.
-func (ps *Pipeline) Send(c *Call, now, deadline int64, timed bool) {
-	c.deadline, c.timed = deadline, timed
-	if deadline <= now {
-		c.settle(ended, errNotSent)
-		return
+// Send hands the calls to connections, which they share with others. Those that go to an idle connection together are one
+// write. now is the present instant.
+func (ps *Pipeline) Send(now int64, calls ...*Call) {
+	for len(calls) > 0 {
+		together := 0
+		for _, c := range calls[:min(len(calls), maxTogether)] {
+			if c.swaps || c.deadline <= now {
+				break
+			}
+			together++
+		}
+		switch c := calls[0]; {
+		case together > 0:
+			ps.next(now).take(now, calls[:together]...)
+		case c.deadline <= now:
+			together = 1
+			c.settle(ended, errNotSent)
+		default:
+			together = 1
+			ps.swap(c, now)
+		}
+		calls = calls[together:]
 	}
-	if c.swaps {
-		ps.swap(c, now)
-		return
-	}
-	ps.next(now).take(c, now)
 }
 
 // swap hands the call to the connection that its version was read on. Another server process
@@ -80,7 +92,7 @@ func (ps *Pipeline) Send(c *Call, now, deadline int64, timed bool) {
 func (ps *Pipeline) swap(c *Call, now int64) {
 	for _, p := range ps.list {
 		if p.number.Load() == c.on {
-			p.take(c, now)
+			p.take(now, c)
 			return
 		}
 	}
@@ -157,6 +169,8 @@ func (ps *Pipeline) Drop(fault error) {
 }
 
 const (
+	// maxTogether bounds the calls that go to one connection while another one may be idle.
+	maxTogether = 64
 	// A batch is no longer than this, unless it is a single call: so its commands
 	// and its answers find room in the buffers of the two sockets, and neither side
 	// waits for the other to read while that waits for it.
@@ -179,7 +193,7 @@ const (
 
 // pipe is one connection to a server, shared by concurrent callers. While one
 // batch of calls is on the wire, the next gathers. A caller that finds the connection idle
-// writes its call itself; the reader, which reads all answers and wakes the callers, writes
+// writes its calls itself; the reader, which reads all answers and wakes the callers, writes
 // what has gathered as soon as the batch before is answered. So no call waits for others to
 // join it, and the more calls there are, the fewer writes and reads each of them costs.
 //
@@ -310,23 +324,28 @@ func newPipe(ps *Pipeline) *pipe {
 	return p
 }
 
-// take takes the call in, and wakes its caller when it has ended. now is the present
-// instant.
-func (p *pipe) take(c *Call, now int64) {
+// take takes the calls in, and wakes their callers when they have ended. now is the present
+// instant. A swap comes alone.
+func (p *pipe) take(now int64, calls ...*Call) {
 	p.mu.Lock()
+	fault := error(nil)
 	if p.closing {
+		fault = ErrClosed
+	} else if calls[0].swaps && calls[0].on != p.number.Load() {
+		fault = ErrUnread
+	}
+	if fault != nil {
 		p.mu.Unlock()
-		c.settle(ended, ErrClosed)
+		for _, c := range calls {
+			c.settle(ended, fault)
+		}
 		return
 	}
-	if c.swaps && c.on != p.number.Load() {
-		p.mu.Unlock()
-		c.settle(ended, ErrUnread)
-		return
-	}
-	p.load.Add(1)
-	if c.deadline < p.alarm.at {
-		p.alarm.set(c.deadline, now)
+	p.load.Add(int32(len(calls)))
+	for _, c := range calls {
+		if c.deadline < p.alarm.at {
+			p.alarm.set(c.deadline, now)
+		}
 	}
 	conn := p.conn
 	if conn != nil && len(p.wire) == 0 && now-p.quiet > maxQuiet && p.raw != nil && closedRaw(p.raw, p.records) {
@@ -335,16 +354,35 @@ func (p *pipe) take(c *Call, now int64) {
 		p.abandon(errors.New("the server closed the connection"))
 		conn = nil
 	}
+	p.queue = append(p.queue, calls...)
 	if conn == nil || len(p.wire) > 0 {
-		p.queue = append(p.queue, c)
 		p.start()
 		p.mu.Unlock()
 		return
 	}
-	c.conn = p.number.Load()
-	p.wire, p.sent = append(p.wire, c), now
+	p.gather()
+	first, several := p.wire[0], len(p.wire) > 1
+	if !several {
+		p.mu.Unlock()
+		p.writeCall(conn, first)
+		return
+	}
+	out := outs.Get().(*[]byte)
+	*out = appendRequests((*out)[:0], p.wire)
 	p.mu.Unlock()
-	p.writeCall(conn, c)
+	p.write(conn, *out)
+	outs.Put(out)
+}
+
+// outs has memory for batches that callers write.
+var outs = sync.Pool{New: func() any { return new([]byte) }}
+
+// appendRequests appends the commands of a batch.
+func appendRequests(b []byte, batch []*Call) []byte {
+	for _, c := range batch {
+		b = append(b, c.request...)
+	}
+	return b
 }
 
 // connect opens the connection without a call.
@@ -584,10 +622,7 @@ func (r *reader) write(batch []*Call) {
 	switch {
 	case len(batch) == 0:
 	case len(batch) > 1:
-		r.out = r.out[:0]
-		for _, c := range batch {
-			r.out = append(r.out, c.request...)
-		}
+		r.out = appendRequests(r.out[:0], batch)
 		r.pipe.write(r.conn, r.out)
 	case batch[0].large():
 		// It may not find room in the sockets: its answers have to be read meanwhile.
