@@ -62,8 +62,8 @@ func (ps *Pipeline) Call(hash replication.Hash, op *store.Op, writes []store.Wri
 	return c
 }
 
-// Send hands the calls to connections, which they share with others. Those that go to an idle connection together are one
-// write. now is the present instant.
+// Send hands the calls to connections, which they share with others. An idle connection writes the calls that it gets
+// at once. now is the present instant.
 func (ps *Pipeline) Send(now int64, calls ...*Call) {
 	for len(calls) > 0 {
 		together := 0
