@@ -27,8 +27,11 @@ def unanswered(limit: LimitState) -> bool:
 
 
 def _policy(limit: LimitState) -> str:
+    policy = f"{_quote(limit.name)};q={limit.limit}"
+    if limit.algorithm == "concurrency":
+        return policy + ';qu="concurrent-requests"'
     window = seconds(limit.window)
-    return f"{_quote(limit.name)};q={limit.limit}" + ("" if window is None else f";w={window}")
+    return policy if window is None else f"{policy};w={window}"
 
 
 def _state(limit: LimitState) -> str:
@@ -37,7 +40,7 @@ def _state(limit: LimitState) -> str:
 
 
 def rate_limit_headers(decision: Decision) -> dict[str, str]:
-    """Returns RateLimit-Policy and RateLimit, as in revision 10 of draft-ietf-httpapi-ratelimit-headers, and of a
+    """Returns RateLimit-Policy and RateLimit, as in revision 11 of draft-ietf-httpapi-ratelimit-headers, and of a
     denial Retry-After.
 
     They equal the fields of counterd's answer to a single hit, but for the window of a calendar, whose length only the

@@ -19,7 +19,7 @@ const unanswered = (limit: LimitState): boolean => limit.on_error === "allow" ||
 
 /**
  * Returns the header fields by which a service tells its own client of a decision's limits: RateLimit-Policy
- * and RateLimit, as in revision 10 of draft-ietf-httpapi-ratelimit-headers, and of a denial Retry-After. They equal
+ * and RateLimit, as in revision 11 of draft-ietf-httpapi-ratelimit-headers, and of a denial Retry-After. They equal
  * the fields of its answer to a single hit, but for the window of a calendar, whose length only
  * the server knows. A decision by a failure has none.
  */
@@ -30,8 +30,12 @@ export function rateLimitHeaders(decision: Decision): Record<string, string> {
   }
   const limits = decision.limits.filter((limit) => !limit.shadow);
   const policies = limits.map((limit) => {
+    const policy = `${quote(limit.name)};q=${limit.limit}`;
+    if (limit.algorithm === "concurrency") {
+      return `${policy};qu="concurrent-requests"`;
+    }
     const window = seconds(limit.window);
-    return `${quote(limit.name)};q=${limit.limit}${window === undefined ? "" : `;w=${window}`}`;
+    return window === undefined ? policy : `${policy};w=${window}`;
   });
   const states = limits
     .filter((limit) => !unanswered(limit))
