@@ -109,6 +109,7 @@ unit:
 modules:
 	go mod tidy -diff
 	go mod verify
+	for module in deploy/lint deploy/release examples loadtest/league; do (cd $$module && go mod tidy -diff) || exit 1; done
 
 # With the race detector, which takes a hundredth of the seeds.
 race:
@@ -171,7 +172,7 @@ microbench:
 .PHONY: examples
 examples:
 	@$(NEED); for program in memcached nginx; do need $$program; done
-	staticcheck=$$(go tool -n staticcheck) && cd examples && go mod tidy -diff && go vet ./... && $$staticcheck ./...
+	staticcheck=$$(go tool -n staticcheck) && cd examples && go vet ./... && $$staticcheck ./...
 	cd examples && go test -vet=off -count=1 -timeout 10m ./...
 
 # What counterd and other rate limiters admit, deny, tell, take and decide a second, by the same traffic: ten minutes.
