@@ -208,7 +208,7 @@ release-test:
 # The clients for TypeScript and Python: built, packed, and tested against this tree's counterd.
 .PHONY: clients
 clients:
-	@$(NEED); for program in node npm python3 mypy openssl; do need $$program; done
+	@$(NEED); for program in npm node python3 mypy openssl; do need $$program; done
 	@$(PYTHON) -c 'import setuptools, wheel' 2>/dev/null || { command -v apt-get >/dev/null && apt-get update -qq && apt-get install -y -qq --no-install-recommends python3-setuptools python3-wheel; } || { echo "the tests need setuptools and wheel, for $(PYTHON): please install them" >&2; exit 1; }
 	cd clients/typescript && npm ci --no-audit --no-fund && npm test
 	cd clients/python && mypy --strict counterd && $(PYTHON) -m unittest

@@ -122,6 +122,7 @@ func CostOf(cost func(*http.Request) int64) MiddlewareOption {
 
 // ReserveFor makes the cost of a request an estimate, for at most so long, 1 s to 24 h in whole seconds: the
 // next handler settles it by [Limiter.Settle] with [Decision.Reservation] of DecisionOf. Else the estimate counts.
+// The time begins with the request: where a limit has a queue, take more than its longest wait.
 func ReserveFor(d time.Duration) MiddlewareOption {
 	return func(c *api.MiddlewareConfig) { c.Reserve = d }
 }

@@ -679,3 +679,26 @@ func TestTheHeadersOfLeases(t *testing.T) {
 		assert.NoError(t, err)
 	}
 }
+
+// A request that does not wait for its turn gives back all that it counts, also where its cost is an estimate.
+func TestAReservingRequestGivesItsTurnBack(t *testing.T) {
+	for _, reserve := range []time.Duration{0, time.Minute} {
+		l := start(t, parse(t, "events: {e: {limits: [{per: user, rate: 1/m, queue: 10}, {per: user, rate: 1000/h}]}}"))
+		options := []counterd.MiddlewareOption{counterd.FeatureFrom("user", func(*http.Request) (string, error) { return "bob", nil })}
+		if reserve > 0 {
+			options = append(options, counterd.ReserveFor(reserve))
+		}
+		served := 0
+		h := l.Middleware("e", options...)(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { served++ }))
+		h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("POST", "/", nil))
+		for range 5 {
+			leaves, leave := context.WithCancel(t.Context())
+			leave()
+			h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequestWithContext(leaves, "POST", "/", nil))
+		}
+		require.Equal(t, 1, served)
+		d, err := l.Check(t.Context(), "e", bob)
+		require.NoError(t, err)
+		assert.EqualValues(t, []int64{1, 1}, []int64{d.Limits[0].Count, d.Limits[1].Count}, reserve)
+	}
+}

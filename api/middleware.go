@@ -159,7 +159,7 @@ func (m *middleware) answerHit(w http.ResponseWriter, r *http.Request, event ser
 			defer l.release(m, w, r) // also if the handler panics
 		}
 		if err := m.Await(r.Context(), time.Duration(d.Wait)); err != nil {
-			m.release(w, r, waitingOf(&d))
+			m.release(w, r, withoutLeases(d.Reserved))
 			if errors.Is(err, wire.ErrTooManyWait) {
 				err = fmt.Errorf("%w: %w", service.ErrOverload, err)
 			}

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/counterd/counterd/engine"
-	"github.com/counterd/counterd/limiter"
 )
 
 // releaseTimeout is for how long a request that is over waits for the store.
@@ -24,14 +23,4 @@ func (m *middleware) release(w http.ResponseWriter, r *http.Request, reserved []
 	if err := m.Service.Release(ctx, reserved); err != nil && !errors.Is(err, engine.ErrEnded) {
 		m.logError(w, r, http.StatusServiceUnavailable, err)
 	}
-}
-
-// waitingOf returns what a decided hit that waits for its turn counts, besides its leases.
-func waitingOf(d *limiter.Decision) (reserved []engine.Reserved) {
-	for _, r := range d.Reserved {
-		if r.Turn {
-			reserved = append(reserved, r)
-		}
-	}
-	return reserved
 }

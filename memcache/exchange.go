@@ -121,7 +121,7 @@ func sendTogether(all []exchange) {
 				calls, sent[j] = append(calls, e.call), true
 			}
 		}
-		all[i].server.pipeline.Send(all[i].now, calls...)
+		all[i].server.pipeline.Send(wire.Instant(time.Now()), calls...)
 	}
 }
 

@@ -23,8 +23,10 @@ const (
 	// maxJoining bounds a hit that joins others, in bytes of JSON, far above what the contract has. A larger one
 	// goes by itself, as the fault that it is.
 	maxJoining = 64 << 10
-	// maxHold is for how long an exchange that does not end, as on a connection that is lost, holds up those after it.
-	maxHold = time.Second
+	// maxHold and holdShare, a part of the timeout, bound for how long an exchange that does not end, as on a connection
+	// that is lost, holds up those after it.
+	maxHold   = time.Second
+	holdShare = 4
 )
 
 // coalescer has the hits that arrive while an exchange of hits is under way wait for its end, and then go together, in
@@ -36,12 +38,11 @@ type coalescer struct {
 	mu      sync.Mutex
 	current *turn     // the exchange that hits wait for; nil: there is none, and none waits
 	waiting list.List // of *waiting, for the next exchange
+	watched bool      // a timer is to call watch
 }
 
 // turn is an exchange, or several one after the other, that hits wait for.
 type turn struct{ began time.Time }
-
-func (t *turn) late() bool { return time.Since(t.began) > maxHold }
 
 // waiting is a hit that goes with the next exchange.
 type waiting struct {
@@ -122,11 +123,32 @@ func (c *coalescer) join(w *waiting) *turn {
 		return c.current
 	}
 	w.place = c.waiting.PushBack(w)
-	if c.current.late() {
+	c.release()
+	return nil
+}
+
+// release has the hits that wait go now if the exchange under way is late, else when it is. It is called with the lock.
+func (c *coalescer) release() {
+	switch {
+	case c.current == nil || c.waiting.Len() == 0:
+	case time.Since(c.current.began) > c.hold():
 		c.current = new(turn)
 		go c.run(c.current, c.take())
+	case !c.watched:
+		c.watched = true
+		time.AfterFunc(c.hold()-time.Since(c.current.began)+1, c.watch)
 	}
-	return nil
+}
+
+// hold is for how long hits wait for the exchange under way.
+func (c *coalescer) hold() time.Duration { return min(maxHold, c.timeout/holdShare) }
+
+// watch looks whether the exchange under way is late.
+func (c *coalescer) watch() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.watched = false
+	c.release()
 }
 
 // leave has a hit that waits not go. If it went, the exchange ends when no caller waits for it.
@@ -245,7 +267,9 @@ func (c *coalescer) decisionOf(w *waiting, o outcome) (wire.Decision, error) {
 	case o.err != nil:
 		return wire.Decision{}, o.err
 	case result == nil && o.answer.refusesBatches():
-		return c.server.hit(w.ctx, w.event, w.hit)
+		ctx, cancel := context.WithDeadline(w.ctx, w.since.Add(c.timeout))
+		defer cancel()
+		return c.server.hit(ctx, w.event, w.hit)
 	case result == nil:
 		return wire.Decision{}, o.answer.problem()
 	case result.Problem != nil:

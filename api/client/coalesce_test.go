@@ -305,7 +305,8 @@ func TestAllCallersGiveUp(t *testing.T) {
 	})
 }
 
-// Each call ends by the timeout, with its wait; an exchange that hangs holds up others for a second.
+// Each call ends by the timeout, with its wait; an exchange that hangs holds up others for a second, also if none comes
+// after them.
 func TestAnExchangeThatHangs(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		s := &script{}
@@ -316,25 +317,41 @@ func TestAnExchangeThatHangs(t *testing.T) {
 		time.Sleep(600 * time.Millisecond)
 		c.hit(t.Context(), "c")
 		assert.Len(t, s.exchanges(), 1)
-		time.Sleep(200 * time.Millisecond)
+		time.Sleep(101 * time.Millisecond)
+		assert.Equal(t, [][]string{{"a"}, {"b", "c"}}, s.exchanges())
 		c.hit(t.Context(), "d")
-		assert.Equal(t, [][]string{{"a"}, {"b", "c", "d"}}, s.exchanges())
-		c.hit(t.Context(), "e")
 		s.end(0)
 		c.admitted("a")
-		assert.Len(t, s.exchanges(), 2, "e waits for the exchange that has begun last")
-		time.Sleep(client.DefaultTimeout - 800*time.Millisecond - time.Nanosecond)
+		assert.Len(t, s.exchanges(), 2, "d waits for the exchange that has begun last")
+		time.Sleep(1001 * time.Millisecond)
+		assert.Equal(t, []string{"d"}, s.exchanges()[2])
+		s.end(2)
+		c.admitted("d")
+		time.Sleep(client.DefaultTimeout - 1702*time.Millisecond - time.Nanosecond)
 		_, done := c.ended("b")
 		assert.False(t, done)
 		time.Sleep(time.Nanosecond)
-		for _, user := range []string{"b", "c", "d"} {
+		for _, user := range []string{"b", "c"} {
 			err, done := c.ended(user)
 			assert.True(t, done)
 			assert.ErrorIs(t, err, client.ErrUnavailable)
 		}
-		assert.Equal(t, []string{"e"}, s.exchanges()[2])
-		s.end(2)
-		c.admitted("e")
+	})
+}
+
+// With a short timeout others are held up for a quarter of it.
+func TestAnExchangeThatHangsWithAShortTimeout(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		s := &script{}
+		c := newCaller(t, s)
+		c.client = open(t, client.Config{URL: "http://counterd.test", Transport: s, Timeout: 400 * time.Millisecond})
+		c.hit(t.Context(), "a")
+		c.hit(t.Context(), "b")
+		time.Sleep(101 * time.Millisecond)
+		assert.Equal(t, [][]string{{"a"}, {"b"}}, s.exchanges())
+		s.end(1)
+		c.admitted("b")
+		s.end(0)
 	})
 }
 

@@ -79,7 +79,7 @@ func (p *plain) results(results *[]Result) bool {
 	return p.list(func() bool {
 		var status int64
 		in := Result{Decision: new(Decision)}
-		read := p.decision(in.Decision, &status)
+		read := p.decision(in.Decision, &status) && in.Decision.Event != ""
 		in.Status = int(status)
 		*results = append(*results, in)
 		return read

@@ -299,6 +299,7 @@ func FuzzPlain(f *testing.F) {
 		`{"allowed":true,"event":"e","at":"2026-03-14T23:30:33Z","retry_after":0,"reservation":"r","limits":[` +
 			`{"name":"n","feature":"ip:::1","limit":5,"window":"1m","count":3,"remaining":2,"reset":0,"allowed":true,"exact":false,"shadow":true}]}`,
 		`{"results":[{"status":429,"allowed":false,"event":"e","at":"2026-03-14T23:30:33Z","retry_after":0,"retry_after_ms":20,"limits":[]}]}`,
+		`{"results":[{"status":200` + strings.Repeat(" ", 60) + `}]}`,
 	} {
 		f.Add(text)
 	}

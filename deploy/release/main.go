@@ -100,15 +100,32 @@ func build(source, folder, system, architecture string) (string, error) {
 	if system == "windows" {
 		binary += ".exe"
 	}
+	settings, err := download()
+	if err != nil {
+		return "", err
+	}
 	command := exec.Command("go", "build", "-trimpath", "-buildvcs=true", "-mod=readonly", "-ldflags=-s -w",
 		"-o", binary, "./cmd/counterd")
 	command.Dir = source
-	command.Env = append(os.Environ(), "GOOS="+system, "GOARCH="+architecture, "CGO_ENABLED=0",
+	command.Env = append(append(os.Environ(), settings...), "GOENV=off", "GOFIPS140=off", "GOOS="+system, "GOARCH="+architecture, "CGO_ENABLED=0",
 		"GOAMD64=v1", "GOARM64=v8.0", "GOFLAGS=", "GOEXPERIMENT=", "GOWORK=off", "GOTOOLCHAIN=local")
 	if said, err := command.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("%w: %s", err, bytes.TrimSpace(said))
 	}
 	return binary, nil
+}
+
+// download returns the settings of go by which modules are found and kept, also those that go env -w has set.
+func download() (settings []string, err error) {
+	names := []string{"GOPROXY", "GONOPROXY", "GOSUMDB", "GONOSUMDB", "GOPRIVATE", "GOMODCACHE", "GOCACHE"}
+	values, err := exec.Command("go", append([]string{"env"}, names...)...).Output()
+	if err != nil {
+		return nil, err
+	}
+	for i, value := range strings.Split(strings.TrimSuffix(string(values), "\n"), "\n") {
+		settings = append(settings, names[i]+"="+value)
+	}
+	return settings, nil
 }
 
 // readRelease returns the version and the date that Go has stamped into a binary.
