@@ -7,7 +7,6 @@
 # make release     the release of the tag at HEAD, in dist
 # make examples    runs each example, and holds it to its page
 # make clients     builds and tests the TypeScript and Python clients
-# make league      measures counterd and other limiters alike, for docs/compare.md
 # make lint        what is in deploy, held to the product and to the tools of its readers
 # make microbench  the Go benchmarks
 # make league      counterd and other rate limiters by the same traffic: the tables of docs/compare.md, in ten minutes
