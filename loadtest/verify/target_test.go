@@ -573,7 +573,11 @@ func (s *target) keep(features map[string]string, now, cost int64, admitted bool
 func (s *target) hit(w http.ResponseWriter, d wire.Decision) {
 	var policies, states, violated []string
 	for i, l := range d.Limits {
-		policies = append(policies, fmt.Sprintf("%q;q=%d;w=%d", l.Name, l.Limit, s.windowOf(i, d)))
+		unit := fmt.Sprintf(";w=%d", s.windowOf(i, d))
+		if l.Algorithm == algorithm.Concurrency {
+			unit = `;qu="concurrent-requests"`
+		}
+		policies = append(policies, fmt.Sprintf("%q;q=%d%s", l.Name, l.Limit, unit))
 		state := fmt.Sprintf("%q;r=%d", l.Name, l.Remaining)
 		if !l.Allowed {
 			violated = append(violated, l.Name)
