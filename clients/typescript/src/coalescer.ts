@@ -13,27 +13,42 @@ interface Pending {
   json: string;
   alone: string;
   bytes: number;
-  sent: boolean;
+  batch?: Batch;
   resolve: (decision: Decision) => void;
   reject: (error: unknown) => void;
 }
 
+/** Hits that go together. */
+interface Batch {
+  hits: Pending[];
+  /** The hits whose callers still wait. The exchange ends if none does. */
+  waiting: Set<Pending>;
+  exchange: AbortController;
+}
+
+/** One exchange after the other, which hits wait for. */
+interface Turn {
+  /** When the present exchange began. */
+  began: number;
+}
+
 /**
  * Sends hits in the order of their calls. One exchange is under way at a time: hits that come meanwhile
- * go together with the next. A hit that finds none under way goes at once, alone.
+ * go together with the next. A hit that finds none under way goes at once, alone. An exchange that hangs holds
+ * up those behind it for so many milliseconds.
  */
 export class Coalescer {
   readonly #server: Server;
   readonly #coalesce: boolean;
-  #queue: Pending[] = [];
-  #busy = false;
-  /** The hits under way whose callers still wait, and what ends the exchange if none does. */
-  #underway = new Set<Pending>();
-  #exchange = new AbortController();
+  readonly #hold: number;
+  readonly #queue = new Set<Pending>();
+  #turn: Turn | undefined;
+  #watch: ReturnType<typeof setTimeout> | undefined;
 
-  constructor(server: Server, coalesce: boolean) {
+  constructor(server: Server, coalesce: boolean, hold: number) {
     this.#server = server;
     this.#coalesce = coalesce;
+    this.#hold = hold;
   }
 
   /** Returns the decision of a hit. */
@@ -46,11 +61,13 @@ export class Coalescer {
     let pending: Pending | undefined;
     const decided = new Promise<Decision>((resolve, reject) => {
       const bytes = new TextEncoder().encode(encoded.json).byteLength + 1;
-      pending = { ...encoded, bytes, sent: false, resolve, reject };
-      this.#queue.push(pending);
+      pending = { ...encoded, bytes, resolve, reject };
+      this.#queue.add(pending);
     });
-    if (!this.#busy) {
-      void this.#send();
+    if (this.#turn === undefined) {
+      this.#begin();
+    } else {
+      this.#release(this.#turn);
     }
     try {
       return await orAbort(decided, call.signal);
@@ -64,58 +81,84 @@ export class Coalescer {
 
   /** Takes a hit out whose caller does not wait any longer. It harms no other. */
   #leave(pending: Pending, reason: unknown): void {
-    if (!pending.sent) {
-      this.#queue = this.#queue.filter((other) => other !== pending);
+    const { batch } = pending;
+    if (batch === undefined) {
+      this.#queue.delete(pending);
       if (reason instanceof CounterdError) {
         reason.maybeCounted = false;
       }
-      return;
-    }
-    if (this.#underway.delete(pending) && this.#underway.size === 0) {
-      this.#exchange.abort();
+    } else if (batch.waiting.delete(pending) && batch.waiting.size === 0) {
+      batch.exchange.abort();
     }
   }
 
-  async #send(): Promise<void> {
-    this.#busy = true;
-    while (this.#queue.length > 0) {
+  #begin(): void {
+    const turn = { began: 0 };
+    this.#turn = turn;
+    void this.#run(turn);
+  }
+
+  /** Has the hits that wait go if the exchange under way is late, else when it is. */
+  #release(turn: Turn): void {
+    const left = turn.began + this.#hold - performance.now();
+    if (left <= 0) {
+      this.#begin();
+    } else {
+      this.#watch ??= setTimeout(() => {
+        this.#watch = undefined;
+        if (this.#turn !== undefined && this.#queue.size > 0) {
+          this.#release(this.#turn);
+        }
+      }, left);
+    }
+  }
+
+  async #run(turn: Turn): Promise<void> {
+    while (this.#turn === turn) {
       const batch = this.#nextBatch();
-      this.#underway = new Set(batch);
-      this.#exchange = new AbortController();
+      if (batch.hits.length === 0) {
+        this.#turn = undefined;
+        clearTimeout(this.#watch);
+        this.#watch = undefined;
+        return;
+      }
+      turn.began = performance.now();
       try {
-        await this.#exchangeBatch(batch, this.#exchange.signal);
+        await this.#exchangeBatch(batch);
       } catch (error) {
-        for (const pending of batch) {
+        for (const pending of batch.hits) {
           pending.reject(error);
         }
       }
     }
-    this.#busy = false;
   }
 
-  #nextBatch(): Pending[] {
+  #nextBatch(): Batch {
+    const batch: Batch = { hits: [], waiting: new Set(), exchange: new AbortController() };
     let bytes = 0;
-    let n = 0;
     for (const pending of this.#queue) {
       bytes += pending.bytes;
-      if (n === MAX_HITS || (n > 0 && bytes > MAX_BYTES)) {
+      if (batch.hits.length === MAX_HITS || (batch.hits.length > 0 && bytes > MAX_BYTES)) {
         break;
       }
-      pending.sent = true;
-      n++;
+      this.#queue.delete(pending);
+      pending.batch = batch;
+      batch.hits.push(pending);
+      batch.waiting.add(pending);
     }
-    return this.#queue.splice(0, n);
+    return batch;
   }
 
-  async #exchangeBatch(batch: Pending[], signal: AbortSignal): Promise<void> {
-    const [first] = batch;
-    if (batch.length === 1 && first !== undefined) {
+  async #exchangeBatch({ hits, exchange: { signal } }: Batch): Promise<void> {
+    const [first] = hits;
+    if (hits.length === 1 && first !== undefined) {
       first.resolve(await alone(this.#server, first, signal));
       return;
     }
-    const body = `{"hits":[${batch.map((pending) => pending.json).join(",")}]}`;
-    const outcomes = readResults(await this.#server.exchange("POST", "v1/batch", body, signal), batch.length);
-    batch.forEach((pending, i) => {
+    const body = `{"hits":[${hits.map((pending) => pending.json).join(",")}]}`;
+    const answer = await this.#server.exchange("POST", "v1/batch", body, signal);
+    const outcomes = readResults(answer, hits.length, (i) => `/hits/${i}`);
+    hits.forEach((pending, i) => {
       const outcome = outcomes[i];
       if (outcome instanceof CounterdError) {
         pending.reject(outcome);
@@ -131,8 +174,15 @@ async function alone(server: Server, hit: { event: string; alone: string }, sign
   return readOutcome(answer.status, answer.body, answer.requestId);
 }
 
-/** Returns what became of each of so many hits. */
-export function readResults(answer: Answer, n: number): (Decision | CounterdError)[] {
+/**
+ * Returns what became of each of so many hits. Of their callers' own errors the place of the hit in the batch is no
+ * part: placeOf names it.
+ */
+export function readResults(
+  answer: Answer,
+  n: number,
+  placeOf: (i: number) => string = () => "",
+): (Decision | CounterdError)[] {
   const { results } = success(answer);
   if (!Array.isArray(results) || results.length !== n) {
     throw new CounterdError("unexpected", "the answer has not one result for each hit", {
@@ -140,12 +190,33 @@ export function readResults(answer: Answer, n: number): (Decision | CounterdErro
       maybeCounted: true,
     });
   }
-  return results.map((result: unknown) => {
+  return results.map((result: unknown, i) => {
     const status = (result as { status?: unknown } | null)?.status;
     try {
-      return readOutcome(Number.isInteger(status) ? (status as number) : 0, result, answer.requestId);
+      const body = withoutPlace(result, placeOf(i));
+      return readOutcome(Number.isInteger(status) ? (status as number) : 0, body, answer.requestId);
     } catch (error) {
       return error as CounterdError;
     }
   });
+}
+
+/** Returns a result without the place of its hit, which its detail and its pointers begin with. */
+function withoutPlace(result: unknown, place: string): unknown {
+  const problem = result as { detail?: unknown; errors?: unknown } | null;
+  if (place === "" || typeof problem?.detail !== "string") {
+    return result;
+  }
+  const strip = (text: unknown): unknown => {
+    if (typeof text !== "string" || !(text === place || text.startsWith(`${place}/`) || text.startsWith(`${place}: `))) {
+      return text;
+    }
+    return text.slice(place.length).replace(/^: /, "");
+  };
+  const errors = Array.isArray(problem.errors)
+    ? problem.errors.map((fault: { pointer?: unknown } | null) =>
+        typeof fault?.pointer === "string" ? { ...fault, pointer: strip(fault.pointer) } : fault,
+      )
+    : problem.errors;
+  return { ...problem, detail: strip(problem.detail), errors };
 }

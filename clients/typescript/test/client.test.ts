@@ -1,6 +1,13 @@
 import assert from "node:assert/strict";
 import { describe, test } from "node:test";
-import { Client, CounterdError, rateLimitHeaders, type Decision } from "counterd";
+import {
+  Client,
+  CounterdError,
+  rateLimitHeaders,
+  type DecideOptions,
+  type Decision,
+  type Features,
+} from "counterd";
 import { closedGate, startCounterd, startRelay, until, untilWaiting } from "./support.js";
 
 const server = await startCounterd();
@@ -210,6 +217,59 @@ describe("coalescing", () => {
     second.open();
     assert.equal((await stays).allowed, true);
     await assert.rejects(other.hit("api", { key: "3" }, { signal: AbortSignal.abort(new Error("left")) }), /left/);
+  });
+});
+
+describe("hits behind others", () => {
+  test("a request that hangs holds them up for a part of the timeout, whether others come or not", async () => {
+    const gate = closedGate();
+    let first = true;
+    const passes = (): Promise<void> => {
+      const hangs = first;
+      first = false;
+      return hangs ? gate.passed() : Promise.resolve();
+    };
+    const relay = await startRelay(server.url, passes);
+    const client = clientOf(relay.url, { timeout: 2_000 });
+    const patient = { timeout: 60_000 };
+    const stuck = client.hit("api", { key: "0" }, patient);
+    await until(() => relay.seen.length === 1);
+    const behind = ["1", "2"].map((key) => client.hit("api", { key }, patient));
+    await Promise.all(behind);
+    await client.hit("api", { key: "3" }, patient);
+    gate.open();
+    assert.equal((await stuck).allowed, true);
+    assert.deepEqual(
+      relay.seen.map(({ body }) => [...body.matchAll(/"key":"(\d)"/g)].map(([, key]) => key)),
+      [["0"], ["1", "2"], ["3"]],
+    );
+  });
+
+  test("have errors that name nothing of the batch", async () => {
+    const gate = closedGate();
+    const relay = await startRelay(server.url, gate.passed);
+    const client = clientOf(relay.url);
+    const alone = new Client({ url: server.url, coalesce: false });
+    const faults: [Features, DecideOptions][] = [
+      [{ user: "x" }, { cost: 0 }],
+      [{ ip: "nowhere" }, {}],
+      [{}, {}],
+      [{ ip: "nowhere", user: "" }, { cost: 0 }],
+    ];
+    const first = client.hit("two", { user: "first" });
+    await until(() => relay.seen.length === 1);
+    const together = faults.map(([features, options]) => client.hit("two", features, options));
+    const ended = Promise.allSettled(together);
+    gate.open();
+    await first;
+    for (const [i, outcome] of (await ended).entries()) {
+      const [features, options] = faults[i] as [Features, DecideOptions];
+      const want = await alone.hit("two", features, options).catch((error: unknown) => error as CounterdError);
+      const got = (outcome as PromiseRejectedResult).reason as CounterdError;
+      assert.equal(got.message, (want as CounterdError).message);
+      assert.deepEqual(got.faults, (want as CounterdError).faults);
+    }
+    assert.ok(relay.seen.some(({ path }) => path === "/v1/batch"));
   });
 });
 
