@@ -33,8 +33,12 @@ func limit(ctx context.Context, limiter *counterd.Limiter, method string) error 
 			features["ip"] = addr.Addr().WithZone("").String()
 		}
 	}
-	if user := metadata.ValueFromIncomingContext(ctx, "user"); len(user) == 1 {
+	switch user := metadata.ValueFromIncomingContext(ctx, "user"); len(user) {
+	case 0: // limited by its address alone
+	case 1:
 		features["user"] = user[0] // in a service of yours: of the caller that it has authenticated
+	default:
+		return status.Error(codes.InvalidArgument, "there are several users")
 	}
 	decision, err := limiter.Hit(ctx, "call", features)
 	switch {
