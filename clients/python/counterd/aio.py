@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import datetime
+import functools
 import ssl
 from collections.abc import Sequence
 from types import TracebackType
@@ -11,7 +12,7 @@ from typing import TypeVar
 
 from . import protocol
 from .decisions import CounterdError, Decision, Features, OnFailure, UnavailableError, decide_failure
-from .protocol import MAX_BATCH_BYTES, MAX_HITS, EncodedHit, Hit, Operation, Result
+from .protocol import EncodedHit, Hit, Operation, Result
 from .streams import Streams, Token
 from .sync import DEFAULT_MAX_WAITING, DEFAULT_TIMEOUT, check_timeout
 
@@ -21,64 +22,105 @@ T = TypeVar("T")
 class _Pending:
     """A hit whose caller waits for the future."""
 
-    def __init__(self, encoded: EncodedHit) -> None:
+    def __init__(self, encoded: EncodedHit, timeout: float) -> None:
         self.encoded = encoded
+        self.hold = protocol.hold(timeout)
         self.sent = False
+        self.batch: _Batch | None = None
         self.decided: asyncio.Future[Decision] = asyncio.get_running_loop().create_future()
 
 
+class _Batch:
+    """Hits that go together, in one exchange."""
+
+    def __init__(self) -> None:
+        self.began = asyncio.get_running_loop().time()
+        self.hits: list[_Pending] = []
+        self.callers = 0  # that wait
+        self.exchange: asyncio.Task[list[Result]] | None = None
+
+
 class _Coalescer:
-    """Sends hits in the order of their calls. One exchange is under way at a time: hits that come meanwhile go
-    together with the next."""
+    """Sends hits in the order of their calls.
+
+    Hits that come while an exchange is under way go together with the next. An exchange that takes longer than a hit
+    waits for it is late: the hits that wait go in an exchange of their own, and the late one goes on for its callers
+    only.
+    """
 
     def __init__(self, streams: Streams) -> None:
         self._streams = streams
         self.forget()
 
     def forget(self) -> None:
-        self._queue: list[_Pending] = []
-        self._sender: asyncio.Task[None] | None = None
+        self._queue: dict[_Pending, EncodedHit] = {}
+        self._current: _Batch | None = None  # what hits wait for; None: there is none, and none waits
+        self._timer: asyncio.TimerHandle | None = None
 
     async def decide(self, pending: _Pending) -> Decision:
-        self._queue.append(pending)
-        if self._sender is None:
-            self._sender = asyncio.create_task(self._send())
-        return await pending.decided  # a caller that is canceled cancels it
-
-    async def _send(self) -> None:
+        self._queue[pending] = pending.encoded
+        self._hold(pending.hold)
         try:
-            while batch := self._next_batch():
-                await self._exchange(batch)
-        finally:
-            self._sender = None
+            return await pending.decided
+        except asyncio.CancelledError:
+            self._leave(pending)
+            raise
 
-    def _next_batch(self) -> list[_Pending]:
-        queue = [pending for pending in self._queue if not pending.decided.done()]
-        size = n = 0
-        for pending in queue[:MAX_HITS]:
-            size += len(pending.encoded.member) + 1
-            if n > 0 and size > MAX_BATCH_BYTES:
-                break
-            pending.sent = True
-            n += 1
-        self._queue = queue[n:]
-        return queue[:n]
+    def _leave(self, pending: _Pending) -> None:
+        """Takes out a hit whose caller has left. An exchange ends early if all of its callers have left."""
+        self._queue.pop(pending, None)
+        batch = pending.batch
+        if batch is not None:
+            batch.callers -= 1
+            if batch.callers == 0 and batch.exchange is not None:
+                batch.exchange.cancel()
 
-    async def _exchange(self, batch: list[_Pending]) -> None:
-        """Sends a batch. The exchange ends early if all of its callers have left."""
-        exchange = asyncio.create_task(self._results(batch))
-
-        def left(_: asyncio.Future[Decision]) -> None:
-            if all(pending.decided.done() for pending in batch):
-                exchange.cancel()
-
-        for pending in batch:
-            pending.decided.add_done_callback(left)
-        await asyncio.wait([exchange])
-        if exchange.cancelled():
+    def _hold(self, seconds: float) -> None:
+        """Has the hits that wait go once the exchange under way has taken that long, at once if there is none."""
+        loop = asyncio.get_running_loop()
+        if self._current is None or loop.time() >= self._current.began + seconds:
+            self._begin()
             return
-        fault = exchange.exception()
-        for n, pending in enumerate(batch):
+        end = self._current.began + seconds
+        if self._timer is None or end < self._timer.when():
+            if self._timer is not None:
+                self._timer.cancel()
+            self._timer = loop.call_at(end, self._release)
+
+    def _release(self) -> None:
+        """Looks whether the exchange under way is late. It may be another one than when the timer was set."""
+        self._timer = None
+        if self._queue:
+            self._hold(min(pending.hold for pending in self._queue))
+
+    def _begin(self) -> None:
+        """Begins an exchange. Hits join it until the loop has come to it."""
+        batch = self._current = _Batch()
+        batch.exchange = asyncio.create_task(self._exchange(batch))
+        batch.exchange.add_done_callback(functools.partial(self._end, batch))
+
+    async def _exchange(self, batch: _Batch) -> list[Result]:
+        batch.began = asyncio.get_running_loop().time()
+        batch.hits = protocol.take(self._queue)
+        batch.callers = len(batch.hits)
+        for pending in batch.hits:
+            pending.batch = batch
+            pending.sent = True
+        if not batch.hits:
+            return []
+        return await _call(self._streams, protocol.coalesced([pending.encoded for pending in batch.hits]))
+
+    def _end(self, batch: _Batch, exchange: asyncio.Task[list[Result]]) -> None:
+        """Hands on the results, and begins the next exchange if hits have waited for this one."""
+        if self._current is batch:
+            self._current = None
+            if self._queue:
+                self._begin()
+        if exchange.cancelled():
+            fault: BaseException | None = UnavailableError("the exchange was canceled", maybe_counted=True)
+        else:
+            fault = exchange.exception()
+        for n, pending in enumerate(batch.hits):
             result = exchange.result()[n] if fault is None else fault
             if pending.decided.done():
                 continue
@@ -87,11 +129,6 @@ class _Coalescer:
             else:
                 own = result.of_its_own() if isinstance(result, CounterdError) else result
                 pending.decided.set_exception(own)
-
-    async def _results(self, batch: Sequence[_Pending]) -> list[Result]:
-        if len(batch) == 1:
-            return [await _call(self._streams, protocol.hit(batch[0].encoded))]
-        return await _call(self._streams, protocol.batch([pending.encoded for pending in batch]))
 
 
 async def _call(streams: Streams, operation: Operation[T]) -> T:
@@ -247,7 +284,7 @@ class AsyncClient:
 
     async def _hit(self, encoded: EncodedHit, timeout: float) -> Decision:
         end = asyncio.get_running_loop().time() + timeout
-        pending = _Pending(encoded)
+        pending = _Pending(encoded, timeout)
         try:
             async with asyncio.timeout_at(end):
                 if self._coalesce:

@@ -189,19 +189,26 @@ def read_decision(body: Any) -> Decision | None:
     return decision if sound and len(decision.limits) == len(limits) else None
 
 
-def read_problem(status: int, problem: Any, request_id: str | None = None) -> CounterdError:
-    """Makes an error of an answer that is not a success. A proxy's answer has no problem document."""
+def read_problem(status: int, problem: Any, request_id: str | None = None, place: str = "") -> CounterdError:
+    """Makes an error of an answer that is not a success. A proxy's answer has no problem document.
+
+    Where the error names places, they are relative to place, a JSON pointer.
+    """
     document = problem if isinstance(problem, dict) else {}
     texts = [document.get(name) for name in ("title", "detail")]
     title, detail = (text if isinstance(text, str) else "" for text in texts)
-    message = ": ".join(filter(None, (f"{status} {title}".strip(), detail)))
+    message = ": ".join(filter(None, (f"{status} {title}".strip(), detail.removeprefix(place))))
     error = _kind_of(status)(message, maybe_counted=status >= 500 or status == 429 or status < 400)
     error.status = status
     error.request_id = request_id
     faults = document.get("errors")
     if isinstance(faults, list):
         error.faults = tuple(
-            Fault(*(str(fault.get(name, "")) for name in ("detail", "pointer", "parameter")))
+            Fault(
+                str(fault.get("detail", "")),
+                str(fault.get("pointer", "")).removeprefix(place),
+                str(fault.get("parameter", "")),
+            )
             for fault in faults
             if isinstance(fault, dict)
         )
@@ -210,7 +217,7 @@ def read_problem(status: int, problem: Any, request_id: str | None = None) -> Co
     return error
 
 
-def read_outcome(status: int, body: Any, request_id: str | None = None) -> Decision:
+def read_outcome(status: int, body: Any, request_id: str | None = None, place: str = "") -> Decision:
     """Returns the decision that the answer to a hit has, or raises what is wrong with it."""
     if status in (200, 429):
         decision = read_decision(body)
@@ -220,4 +227,4 @@ def read_outcome(status: int, body: Any, request_id: str | None = None) -> Decis
         error = UnexpectedError("the answer is no decision", maybe_counted=True)
         error.status = status
         raise error
-    raise read_problem(status, body, request_id)
+    raise read_problem(status, body, request_id, place)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
+import itertools
 import json
 import re
 import urllib.parse
@@ -26,6 +27,7 @@ from .decisions import (
     read_problem,
 )
 
+T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 
 MAX_HITS = 1000
@@ -34,6 +36,9 @@ MAX_BATCH_BYTES = 1_000_000
 """The server takes 1 MiB."""
 MAX_ANSWER = 64 << 20
 """Far above the longest answer that the contract has."""
+MAX_HOLD = 1.0
+HOLD_SHARE = 4
+"""Of a timeout."""
 QUOTA_EXCEEDED = "https://iana.org/assignments/http-problem-types#quota-exceeded"
 
 _EVENT = re.compile(r"[a-z][a-z0-9_.-]{0,63}")
@@ -193,7 +198,9 @@ Result: TypeAlias = Decision | CounterdError
 """What a batch returns for a hit: its decision, or what is wrong with it."""
 
 
-def batch(hits: Sequence[EncodedHit]) -> Operation[list[Result]]:
+def batch(hits: Sequence[EncodedHit], *, coalesced: bool = False) -> Operation[list[Result]]:
+    """Sends hits in one request. Those that are coalesced have different callers, which know of no batch: the places
+    in their errors are without it."""
     if not 1 <= len(hits) <= MAX_HITS:
         raise InvalidError(f"a batch has 1 to {MAX_HITS} hits")
 
@@ -201,18 +208,46 @@ def batch(hits: Sequence[EncodedHit]) -> Operation[list[Result]]:
         results = _success(answer).get("results")
         if not isinstance(results, list) or len(results) != len(hits):
             raise UnexpectedError("the answer has not one result for each hit", maybe_counted=True)
-        return [_read_result(result, answer.request_id) for result in results]
+        places = [f"/hits/{n}" if coalesced else "" for n in range(len(hits))]
+        return [_read_result(result, answer.request_id, place) for result, place in zip(results, places)]
 
     body = b'{"hits":[' + b",".join(hit.member for hit in hits) + b"]}"
     return Operation("POST", "/v1/batch", body, read)
 
 
-def _read_result(result: Any, request_id: str | None) -> Result:
+def _read_result(result: Any, request_id: str | None, place: str) -> Result:
     status = result.get("status") if isinstance(result, dict) else None
     try:
-        return read_outcome(status if type(status) is int else 0, result, request_id)
+        return read_outcome(status if type(status) is int else 0, result, request_id, place)
     except CounterdError as error:
         return error
+
+
+def coalesced(hits: Sequence[EncodedHit]) -> Operation[list[Result]]:
+    """Sends hits of different callers. A lone one makes a request of its own."""
+    if len(hits) > 1:
+        return batch(hits, coalesced=True)
+    alone = hit(hits[0])
+    return Operation(alone.method, alone.path, alone.body, lambda answer: [alone.read(answer)])
+
+
+def take(queue: dict[T, EncodedHit]) -> list[T]:
+    """Takes out what has waited longest, as much as goes together in a batch."""
+    taken: list[T] = []
+    size = 0
+    for waiting, encoded in itertools.islice(queue.items(), MAX_HITS):
+        size += len(encoded.member) + 1
+        if taken and size > MAX_BATCH_BYTES:
+            break
+        taken.append(waiting)
+    for waiting in taken:
+        del queue[waiting]
+    return taken
+
+
+def hold(timeout: float) -> float:
+    """Returns for how many seconds a hit with that timeout waits for an exchange that is under way."""
+    return min(MAX_HOLD, timeout / HOLD_SHARE)
 
 
 def decide_failures(hits: Sequence[Hit], results: Sequence[Result], on_failure: OnFailure) -> list[Result]:

@@ -14,7 +14,7 @@ from typing import TypeVar
 from . import protocol
 from .connections import Connections, Deadline, after_fork
 from .decisions import CounterdError, Decision, Features, InvalidError, OnFailure, UnavailableError, decide_failure
-from .protocol import MAX_BATCH_BYTES, MAX_HITS, EncodedHit, Hit, Operation, Result
+from .protocol import EncodedHit, Hit, Operation, Result
 
 T = TypeVar("T")
 
@@ -28,18 +28,33 @@ class _Pending:
     def __init__(self, encoded: EncodedHit, deadline: Deadline) -> None:
         self.encoded = encoded
         self.deadline = deadline
+        self.hold = protocol.hold(deadline.timeout)
         self.woken = threading.Event()
-        self.batch: list[_Pending] | None = None  # what its caller has to send
+        self.batch: _Batch | None = None  # what its caller has to send
         self.outcome: Result | None = None
         self.gone = False
+
+
+class _Batch:
+    """Hits that go together, in one exchange."""
+
+    def __init__(self, hits: list[_Pending]) -> None:
+        self.hits = hits
+        self.began = time.monotonic()
+
+    def hold_left(self, pending: _Pending) -> float:
+        """Returns for how many seconds a hit still waits for the exchange."""
+        return self.began + pending.hold - time.monotonic()
 
 
 class _Coalescer:
     """Sends hits in the order of their calls.
 
-    One exchange is under way at a time: hits that come meanwhile go together with the next. A hit that finds none
-    under way goes at once, alone. There is no thread of its own: of each batch the caller with the latest deadline
-    sends it, so that no caller is kept beyond its own deadline, and none is cut short by another's.
+    Hits that come while an exchange is under way go together with the next. A hit that finds none under way goes at
+    once, alone. An exchange that takes longer than a hit waits for it is late: the hits that wait go in an exchange of
+    their own, and the late one goes on for its callers only. There is no thread of its own: of each batch the caller
+    with the latest deadline sends it, so that no caller is kept beyond its own deadline, and none is cut short by
+    another's.
     """
 
     def __init__(self, connections: Connections) -> None:
@@ -48,91 +63,87 @@ class _Coalescer:
 
     def reset(self) -> None:
         self._lock = threading.Lock()
-        self._queue: list[_Pending] = []
-        self._busy = False
+        self._queue: dict[_Pending, EncodedHit] = {}
+        self._current: _Batch | None = None  # what hits wait for; None: there is none, and none waits
 
     def decide(self, encoded: EncodedHit, deadline: Deadline) -> Decision:
         pending = _Pending(encoded, deadline)
-        with self._lock:
-            if self._busy:
-                self._queue.append(pending)
-            else:
-                self._busy = True
-                pending.batch = [pending]
-        if pending.batch is None:
+        try:
+            with self._lock:
+                self._queue[pending] = encoded
             self._wait(pending)
-        if pending.batch is not None and pending.outcome is None:
-            self._send(pending, pending.batch)
+            if pending.batch is not None and pending.outcome is None:
+                self._send(pending, pending.batch)
+        except BaseException:
+            self._leave(pending)
+            raise
         if isinstance(pending.outcome, Decision):
             return pending.outcome
         raise pending.outcome or UnavailableError("another caller was interrupted", maybe_counted=True)
 
     def _wait(self, pending: _Pending) -> None:
         """Waits until there is an outcome, or a batch to send."""
-        try:
-            pending.woken.wait(pending.deadline.left())
-        except BaseException:
-            self._leave(pending)
-            raise
-        with self._lock:
-            if pending.outcome is not None or pending.batch is not None:
-                return
-            pending.gone = True
-            queued = pending in self._queue
-            if queued:
-                self._queue.remove(pending)
-        error = protocol.no_answer(pending.deadline.timeout)
-        error.maybe_counted = not queued
-        raise error
+        while True:
+            with self._lock:
+                queued = pending in self._queue
+                if queued and (self._current is None or self._current.hold_left(pending) <= 0):
+                    self._begin()
+                    queued = pending in self._queue
+                if pending.outcome is not None or pending.batch is not None:
+                    return
+                left = pending.deadline.left()
+                if left == 0:
+                    self._queue.pop(pending, None)
+                    pending.gone = True
+                    error = protocol.no_answer(pending.deadline.timeout)
+                    error.maybe_counted = not queued
+                    raise error
+                if queued and self._current is not None:
+                    left = min(left, max(self._current.hold_left(pending), 0))
+            pending.woken.wait(left)
 
     def _leave(self, pending: _Pending) -> None:
         """Takes out a hit whose caller was interrupted."""
         with self._lock:
+            self._queue.pop(pending, None)
             pending.gone = True
-            if pending in self._queue:
-                self._queue.remove(pending)
-            elif pending.batch is not None and pending.outcome is None:
+            if pending.batch is not None and pending.outcome is None:
                 self._delegate(pending.batch)
 
-    def _send(self, sender: _Pending, batch: list[_Pending]) -> None:
+    def _send(self, sender: _Pending, batch: _Batch) -> None:
         outcomes: Sequence[Result] = ()
+        hits = [pending.encoded for pending in batch.hits]
         try:
-            outcomes = self._exchange(batch, sender.deadline)
+            outcomes = _call(self._connections, protocol.coalesced(hits), sender.deadline)
         except CounterdError as error:
-            outcomes = [error, *(error.of_its_own() for _ in batch[1:])]
+            outcomes = [error, *(error.of_its_own() for _ in hits[1:])]
         finally:  # also if the caller is interrupted
             if not outcomes:
                 fault = UnavailableError("another caller was interrupted", maybe_counted=True)
-                outcomes = [fault.of_its_own() for _ in batch]
+                outcomes = [fault.of_its_own() for _ in hits]
             with self._lock:
-                for pending, outcome in zip(batch, outcomes):
+                for pending, outcome in zip(batch.hits, outcomes):
                     pending.outcome = outcome
                     pending.woken.set()
-                self._delegate([])
+                if self._current is batch:
+                    self._begin()
 
-    def _exchange(self, batch: Sequence[_Pending], deadline: Deadline) -> Sequence[Result]:
-        if len(batch) == 1:
-            return [_call(self._connections, protocol.hit(batch[0].encoded), deadline)]
-        return _call(self._connections, protocol.batch([pending.encoded for pending in batch]), deadline)
+    def _begin(self) -> None:
+        """Begins an exchange of those that have waited longest, if any wait. Others wait for it."""
+        hits = protocol.take(self._queue)
+        self._current = _Batch(hits) if hits else None
+        if self._current is not None:
+            self._delegate(self._current)
 
-    def _delegate(self, batch: list[_Pending]) -> None:
-        """Has the caller with the latest deadline send the batch, or the next one if it is empty."""
-        batch = [pending for pending in batch if not pending.gone] or self._next_batch()
-        self._busy = bool(batch)
-        if batch:
-            sender = max(batch, key=lambda pending: pending.deadline.end)
+    def _delegate(self, batch: _Batch) -> None:
+        """Has the caller with the latest deadline send the batch."""
+        batch.hits = [pending for pending in batch.hits if not pending.gone]
+        if batch.hits:
+            sender = max(batch.hits, key=lambda pending: pending.deadline.end)
             sender.batch = batch
             sender.woken.set()
-
-    def _next_batch(self) -> list[_Pending]:
-        size = n = 0
-        for pending in self._queue[:MAX_HITS]:
-            size += len(pending.encoded.member) + 1
-            if n > 0 and size > MAX_BATCH_BYTES:
-                break
-            n += 1
-        batch, self._queue = self._queue[:n], self._queue[n:]
-        return batch
+        elif self._current is batch:
+            self._begin()
 
 
 def _call(connections: Connections, operation: Operation[T], deadline: Deadline) -> T:

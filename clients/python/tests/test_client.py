@@ -13,6 +13,7 @@ import unittest
 import urllib.error
 import urllib.request
 from typing import Any, ClassVar
+from unittest import mock
 
 import counterd
 from counterd import AsyncClient, Client, CounterdError, Hit, protocol, rate_limit_headers
@@ -176,6 +177,126 @@ class Battery:
         self.assertEqual({path for path, _ in relay.seen}, {"/v1/events/api/hit"})
         self.assertEqual(len(relay.seen), 9)
 
+    def held(self) -> None:
+        """Has hits with a timeout of LONG at most wait for an exchange that is under way, others hardly."""
+        self.enterContext(mock.patch.object(protocol, "hold", lambda timeout: LONG if timeout <= LONG else 0.01))
+
+    def queued(self, client: Any, n: int) -> None:
+        """Waits until so many hits are queued."""
+        while self.queue_length(client) != n:
+            time.sleep(0.001)
+
+    def queue_length(self, client: Any) -> int:
+        return len(getattr(client, "client", client)._coalescer._queue)
+
+    def test_how_long_hits_wait_for_an_exchange(self) -> None:
+        self.assertEqual([protocol.hold(timeout) for timeout in (60, 10, 4, 2, 0.1)], [1, 1, 1, 0.5, 0.025])
+
+    def test_a_request_that_hangs_does_not_hold_up_a_lone_hit(self) -> None:
+        relay = self.relay()
+        relay.first_gate.clear()
+        client = self.client(relay.url)
+        with concurrent.futures.ThreadPoolExecutor(1) as pool:
+            hangs = pool.submit(client.hit, "api", {"key": "0"})
+            while not relay.seen:
+                time.sleep(0.001)
+            self.assertTrue(client.hit("api", {"key": "1"}).allowed)
+            self.assertTrue(client.hit("api", {"key": "2"}).allowed)
+            self.assertFalse(hangs.done())
+            relay.first_gate.set()
+            self.assertTrue(hangs.result().allowed)
+        self.assertEqual(relay.keys(), [["0"], ["1"], ["2"]])
+
+    def test_all_that_wait_for_a_request_that_hangs_go_together_in_order(self) -> None:
+        self.held()
+        relay = self.relay()
+        relay.first_gate.clear()
+        client = self.client(relay.url)
+        with concurrent.futures.ThreadPoolExecutor(16) as pool:
+            hangs = pool.submit(client.hit, "api", {"key": "0"})
+            while not relay.seen:
+                time.sleep(0.001)
+            hits = []
+            for i in range(1, 9):
+                hits.append(pool.submit(client.hit, "api", {"key": str(i)}))
+                self.queued(client, i)
+            hits.append(pool.submit(client.hit, "api", {"key": "9"}, timeout=2 * LONG))
+            self.assertTrue(all(hit.result().allowed for hit in hits))
+            self.assertFalse(hangs.done())
+            relay.first_gate.set()
+            self.assertTrue(hangs.result().allowed)
+        self.assertEqual(relay.keys(), [["0"], [str(i) for i in range(1, 10)]])
+
+    def test_a_late_exchange_takes_no_next_batch(self) -> None:
+        self.held()
+        relay = self.relay()
+        relay.first_gate.clear()
+        client = self.client(relay.url)
+        with concurrent.futures.ThreadPoolExecutor(16) as pool:
+            late = pool.submit(client.hit, "api", {"key": "0"})
+            while not relay.seen:
+                time.sleep(0.001)
+            hits = [pool.submit(client.hit, "api", {"key": "1"}, timeout=2 * LONG)]
+            relay.gate.clear()
+            while len(relay.seen) < 2:
+                time.sleep(0.001)
+            for i in (2, 3):
+                hits.append(pool.submit(client.hit, "api", {"key": str(i)}))
+                self.queued(client, i - 1)
+            relay.first_gate.set()
+            self.assertTrue(late.result().allowed)
+            self.assertEqual(self.queue_length(client), 2)
+            relay.gate.set()
+            self.assertTrue(all(hit.result().allowed for hit in hits))
+        self.assertEqual(relay.keys(), [["0"], ["1"], ["2", "3"]])
+
+    def test_the_queue_has_no_hits_whose_callers_have_left(self) -> None:
+        self.held()
+        relay = self.relay()
+        relay.first_gate.clear()
+        client = self.client(relay.url)
+        with concurrent.futures.ThreadPoolExecutor(16) as pool:
+            hangs = pool.submit(client.hit, "api", {"key": "0"})
+            while not relay.seen:
+                time.sleep(0.001)
+            stays = pool.submit(client.hit, "api", {"key": "1"})
+            self.queued(client, 1)
+            for hit in [pool.submit(client.hit, "api", {"key": "2"}, timeout=0.1) for _ in range(8)]:
+                left = hit.exception()
+                self.assertIsInstance(left, counterd.UnavailableError)
+                self.assertFalse(left.maybe_counted)
+            self.assertEqual(self.queue_length(client), 1)
+            relay.first_gate.set()
+            self.assertTrue(hangs.result().allowed and stays.result().allowed)
+        self.assertEqual(relay.keys(), [["0"], ["1"]])
+
+    def test_errors_do_not_show_that_hits_went_together(self) -> None:
+        self.held()
+        relay = self.relay()
+        relay.first_gate.clear()
+        client, alone = self.client(relay.url), self.client(coalesce=False)
+        faults = [("two", {"user": "x"}, 0), ("two", {"User": "x"}), ("absent", {"user": "x"}), ("two", {"user": ""}, -1)]
+        with concurrent.futures.ThreadPoolExecutor(16) as pool:
+            first = pool.submit(client.hit, "api", {"key": "0"})
+            while not relay.seen:
+                time.sleep(0.001)
+            hits = []
+            for i, fault in enumerate(faults, 1):
+                hits.append(pool.submit(client.hit, *fault))
+                self.queued(client, i)
+            relay.first_gate.set()
+            self.assertTrue(first.result().allowed)
+            errors = [hit.exception() for hit in hits]
+        self.assertEqual([path for path, _ in relay.seen], ["/v1/events/api/hit", "/v1/batch"])
+        self.assertEqual(errors[0].faults, (counterd.Fault("it is 1 to 1000000", "/cost"),))
+        for fault, error in zip(faults, errors):
+            with self.assertRaises(CounterdError) as caught:
+                alone.hit(*fault)
+            self.assertEqual((str(error), error.faults), (str(caught.exception), caught.exception.faults))
+        asked = client.batch([Hit("api", {"key": "0"}), Hit(*faults[0])])[1]
+        self.assertIn("/hits/1/cost: ", str(asked))
+        self.assertEqual([fault.pointer for fault in asked.faults], ["/hits/1/cost"])
+
     def test_a_hit_returns_at_its_turn(self) -> None:
         client = self.client()
         waits = []
@@ -227,13 +348,8 @@ class Battery:
 class TestThreads(Battery, unittest.TestCase):
     kind = "threads"
 
-    def queued(self, client: Client, n: int) -> None:
-        """Waits until so many hits are queued."""
-        assert client._coalescer is not None
-        while len(client._coalescer._queue) != n:
-            time.sleep(0.001)
-
     def test_what_gathers_goes_with_the_next_in_order(self) -> None:
+        self.held()
         relay = self.relay()
         relay.gate.clear()
         client = self.client(relay.url)
@@ -250,6 +366,7 @@ class TestThreads(Battery, unittest.TestCase):
         self.assertEqual(relay.keys(), [["0"], [str(i) for i in range(1, 40)]])
 
     def test_a_caller_that_gives_up_harms_no_other(self) -> None:
+        self.held()
         relay = self.relay()
         relay.gate.clear()
         client = self.client(relay.url)
@@ -258,7 +375,7 @@ class TestThreads(Battery, unittest.TestCase):
             while not relay.seen:
                 time.sleep(0.001)
             hits = []
-            for i, timeout in enumerate((LONG, 0.1, 2 * LONG), 1):
+            for i, timeout in enumerate((LONG - 1, 0.1, LONG), 1):
                 hits.append(pool.submit(client.hit, "api", {"key": str(i)}, timeout=timeout))
                 self.queued(client, i)
             late = hits[1].exception()
@@ -269,6 +386,7 @@ class TestThreads(Battery, unittest.TestCase):
         self.assertEqual(relay.keys(), [["0"], ["1", "3"]])
 
     def test_of_a_batch_under_way_each_caller_has_its_own_timeout(self) -> None:
+        self.held()
         relay = self.relay()
         relay.gate.clear()
         client = self.client(relay.url)
@@ -286,6 +404,8 @@ class TestThreads(Battery, unittest.TestCase):
         self.assertIn(relay.keys(), ([["0"], ["1", "2"]], [["0"], ["1"], ["2"]]))
 
     def test_an_interrupted_caller_leaves_the_others_served(self) -> None:
+        self.held()
+
         class Interrupt(BaseException):
             pass
 
@@ -333,6 +453,7 @@ class TestAsyncio(Battery, unittest.TestCase):
     kind = "asyncio"
 
     def test_hits_go_together_in_order(self) -> None:
+        self.held()
         relay = self.relay()
         decisions: list[counterd.Decision] = []
 
@@ -362,6 +483,7 @@ class TestAsyncio(Battery, unittest.TestCase):
         self.assertTrue(all(len(body.encode()) <= 1 << 20 for _, body in relay.seen))
 
     def test_a_caller_that_gives_up_harms_no_other(self) -> None:
+        self.held()
         relay = self.relay()
         relay.gate.clear()
 
@@ -379,6 +501,7 @@ class TestAsyncio(Battery, unittest.TestCase):
                 self.assertFalse(caught.exception.maybe_counted)
                 with self.assertRaises(asyncio.CancelledError):
                     await hits[3]
+                self.assertEqual(self.queue_length(client), 2)
                 # All callers of the exchange leave: the next one does not wait for it.
                 first.cancel()
                 while len(relay.seen) < 2:
