@@ -115,7 +115,7 @@ func build(source, folder, system, architecture string) (string, error) {
 	return binary, nil
 }
 
-// download returns the settings of go by which modules are found and kept, also those that go env -w has set.
+// download returns the settings of go by which modules are found and kept, also what go env -w has set.
 func download() (settings []string, err error) {
 	names := []string{"GOPROXY", "GONOPROXY", "GOSUMDB", "GONOSUMDB", "GOPRIVATE", "GOMODCACHE", "GOCACHE"}
 	values, err := exec.Command("go", append([]string{"env"}, names...)...).Output()

@@ -91,7 +91,7 @@ func TestRelease(t *testing.T) {
 	t.Setenv("GOFLAGS", "-tags=netgo")
 	t.Setenv("GOFIPS140", "latest")
 	settings := filepath.Join(folder, "env")
-	require.NoError(t, os.WriteFile(settings, []byte("GOFLAGS=-tags=netgo\nGOEXPERIMENT=noswissmap\n"), 0o600))
+	require.NoError(t, os.WriteFile(settings, []byte("GOFLAGS=-tags=netgo\n"), 0o600))
 	t.Setenv("GOENV", settings)
 	t.Setenv("GOAMD64", "v3")
 	t.Setenv("SOURCE_DATE_EPOCH", "1000000000")
