@@ -236,8 +236,8 @@ class Battery:
             late = pool.submit(client.hit, "api", {"key": "0"})
             while not relay.seen:
                 time.sleep(0.001)
+            relay.gate = threading.Event()  # of those that come now
             hits = [pool.submit(client.hit, "api", {"key": "1"}, timeout=2 * LONG)]
-            relay.gate.clear()
             while len(relay.seen) < 2:
                 time.sleep(0.001)
             for i in (2, 3):
