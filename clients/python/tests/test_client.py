@@ -236,8 +236,8 @@ class Battery:
             late = pool.submit(client.hit, "api", {"key": "0"})
             while not relay.seen:
                 time.sleep(0.001)
+            relay.gate = threading.Event()  # of those that come now
             hits = [pool.submit(client.hit, "api", {"key": "1"}, timeout=2 * LONG)]
-            relay.gate.clear()
             while len(relay.seen) < 2:
                 time.sleep(0.001)
             for i in (2, 3):
@@ -275,7 +275,8 @@ class Battery:
         relay = self.relay()
         relay.first_gate.clear()
         client, alone = self.client(relay.url), self.client(coalesce=False)
-        faults = [("two", {"user": "x"}, 0), ("two", {"User": "x"}), ("absent", {"user": "x"}), ("two", {"user": ""}, -1)]
+        user = {"user": "x"}
+        faults = [("two", user, 0), ("two", {"User": "x"}), ("absent", user), ("two", {"user": ""}, -1)]
         with concurrent.futures.ThreadPoolExecutor(16) as pool:
             first = pool.submit(client.hit, "api", {"key": "0"})
             while not relay.seen:
