@@ -111,10 +111,7 @@ func (s server) exchange(ctx context.Context, method string, to *url.URL, query 
 		return answer{}, fmt.Errorf("%w: %s %s: %w", ErrUnavailable, method, s.base.Host, err)
 	}
 	defer response.Body.Close()
-	var text bytes.Buffer
-	text.Grow(int(max(0, min(response.ContentLength, maxForeseen))) + bytes.MinRead)
-	_, err = text.ReadFrom(io.LimitReader(response.Body, s.most+1))
-	data := text.Bytes()
+	data, err := s.read(response)
 	switch {
 	case err != nil:
 		return answer{}, fmt.Errorf("%w: %s %s: %w", ErrUnavailable, method, s.base.Host, err)
@@ -122,6 +119,16 @@ func (s server) exchange(ctx context.Context, method string, to *url.URL, query 
 		return answer{}, fmt.Errorf("%w: %s %s: longer than %d bytes", ErrUnexpected, method, s.base.Host, s.most)
 	}
 	return answer{response, data}, nil
+}
+
+// read returns the body of an answer, or more than the most of it.
+func (s server) read(response *http.Response) ([]byte, error) {
+	if n := response.ContentLength; 0 < n && n <= min(maxForeseen, s.most) {
+		data := make([]byte, n)
+		_, err := io.ReadFull(response.Body, data)
+		return data, err
+	}
+	return io.ReadAll(io.LimitReader(response.Body, s.most+1))
 }
 
 // hit returns the decision of a hit that is a request.
