@@ -12,6 +12,7 @@ import (
 	"net/http/httptest"
 	"net/url"
 	"os"
+	"regexp"
 	"runtime"
 	"slices"
 	"strings"
@@ -212,10 +213,13 @@ func (d *description) checkAnswer(in *openapi3filter.RequestValidationInput, ans
 	})
 }
 
+// servedSometimes matches the paths that not each server has: without them every method is a 404.
+var servedSometimes = regexp.MustCompile(`^/(json|healthcheck|metrics|ui|debug)(/|$)`)
+
 // checkRefusal returns why the answer to a request for no operation is not a problem.
 func (d *description) checkRefusal(r *http.Request, answer *answerOf, isMethod bool) error {
 	switch {
-	case isMethod && answer.status == http.StatusNotFound, !isMethod && answer.status == http.StatusMethodNotAllowed:
+	case isMethod && answer.status == http.StatusNotFound && !servedSometimes.MatchString(r.URL.Path), !isMethod && answer.status == http.StatusMethodNotAllowed:
 		return fmt.Errorf("the status is %d", answer.status)
 	case answer.status == http.StatusMethodNotAllowed && answer.header.Get("Allow") == "":
 		return errors.New("a 405 without Allow")
