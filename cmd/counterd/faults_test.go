@@ -162,11 +162,15 @@ func TestFaults(t *testing.T) {
 			leaktest.Parallel(t)
 			var row string
 			settled := false
-			testkit.Unstalled(siteTimeout/20, func() bool { // a process that waits for its turn exceeds a timeout
+			met := func() bool {
 				row, settled = f.meet(t)
 				row += " | `" + t.Name() + "` |"
 				return settled && slices.Contains(rows, row)
-			})
+			}
+			// Whether one of a few hits meets the hang, before its server is known to be down, is a matter of luck.
+			for luck := 3; luck > 0 && (luck == 3 || f.direct && !slices.Contains(rows, row)); luck-- {
+				testkit.Unstalled(siteTimeout/20, met) // a process that waits for its turn exceeds a timeout
+			}
 			assert.Contains(t, rows, row, "a row of docs/failure.md")
 			assert.True(t, settled, "after the fault all is decided and counted on the store")
 		})
