@@ -74,7 +74,7 @@ var statuses = []struct {
 	{service.ErrOverload, http.StatusServiceUnavailable, "The server has too much to do. Nothing was done for this request."},
 	{engine.ErrBadCounter, http.StatusServiceUnavailable, "An item of the counter on its Memcached server holds no count: another client of the server wrote it. Reset the counter, or wait until the item expires."},
 	{journal.ErrTooLarge, http.StatusServiceUnavailable, "A log of the counter is full: not all was counted. Ask again in some seconds; where that happens often, take algorithm: sliding-window."},
-	{engine.ErrStore, http.StatusServiceUnavailable, "The store did not answer, or not in time."},
+	{engine.ErrStore, http.StatusServiceUnavailable, wire.StoreFailed},
 	{context.Canceled, http.StatusServiceUnavailable, "The request was given up before anything was done."},
 	{context.DeadlineExceeded, http.StatusServiceUnavailable, "The request's time was over before anything was done."},
 }

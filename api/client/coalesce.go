@@ -109,6 +109,11 @@ func (c *coalescer) begin() *turn {
 	if c.current != nil {
 		return nil
 	}
+	return c.beginTurn()
+}
+
+// beginTurn begins a turn. It is called with the lock.
+func (c *coalescer) beginTurn() *turn {
 	c.current = &turn{time.Now()}
 	return c.current
 }
@@ -119,8 +124,7 @@ func (c *coalescer) join(w *waiting) *turn {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.current == nil {
-		c.current = &turn{time.Now()}
-		return c.current
+		return c.beginTurn()
 	}
 	w.place = c.waiting.PushBack(w)
 	c.release()
@@ -132,8 +136,7 @@ func (c *coalescer) release() {
 	switch {
 	case c.current == nil || c.waiting.Len() == 0:
 	case time.Since(c.current.began) > c.hold():
-		c.current = new(turn)
-		go c.run(c.current, c.take())
+		go c.run(c.beginTurn(), c.take())
 	case !c.watched:
 		c.watched = true
 		time.AfterFunc(c.hold()-time.Since(c.current.began)+1, c.watch)
@@ -284,7 +287,7 @@ func (c *coalescer) decisionOf(w *waiting, o outcome) (wire.Decision, error) {
 	case result.Status == http.StatusServiceUnavailable:
 		return wire.Decision{}, &Error{wire.Problem{
 			Type: "about:blank", Title: http.StatusText(result.Status), Status: result.Status,
-			Detail: "The store did not answer, or not in time.",
+			Detail: wire.StoreFailed,
 		}, o.answer.requestID()}
 	}
 	return *o.result.Decision, nil

@@ -545,3 +545,14 @@ func TestAStoreThatFailsInABatch(t *testing.T) {
 		assert.EqualError(t, err, "counterd: 503 Service Unavailable: The store did not answer, or not in time.")
 	})
 }
+
+// What embeds a decision is read with all of its members.
+func TestAnExplanationIsNoDecision(t *testing.T) {
+	c := open(t, client.Config{URL: "http://counterd.test", Transport: transport(func(r *http.Request) (*http.Response, error) {
+		return reply(r, 200, "application/json", `{"allowed":true,"event":"login","at":"2026-11-21T04:52:30Z","retry_after":0,"limits":[]}`), nil
+	})})
+	explained, err := c.Explain(t.Context(), "login", events.Features{"user": "42"}, 1)
+	require.NoError(t, err)
+	assert.NotNil(t, explained.Limits)
+	assert.Nil(t, explained.Decision.Limits)
+}

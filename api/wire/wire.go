@@ -293,6 +293,9 @@ type BatchHit struct {
 	Reserve  *string           `json:"reserve,omitempty"`
 }
 
+// StoreFailed is the detail of the problem of a hit that a rule refuses because the store fails.
+const StoreFailed = "The store did not answer, or not in time."
+
 // Results answers Batch.
 type Results struct {
 	Results []Result `json:"results"` // in the order of the hits

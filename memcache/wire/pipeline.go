@@ -361,8 +361,7 @@ func (p *pipe) take(now int64, calls ...*Call) {
 		return
 	}
 	p.gather()
-	first, several := p.wire[0], len(p.wire) > 1
-	if !several {
+	if first := p.wire[0]; len(p.wire) == 1 {
 		p.mu.Unlock()
 		p.writeCall(conn, first)
 		return
