@@ -96,7 +96,8 @@ func (f *Fleet) doTogether(ctx context.Context, ops []*store.Op) {
 		}
 	}
 	sendTogether(all)
-	for i := range all {
+	// The last one first: answers come in order, so mostly its caller wakes once for all of them.
+	for i := len(all) - 1; i >= 0; i-- {
 		switch e := &all[i]; {
 		case e.server == nil:
 		case e.meta:

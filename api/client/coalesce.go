@@ -11,7 +11,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/counterd/counterd/api/wire"
@@ -23,6 +22,8 @@ const (
 	// maxJoining bounds a hit that joins others, in bytes of JSON, far above what the contract has. A larger one
 	// goes by itself, as the fault that it is.
 	maxJoining = 64 << 10
+	// usualHit is about how long a hit is there.
+	usualHit = 128
 	// maxHold and holdShare, a part of the timeout, bound for how long an exchange that does not end, as on a connection
 	// that is lost, holds up those after it.
 	maxHold   = time.Second
@@ -82,7 +83,8 @@ func (c *coalescer) decide(ctx context.Context, event string, hit wire.Hit) (wir
 	if err := checkName(event); err != nil {
 		return wire.Decision{}, err
 	}
-	body, err := json.Marshal(wire.BatchHit{Event: event, Features: hit.Features, Cost: hit.Cost, Reserve: hit.Reserve})
+	in := wire.BatchHit{Event: event, Features: hit.Features, Cost: hit.Cost, Reserve: hit.Reserve}
+	body, err := in.AppendTo(make([]byte, 0, usualHit))
 	if err != nil {
 		return wire.Decision{}, fmt.Errorf("%w: %w", ErrInvalid, err)
 	}

@@ -67,6 +67,11 @@ func (r *Results) ReadPlain(text string) bool {
 type plain struct {
 	text  string
 	keeps bool // strings are copies: the text is not kept for them
+
+	kept  [16]string // the last copies: most strings of an answer come again
+	turn  int        // which of them is the oldest, modulo their number
+	at    Moment     // the last one
+	atWas string     // its text
 }
 
 // minPlain is how many bytes of text a decision and a limit have at least: their values take no more memory than a few
@@ -253,10 +258,23 @@ func (p *plain) object(member func(name string) bool) bool {
 // str reads a string.
 func (p *plain) str(s *string) bool {
 	read := p.token(s)
-	if p.keeps {
-		*s = strings.Clone(*s)
+	if p.keeps && *s != "" {
+		*s = p.keep(*s)
 	}
 	return read
+}
+
+// keep returns a copy of the text.
+func (p *plain) keep(text string) string {
+	for _, known := range p.kept {
+		if known == text {
+			return known
+		}
+	}
+	text = strings.Clone(text)
+	p.kept[p.turn%len(p.kept)] = text
+	p.turn++
+	return text
 }
 
 // token reads a string, of the text.
@@ -287,8 +305,12 @@ func (p *plain) moment(m *Moment) bool {
 	if !p.token(&text) {
 		return false
 	}
-	at, err := ParseMoment(text)
-	*m = at
+	var err error
+	if p.atWas == "" || p.atWas != text {
+		p.atWas = text
+		p.at, err = ParseMoment(text)
+	}
+	*m = p.at
 	return err == nil
 }
 
@@ -361,6 +383,30 @@ func (p *plain) ends() bool {
 //
 // Methods are called AppendTo, not MarshalJSONTo: a type that has the latter and is
 // embedded would be all that is written of the type around it.
+
+// AppendTo appends what json.Marshal gives, with the features in any order.
+func (h *BatchHit) AppendTo(b []byte) ([]byte, error) {
+	var w writer
+	b = w.str(b, `{"event":`, h.Event)
+	b = append(b, `,"features":`...)
+	before := "{"
+	for kind, value := range h.Features {
+		b = w.str(b, before, kind)
+		b = w.str(b, ":", value)
+		before = ","
+	}
+	if len(h.Features) == 0 {
+		b = append(b, '{')
+	}
+	b = append(b, '}')
+	if h.Cost != nil {
+		b = integer(b, `,"cost":`, *h.Cost)
+	}
+	if h.Reserve != nil {
+		b = w.strIfAny(b, `,"reserve":`, *h.Reserve)
+	}
+	return append(b, '}'), w.err
+}
 
 // AppendTo appends what json.Marshal gives.
 func (d *Decision) AppendTo(b []byte) ([]byte, error) {

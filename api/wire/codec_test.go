@@ -76,6 +76,16 @@ func variants(t reflect.Type) []reflect.Value {
 			with(func(v reflect.Value) { v.Set(reflect.Append(v, one)) })
 			with(func(v reflect.Value) { v.Set(reflect.Append(v, reflect.Zero(t.Elem()), one, one)) })
 		}
+	case t.Kind() == reflect.Map:
+		with(func(v reflect.Value) { v.Set(reflect.MakeMap(t)) })
+		for _, key := range variants(t.Key()) {
+			for _, one := range variants(t.Elem()) {
+				with(func(v reflect.Value) {
+					v.Set(reflect.MakeMap(t))
+					v.SetMapIndex(key, one)
+				})
+			}
+		}
 	case t.Kind() == reflect.Struct:
 		for i := range t.NumField() {
 			for _, one := range variants(t.Field(i).Type) {
@@ -105,6 +115,16 @@ func TestAppendIsMarshal(t *testing.T) {
 		r := v.Interface().(wire.Results)
 		equalMarshal(t, results(r.Results), r)
 	}
+	for _, v := range variants(reflect.TypeFor[wire.BatchHit]()) {
+		h := v.Interface().(wire.BatchHit)
+		equalMarshal(t, &h, h)
+	}
+	several := wire.BatchHit{Event: "e", Features: map[string]string{"ip": "203.0.113.9", "user": "a\"b", "host": "ü"}, Cost: new(int64(2))}
+	text, err := several.AppendTo(nil)
+	require.NoError(t, err)
+	var read wire.BatchHit
+	require.NoError(t, json.Unmarshal(text, &read))
+	assert.Equal(t, several, read)
 }
 
 // FuzzAppend puts what it is given into all fields at once.
@@ -243,7 +263,13 @@ func TestAnswersArePlain(t *testing.T) {
 	}
 	d := wire.Decision{Allowed: true, Event: "login", At: wire.Moment{Time: time.Unix(1773531033, 0).UTC()}, RetryAfter: new(int64(0))}
 	d.Limits = []wire.LimitState{limit, limit, limit, limit, limit}
-	all := []wire.Result{{Status: 200, Decision: &d}, {Status: 429, Decision: &d}}
+	later := d // with more texts of its own than are kept
+	later.Event, later.At, later.Limits = "logout", wire.Moment{Time: time.Unix(1773531034, 0).UTC()}, nil
+	for i := range 20 {
+		limit.Name, limit.Feature = fmt.Sprint("limit-", i), fmt.Sprint("ip:203.0.113.", i)
+		later.Limits = append(later.Limits, limit)
+	}
+	all := []wire.Result{{Status: 200, Decision: &d}, {Status: 429, Decision: &d}, {Status: 200, Decision: &later}, {Status: 200, Decision: &d}}
 	text, err := d.AppendTo(nil)
 	require.NoError(t, err)
 	assert.True(t, equalUnmarshal[wire.Decision](t, string(text)), "%s", text)
@@ -284,6 +310,7 @@ func TestAnswersArePlain(t *testing.T) {
 		`{"allowed":tru,"event":"login","at":"2026-03-14T23:30:33Z","retry_after":0,"retry_after_ms":0,"limits":[]}`,
 		`{"allowed":true,"event":"login","at":"2026-13-14T23:30:33Z","retry_after":0,"retry_after_ms":0,"limits":[]}`,
 		`{"allowed":true,"event":"login","at":"2026-03-14T23:30:33Z","retry_after":0,"later":1,"limits":[]}`,
+		`{"allowed":true,"event":"login","at":"","retry_after":0,"reservation":"0123456789","limits":[]}`,
 		`{"status":200,"allowed":true,"event":"login","at":"2026-03-14T23:30:33Z","retry_after":0,"limits":[]}`,
 	} {
 		assert.False(t, equalUnmarshal[wire.Decision](t, text), text)

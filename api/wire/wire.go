@@ -374,13 +374,13 @@ const utc = "2006-01-02T15:04:05Z"
 // ParseMoment reads RFC 3339, or Unix seconds: digits, behind a minus sign or not.
 // Fractions of a second are cut off.
 func ParseMoment(s string) (Moment, error) {
-	if seconds, err := strconv.ParseInt(s, 10, 64); err == nil && s[0] != '+' {
-		return unixMoment(seconds)
-	}
 	if len(s) == len(utc) {
 		if t, err := time.Parse(utc, s); err == nil { // as it is written here
 			return unixMoment(t.Unix())
 		}
+	}
+	if seconds, err := strconv.ParseInt(s, 10, 64); err == nil && s[0] != '+' {
+		return unixMoment(seconds)
 	}
 	if !rfc3339.MatchString(s) {
 		return Moment{}, ErrMoment
