@@ -45,6 +45,28 @@ func tripOf(ctx context.Context, fleet *memcache.Fleet, adds, reads int) (landed
 	return landed, values, err
 }
 
+// A read that is refused fails its trip alone: the adds before it count, and the connection goes on.
+func TestAReadThatIsRefused(t *testing.T) {
+	for _, fault := range []string{"SERVER_ERROR out of memory", "SERVER_ERROR", "CLIENT_ERROR no"} {
+		var reads, connections atomic.Int32
+		addr := fakeMeta(t, func(conn int, line string) (string, bool) {
+			connections.Store(int32(conn))
+			if strings.HasPrefix(line, "mg ") && reads.Add(1) == 2 {
+				return fault + "\r\n", true
+			}
+			return sound(line, 7), true
+		})
+		fleet := openUnwatched(t, memcache.Config{Servers: []string{addr}})
+		landed, _, err := tripOf(t.Context(), fleet, 2, 3)
+		require.ErrorContains(t, err, fault)
+		assert.Equal(t, 2, landed.On(0))
+		_, values, err := tripOf(t.Context(), fleet, 1, 2)
+		require.NoError(t, err)
+		assert.Equal(t, []int64{7, 7, 7}, values)
+		assert.Zero(t, connections.Load())
+	}
+}
+
 // An add in the middle fails: the adds before it count, and the adds after it are rolled
 // back. The connection goes on.
 func TestAnAddThatFailsInTheMiddle(t *testing.T) {
@@ -135,7 +157,7 @@ func TestAShortDeadlineIsOnesOwn(t *testing.T) {
 	var gets, connections atomic.Int32
 	addr := fakeMeta(t, func(conn int, line string) (string, bool) {
 		connections.Store(int32(conn))
-		if strings.HasPrefix(line, "get ") {
+		if strings.HasPrefix(line, "mg ") {
 			switch gets.Add(1) {
 			case 1:
 				<-first // two more gather meanwhile
@@ -266,9 +288,8 @@ func TestNonsenseEndsTheConnection(t *testing.T) {
 		}
 	}
 	for _, nonsense := range []string{
-		"SERVER_ERROR out of memory\r\n", "VALUE " + other + " 0 1\r\n7\r\nEND\r\n",
-		"VALUE " + key + " 0 1\r\n77\r\nEND\r\n", "VALUE " + key + " 0 1\r\n7xyEND\r\n", "VALUE " + key + " x 1\r\n7\r\nEND\r\n", "VALUE " + key + " 0\r\n7\r\nEND\r\n",
-		"VALUE " + key + " 0 1 5\r\n7\r\nEND\r\n", "VALUE " + key + " 0 1\r\n7\r\nVALUE " + key + " 0 1\r\n7\r\nEND\r\n",
+		"VALUE " + key + " 0 1\r\n7\r\nEND\r\n", "END\r\n", "HD\r\n",
+		"VA 1 f0 O???\r\n7\r\n", "VA 1 f0\r\n7\r\n", "VA 1 f0 O\r\n7\r\n", "VA x f0 O???\r\n7\r\n", "VA 1\r\n7\r\n", "EN O???\r\n", "EN " + other + "\r\n",
 	} {
 		testNonsense(t, nonsense, true)
 	}
@@ -277,7 +298,7 @@ func TestNonsenseEndsTheConnection(t *testing.T) {
 func testNonsense(t *testing.T, nonsense string, inGet bool) {
 	t.Helper()
 	addr := fakeMeta(t, func(conn int, line string) (string, bool) {
-		if conn == 0 && strings.HasPrefix(line, "get ") == inGet {
+		if conn == 0 && strings.HasPrefix(line, "mg ") == inGet {
 			return nonsense, true
 		}
 		return sound(line, 7), true
@@ -306,7 +327,7 @@ func TestDroppedAnswersAreNobodyElses(t *testing.T) {
 		if conn > 0 {
 			return sound(line, 7), true
 		}
-		if strings.HasPrefix(line, "get ") {
+		if strings.HasPrefix(line, "mg ") {
 			switch gets.Add(1) {
 			case 1:
 				<-hold
@@ -314,7 +335,7 @@ func TestDroppedAnswersAreNobodyElses(t *testing.T) {
 			case 2:
 				return "", true // dropped, and its fence before it
 			}
-			return "END\r\n", true
+			return "EN\r\n", true
 		}
 		if gets.Load() == 1 {
 			return "", true
@@ -362,8 +383,8 @@ func TestAnswersNobodyAskedFor(t *testing.T) {
 	var connections atomic.Int32
 	addr := fakeMeta(t, func(conn int, line string) (string, bool) {
 		connections.Store(int32(conn))
-		if strings.HasPrefix(line, "get ") && conn == 0 {
-			return "END\r\nEND\r\n", true
+		if strings.HasPrefix(line, "mg ") && conn == 0 {
+			return "EN\r\nEN\r\n", true
 		}
 		return sound(line, 7), true
 	})
@@ -448,7 +469,7 @@ func TestACallerWithoutTimeClosesNoConnection(t *testing.T) {
 	var gets, connections atomic.Int32
 	addr := fakeMeta(t, func(conn int, line string) (string, bool) {
 		connections.Store(int32(conn))
-		if strings.HasPrefix(line, "get ") && gets.Add(1) == 1 {
+		if strings.HasPrefix(line, "mg ") && gets.Add(1) == 1 {
 			<-answer
 		}
 		return sound(line, 7), true

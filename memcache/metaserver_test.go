@@ -101,6 +101,8 @@ func sound(line string, value int) string {
 			fmt.Fprintf(&items, "VALUE %s 0 %d\r\n%s\r\n", key, len(number), number)
 		}
 		return items.String() + "END\r\n"
+	case strings.HasPrefix(line, "mg "):
+		return fmt.Sprintf("VA %d f0%s\r\n%s\r\n", len(number), tagOf(line), number)
 	case strings.HasSuffix(strings.TrimSuffix(line, tagOf(line)), " v"):
 		return fmt.Sprintf("VA %d%s\r\n%s\r\n", len(number), tagOf(line), number)
 	}

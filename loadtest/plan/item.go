@@ -56,13 +56,13 @@ func hashBytes(items float64) float64 {
 	return places * hashPlace
 }
 
-// A round trip of the meta protocol has an ma for each add, and one get for all reads.
+// A round trip of the meta protocol has an ma for each add, and an mg for each read.
 func wireBytesOfAdd(life time.Duration, value float64) float64 {
 	request := fmt.Sprintf("ma  N%d J1 D1 v Oabc\r\n", int64(life/time.Second))
 	return float64(len(request) + memcached.KeyBytes + len("VA 1 Oabc\r\n\r\n") + digits(value))
 }
 
 func wireBytesOfReads(reads, found, value float64) float64 {
-	const key = memcached.KeyBytes
-	return min(reads, 1)*float64(len("get\r\nEND\r\n")) + reads*(1+key) + found*float64(len("VALUE  0 1\r\n\r\n")+key+digits(value))
+	asked, answered := len("mg  v f Oabc\r\n")+memcached.KeyBytes, len("VA 1 f0 Oabc\r\n\r\n")+digits(value)
+	return reads*float64(asked) + found*float64(answered) + (reads-found)*float64(len("EN Oabc\r\n"))
 }

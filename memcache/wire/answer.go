@@ -2,6 +2,7 @@ package wire
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
@@ -94,7 +95,7 @@ func withoutKeys(text string) string {
 type answers struct {
 	commands
 	values   []int64  // what each write made of its item, before its answer what it adds; then what each read found
-	answered int      // commands answered: first the tagged ones, then keys of the get
+	answered int      // commands answered: first the tagged writes, then the reads
 	landed   int      // adds acknowledged, from the first on
 	fault    error    // the first answer that was an error
 	versions []uint64 // as long as the reads if the call asks for the versions of items, else empty
@@ -142,22 +143,24 @@ func (c *answers) read(b []byte) (used int, last bool, err error) {
 		used += n
 		c.answered++
 	}
-	if c.data && c.asked == 0 {
-		return c.readAllData(b, used)
-	}
-	if c.reads == 0 {
-		return used, true, nil
-	}
-	for {
-		n, end, err := c.readItem(b[used:])
+	for !last {
+		n := 0
+		switch {
+		case c.skipping:
+			n, err = c.skipItem(b[used:])
+		case c.asked > 0:
+			n, last, err = c.readItem(b[used:])
+		case c.answered == c.tagged+c.reads:
+			return used, true, nil
+		default:
+			n, err = c.readRead(b[used:])
+		}
 		if n == 0 || err != nil {
 			return used, false, err
 		}
 		used += n
-		if end {
-			return used, true, nil
-		}
 	}
+	return used, true, nil
 }
 
 // readTagged takes the answer to the next tagged command. It returns 0 where that is
@@ -211,92 +214,166 @@ func (c *answers) refuse(fault error) {
 	}
 }
 
-// readItem takes the next item of the get, or its end. Items come in the order of the keys;
+// readRead takes the answer to the next tagged read, of data up to the body of the item. It returns 0 where that is not
+// there whole.
+func (c *answers) readRead(b []byte) (used int, err error) {
+	line, used, err := cutLine(b)
+	if used == 0 {
+		return 0, err
+	}
+	tag := tagText(c.tag + uint32(c.answered))
+	switch {
+	case string(line) == "EN", len(line) > 2 && string(line[:2]) == "EN" && isTag(line[2:], tag):
+		c.values[c.answered] = 0
+		c.answered++
+	case len(line) > 3 && string(line[:3]) == "VA ":
+		size, rest := cutSize(line[3:])
+		flags, version, ok := cutFlags(rest, tag)
+		if size < 0 || size > maxItem || !ok {
+			return 0, nonsense(line)
+		}
+		return c.takeItem(b, used, c.answered-c.tagged, size, flags, version)
+	case isRefusal(line) && string(line) != lostAnswers:
+		c.refuse(refusal(line))
+		c.answered++
+	default:
+		return 0, nonsense(line)
+	}
+	return used, nil
+}
+
+// cutFlags reads the flags of an mg that was answered: the item's client flags and version, and
+// the tag. Others may be there: another client has marked the item as stale.
+func cutFlags(b []byte, tag [tagLetters]byte) (flags int, version uint64, ok bool) {
+	flags = -1
+	for len(b) > 1 && b[0] == ' ' {
+		end := bytes.IndexByte(b[1:], ' ') + 1
+		if end == 0 {
+			end = len(b)
+		}
+		flag := b[:end]
+		b = b[end:]
+		switch {
+		case len(flag) == 1:
+			return 0, 0, false
+		case flag[1] == 'f':
+			number, rest := cutSize(flag[2:])
+			if number < 0 || len(rest) > 0 {
+				return 0, 0, false
+			}
+			flags = number
+		case flag[1] == 'c':
+			number, err := strconv.ParseUint(string(flag[2:]), 10, 64)
+			if err != nil {
+				return 0, 0, false
+			}
+			version = number
+		case flag[1] == 'O':
+			if !isTag(flag, tag) {
+				return 0, 0, false
+			}
+			ok = true
+		}
+	}
+	return flags, version, ok && flags >= 0 && len(b) == 0
+}
+
+// takeItem takes in the item that a read has found, whose head is so long; of one that holds bytes, or is too long to
+// hold a count, the body follows. It returns 0 where it is not there whole.
+func (c *answers) takeItem(b []byte, head, read, size, flags int, version uint64) (used int, err error) {
+	value, fault := int64(0), error(nil)
+	switch {
+	case len(c.versions) > 0 && version == 0:
+		fault = errNoVersions
+	case c.data && (flags != dataFlags || size > maxData):
+		fault = errNoData
+	case flags == dataFlags && !c.data:
+		fault = errNoCount
+	}
+	switch {
+	case c.data:
+		c.skipping, c.skip, c.keep = true, size, fault == nil
+		if fault == nil {
+			value = int64(size)
+		}
+	case size > maxDigits:
+		c.skipping, c.skip, c.keep = true, size, false
+		fault = cmp.Or(fault, errNoCount)
+	default:
+		data, n, err := cutData(b[head:], size)
+		if n == 0 {
+			return 0, err
+		}
+		head += n
+		ok := false
+		if value, ok = number(data); !ok {
+			fault = cmp.Or(fault, errNoCount)
+		}
+	}
+	c.answered = c.tagged + read + 1
+	c.values[c.tagged+read] = value
+	if len(c.versions) > 0 {
+		c.versions[read] = version
+	}
+	if fault == errNoVersions || c.fault == nil {
+		c.fault = fault
+	}
+	return head, nil
+}
+
+// readItem takes the next item of a classic get, or its end. Items come in the order of the keys;
 // keys without an item are left out. A key that was asked for twice comes twice; should it
 // come or go in between, the one item that comes is the first one's, which is no worse than
 // having asked a moment sooner or later.
 func (c *answers) readItem(b []byte) (used int, end bool, err error) {
-	if c.skipping {
-		return c.skipItem(b)
-	}
 	line, used, err := cutLine(b)
 	if used == 0 {
 		return 0, false, err
 	}
-	values := c.values[len(c.values)-c.reads:]
-	next := c.answered - c.tagged
 	const head = len("VALUE ")
-	if len(line) > head+keyLetters && string(line[:head]) == "VALUE " && line[head+keyLetters] == ' ' {
-		key := line[head : head+keyLetters]
-		flags, rest := cutSize(line[head+keyLetters+1:])
-		if flags < 0 || len(rest) < 2 || rest[0] != ' ' {
-			return 0, false, nonsense(line)
-		}
-		size, rest := cutSize(rest[1:])
-		if size < 0 || size > maxItem {
-			return 0, false, nonsense(line)
-		}
-		version, ok := c.cutVersion(rest)
-		if !ok {
-			return 0, false, nonsense(line)
-		}
-		var data []byte
-		n := 0
-		if size <= maxDigits && !c.data {
-			if data, n, err = cutData(b[used:], size); n == 0 {
-				return 0, false, err
-			}
-		}
-		for next < c.reads && !bytes.Equal(key, c.askedKey(next)) {
-			values[next] = 0
-			next++
-		}
-		if next == c.reads {
-			return 0, false, nonsense(line)
-		}
-		c.answered = c.tagged + next + 1
-		if c.data {
-			c.takeData(next, size, flags, version)
-			return used, false, nil
-		}
-		value, ok := number(data)
-		values[next] = value
-		if len(c.versions) > 0 {
-			c.versions[next] = version
-		}
-		switch {
-		case len(c.versions) > 0 && version == 0:
-			c.fault = errNoVersions
-		case (!ok || flags == dataFlags) && c.fault == nil:
-			c.fault = errNoCount
-		}
-		if n == 0 {
-			c.skipping, c.skip = true, size
-		}
-		return used + n, false, nil
-	}
-	if string(line) != "END" {
+	read := c.answered - c.tagged
+	switch {
+	case string(line) == "END":
+		clear(c.values[c.answered:])
+		c.answered = c.tagged + c.reads
+		return used, true, nil
+	case len(line) <= head+keyLetters || string(line[:head]) != "VALUE " || line[head+keyLetters] != ' ':
 		return 0, false, nonsense(line)
 	}
-	clear(values[next:])
-	c.answered = c.tagged + c.reads
-	return used, true, nil
+	flags, rest := cutSize(line[head+keyLetters+1:])
+	if flags < 0 || len(rest) < 2 || rest[0] != ' ' {
+		return 0, false, nonsense(line)
+	}
+	size, rest := cutSize(rest[1:])
+	version, ok := c.cutVersion(rest)
+	if size < 0 || size > maxItem || !ok {
+		return 0, false, nonsense(line)
+	}
+	for read < c.reads && !bytes.Equal(line[head:head+keyLetters], c.askedKey(read)) {
+		read++
+	}
+	if read == c.reads {
+		return 0, false, nonsense(line)
+	}
+	clear(c.values[c.answered : c.tagged+read])
+	used, err = c.takeItem(b, used, read, size, flags, version)
+	return used, false, err
 }
 
 // skipItem skips the body of an item that is too long to hold a count, as much of it as is
 // there. It keeps that of an item of bytes.
-func (c *answers) skipItem(b []byte) (used int, end bool, err error) {
+func (c *answers) skipItem(b []byte) (used int, err error) {
 	if c.skip > 0 {
 		used = min(c.skip, len(b))
 		if c.keep {
 			c.bytes = append(c.bytes, b[:used]...)
 		}
 		c.skip -= used
-		return used, false, nil
+		return used, nil
 	}
 	_, used, err = cutData(b, 0)
 	c.skipping = used == 0
-	return used, false, err
+	return used, err
 }
 
 // cutVersion reads the version of an item, which follows its size where the call asked for

@@ -65,8 +65,8 @@ func (c *Call) free() {
 	}
 }
 
-// write writes the commands of an op and makes room for their answers: a tagged one for each
-// write, and one get of all reads.
+// write writes the commands of an op and makes room for their answers, which are all tagged. A call that only reads
+// begins with a fence.
 //
 // It never asks for silence (the flag q): Memcached answers a quiet ma that
 // creates its item all the same.
@@ -87,26 +87,44 @@ func (c *Call) write(h replication.Hash, tag uint32, writes []store.Write, reads
 		b = append(b, "\r\n"...)
 	}
 	c.request = b
-	if len(reads) > 0 {
-		c.appendGet(c.verb(versions), &prefix, reads)
-	}
-}
-
-// verb returns that of a get, and makes room for versions if they are asked for.
-func (c *Call) verb(versions bool) string {
 	if versions {
 		c.wantVersions()
-		return "gets"
 	}
-	return "get"
+	c.appendReads(&prefix, reads)
 }
 
-// get writes one get of all reads and nothing else: for a connection that it
+// appendReads writes the commands of tagged reads, behind the writes.
+func (c *Call) appendReads(prefix *keyPrefix, reads []store.Read) {
+	flags := " v f"
+	if len(c.versions) > 0 {
+		flags = " v c f"
+	}
+	b := c.request
+	for i := range reads {
+		b = appendKey(append(b, "mg "...), prefix, reads[i].Item)
+		b = append(b, flags...)
+		b = appendTag(b, c.tag+uint32(c.tagged+i))
+		b = append(b, "\r\n"...)
+	}
+	c.request = b
+}
+
+// get writes one classic get of all reads and nothing else: for a connection that it
 // has to itself. It may ask for the items' versions, too.
 func (c *Call) get(h replication.Hash, reads []store.Read, versions bool) {
 	c.reset(store.Delete, 0, 0, len(reads))
+	verb := "get"
+	if versions {
+		c.wantVersions()
+		verb = "gets"
+	}
+	b := append(c.request, verb...)
+	c.asked = len(b)
 	prefix := prefixOf(h)
-	c.appendGet(c.verb(versions), &prefix, reads)
+	for i := range reads {
+		b = appendKey(append(b, ' '), &prefix, reads[i].Item)
+	}
+	c.request = append(b, "\r\n"...)
 }
 
 // answerCame ends a call all of whose answers have come.
@@ -241,13 +259,13 @@ func expiration(expires int64, now time.Time) int32 {
 // commands are those of a call.
 type commands struct {
 	request []byte
-	asked   int // where in the request the keys of the get begin, each behind a blank
+	asked   int // where in the request the keys of a classic get begin, each behind a blank; 0: there is none
 	kind    store.Kind
 	tag     uint32 // of the first tagged command
-	tagged  int    // tagged commands
-	reads   int    // keys of the get
-	data    bool   // the items hold bytes: what is tagged are the reads
-	ends    []int  // where in a large request the writes of bytes end
+	tagged  int    // writes, or the fence of a call that only reads
+	reads   int
+	data    bool  // the items hold bytes: the writes have no tags
+	ends    []int // where in a large request the writes of bytes end
 }
 
 // Every meta command carries a tag, which its answer repeats. Answers come in the order of
@@ -256,9 +274,9 @@ type commands struct {
 // connection. An answer with the wrong tag ends the connection; without tags another call
 // would take it for its own.
 //
-// A get has no tag, and two of them next to each other could be mixed up. So a
-// call that only reads begins with a fence: a tagged delete of a key that is not
-// there.
+// Older servers do not repeat the tag of a read that finds nothing. So a call that only reads
+// begins with a fence, a tagged delete of a key that is not there: else those of two such calls
+// could be mixed up.
 const (
 	tagLetters = 3
 	tagBits    = 5 * tagLetters // more than the commands under way on one connection
@@ -326,16 +344,6 @@ func appendWrite(b []byte, prefix *keyPrefix, w *store.Write, now time.Time) []b
 		return strconv.AppendUint(b, uint64(w.By), 10)
 	}
 	return appendKey(append(b, "md "...), prefix, w.Item) // store.Delete
-}
-
-func (c *commands) appendGet(verb string, prefix *keyPrefix, reads []store.Read) {
-	b := append(c.request, verb...)
-	c.asked = len(b)
-	for i := range reads {
-		b = append(b, ' ')
-		b = appendKey(b, prefix, reads[i].Item)
-	}
-	c.request = append(b, "\r\n"...)
 }
 
 // askedKey returns the key of the i-th read, from the request itself.

@@ -1,7 +1,6 @@
 package wire
 
 import (
-	"bytes"
 	"strconv"
 	"time"
 
@@ -11,7 +10,7 @@ import (
 
 // A call for bytes writes with the classic commands append, add, set and cas, also on a connection
 // of the meta path: where memory is short, a failed meta append deletes the item. It reads
-// with mg, which leaves the item's life as it is.
+// as any other does: that leaves the item's life as it is.
 
 const (
 	// dataFlags are the client flags of items of bytes. Those of counts are 0, and an append
@@ -33,14 +32,9 @@ func (c *Call) writeData(h replication.Hash, tag uint32, data bool, writes []sto
 		b = appendStore(b, &prefix, &writes[i], data, now)
 		c.ends = append(c.ends, len(b))
 	}
-	for i := range reads {
-		b = appendKey(append(b, "mg "...), &prefix, reads[i].Item)
-		b = append(b, " v c f"...)
-		b = appendTag(b, tag+uint32(i))
-		b = append(b, "\r\n"...)
-	}
 	c.request = b
-	if len(b) <= maxRecord {
+	c.appendReads(&prefix, reads)
+	if len(c.request) <= maxRecord {
 		c.ends = c.ends[:0]
 	}
 }
@@ -100,51 +94,6 @@ func (c *answers) readStored(b []byte) (used int, err error) {
 	return used, nil
 }
 
-// readAllData takes the answers to the reads of bytes, as read does, from that place on.
-func (c *answers) readAllData(b []byte, from int) (used int, last bool, err error) {
-	for used = from; c.skipping || c.answered < c.tagged+c.reads; {
-		n := 0
-		if c.skipping {
-			n, _, err = c.skipItem(b[used:])
-		} else {
-			n, err = c.readData(b[used:])
-		}
-		if n == 0 || err != nil {
-			return used, false, err
-		}
-		used += n
-	}
-	return used, true, nil
-}
-
-// readData takes the answer to the next read of bytes, up to the body of the item. It returns 0
-// where that is not there whole.
-func (c *answers) readData(b []byte) (used int, err error) {
-	line, used, err := cutLine(b)
-	if used == 0 {
-		return 0, err
-	}
-	next := c.answered - c.tagged
-	tag := tagText(c.tag + uint32(next))
-	switch {
-	case string(line) == "EN", len(line) > 2 && string(line[:2]) == "EN" && isTag(line[2:], tag):
-		c.values[c.answered] = 0
-	case len(line) > 3 && string(line[:3]) == "VA ":
-		size, rest := cutSize(line[3:])
-		flags, version, ok := cutFlags(rest, tag)
-		if size < 0 || size > maxItem || !ok {
-			return 0, nonsense(line)
-		}
-		c.takeData(next, size, flags, version)
-	case isRefusal(line) && string(line) != lostAnswers:
-		c.refuse(refusal(line))
-	default:
-		return 0, nonsense(line)
-	}
-	c.answered++
-	return used, nil
-}
-
 // takeData takes in the head of an item, whose body follows.
 func (c *answers) takeData(next, size, flags int, version uint64) {
 	fault := error(nil)
@@ -162,40 +111,4 @@ func (c *answers) takeData(next, size, flags int, version uint64) {
 	if c.fault == nil {
 		c.fault = fault
 	}
-}
-
-// cutFlags reads the flags of an mg that was answered: the item's client flags and version, and
-// the tag. Others may be there: another client has marked the item as stale.
-func cutFlags(b []byte, tag [tagLetters]byte) (flags int, version uint64, ok bool) {
-	flags = -1
-	for len(b) > 1 && b[0] == ' ' {
-		end := bytes.IndexByte(b[1:], ' ') + 1
-		if end == 0 {
-			end = len(b)
-		}
-		flag := b[:end]
-		b = b[end:]
-		switch {
-		case len(flag) == 1:
-			return 0, 0, false
-		case flag[1] == 'f':
-			number, rest := cutSize(flag[2:])
-			if number < 0 || len(rest) > 0 {
-				return 0, 0, false
-			}
-			flags = number
-		case flag[1] == 'c':
-			number, err := strconv.ParseUint(string(flag[2:]), 10, 64)
-			if err != nil {
-				return 0, 0, false
-			}
-			version = number
-		case flag[1] == 'O':
-			if !isTag(flag, tag) {
-				return 0, 0, false
-			}
-			ok = true
-		}
-	}
-	return flags, version, ok && flags >= 0 && len(b) == 0
 }

@@ -52,12 +52,12 @@ func (ps *Pipeline) Call(hash replication.Hash, op *store.Op, writes []store.Wri
 	c.deadline, c.timed = deadline, timed
 	switch kind := op.Kind(); {
 	case op.Data, kind == store.Create, kind == store.Swap:
-		c.writeData(hash, ps.tag(len(op.Reads)), op.Data, writes, op.Reads, now)
+		c.writeData(hash, ps.tag(len(writes)+len(op.Reads)), op.Data, writes, op.Reads, now)
 		if kind == store.Swap {
 			c.swaps, c.on = true, connOf(writes[0].Version)
 		}
 	default:
-		c.write(hash, ps.tag(max(len(writes), 1)), writes, op.Reads, op.Versions, now)
+		c.write(hash, ps.tag(max(len(writes), 1)+len(op.Reads)), writes, op.Reads, op.Versions, now)
 	}
 	return c
 }
