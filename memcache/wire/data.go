@@ -93,22 +93,3 @@ func (c *answers) readStored(b []byte) (used int, err error) {
 	}
 	return used, nil
 }
-
-// takeData takes in the head of an item, whose body follows.
-func (c *answers) takeData(next, size, flags int, version uint64) {
-	fault := error(nil)
-	switch {
-	case version == 0:
-		fault = errNoVersions
-	case flags != dataFlags || size > maxData:
-		fault = errNoData
-	}
-	c.skipping, c.skip, c.keep = true, size, fault == nil
-	c.values[c.tagged+next], c.versions[next] = int64(size), version
-	if fault != nil {
-		c.values[c.tagged+next] = 0
-	}
-	if c.fault == nil {
-		c.fault = fault
-	}
-}
