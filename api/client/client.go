@@ -42,7 +42,8 @@ type Config struct {
 	MaxWaiting int
 	// NoCoalescing has each hit be a request of its own. Without it hits that are asked for while a request with hits is
 	// under way go together with the next one, in the order of their calls, up to 1,000 at once. A hit that finds none
-	// under way goes at once. So many callers get more hits decided, and one waits for up to two requests.
+	// under way goes at once. So many callers get more hits decided, and one waits for up to two requests. While many hits
+	// come, up to three requests go side by side, each with the hits of calls in a row.
 	NoCoalescing bool
 	// TLS is what https is spoken with: authorities, and a certificate to show; nil: the
 	// system's authorities, and none.

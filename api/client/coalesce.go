@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -28,22 +29,33 @@ const (
 	// that is lost, holds up those after it.
 	maxHold   = time.Second
 	holdShare = 4
+	// maxTurns is how many exchanges go side by side at most, when many hits come, and fullTurn how many hits each has at
+	// least then. With one alone, client, server and store would wait for each other.
+	maxTurns = 3
+	fullTurn = 16
 )
 
 // coalescer has the hits that arrive while an exchange of hits is under way wait for its end, and then go together, in
 // the order of their calls. No hit waits for others to arrive: one that finds no exchange under way goes at once.
+//
+// When an exchange of many hits ends and as many wait, one more may be under way from then on: they are shared out. When
+// none waits, it is one again.
 type coalescer struct {
 	server  server
 	timeout time.Duration // of a hit, with its wait
 
 	mu      sync.Mutex
-	current *turn     // the exchange that hits wait for; nil: there is none, and none waits
+	turns   []*turn   // whose exchanges hits wait for; none: no hit waits
+	more    int       // how many turns there may be beside the first
 	waiting list.List // of *waiting, for the next exchange
 	watched bool      // a timer is to call watch
 }
 
 // turn is an exchange, or several one after the other, that hits wait for.
-type turn struct{ began time.Time }
+type turn struct {
+	began time.Time // of the exchange under way
+	hits  int       // that it has
+}
 
 // waiting is a hit that goes with the next exchange.
 type waiting struct {
@@ -104,51 +116,58 @@ func (c *coalescer) decide(ctx context.Context, event string, hit wire.Hit) (wir
 	}
 }
 
-// begin returns a turn if none is under way, else nil.
+// begin returns a turn if there is none, else nil.
 func (c *coalescer) begin() *turn {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.current != nil {
+	if len(c.turns) > 0 {
 		return nil
 	}
-	return c.beginTurn()
+	return c.addTurn()
 }
 
-// beginTurn begins a turn. It is called with the lock.
-func (c *coalescer) beginTurn() *turn {
-	c.current = &turn{time.Now()}
-	return c.current
+// addTurn adds a turn, with an exchange of one hit. It is called with the lock.
+func (c *coalescer) addTurn() *turn {
+	t := &turn{time.Now(), 1}
+	c.turns = append(c.turns, t)
+	return t
 }
 
 // join has the hit go with the next exchange. It returns a turn, and the hit goes by itself, if none is under way. If
-// the one under way is late, all that wait go now.
+// all that are under way are late, all that wait go now.
 func (c *coalescer) join(w *waiting) *turn {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.current == nil {
-		return c.beginTurn()
+	if len(c.turns) == 0 {
+		return c.addTurn()
 	}
 	w.place = c.waiting.PushBack(w)
 	c.release()
 	return nil
 }
 
-// release has the hits that wait go now if the exchange under way is late, else when it is. It is called with the lock.
+// release has the hits that wait go now if all exchanges under way are late, else when they are. Turns that are late are
+// none from then on. It is called with the lock.
 func (c *coalescer) release() {
+	if c.waiting.Len() == 0 {
+		return
+	}
+	c.turns = slices.DeleteFunc(c.turns, func(t *turn) bool { return time.Since(t.began) > c.hold() })
 	switch {
-	case c.current == nil || c.waiting.Len() == 0:
-	case time.Since(c.current.began) > c.hold():
-		go c.run(c.beginTurn(), c.take())
+	case len(c.turns) == 0:
+		t := c.addTurn()
+		go c.run(t, c.take(t, c.waiting.Len()))
 	case !c.watched:
 		c.watched = true
-		time.AfterFunc(c.hold()-time.Since(c.current.began)+1, c.watch)
+		first := slices.MinFunc(c.turns, func(a, b *turn) int { return a.began.Compare(b.began) })
+		time.AfterFunc(c.hold()-time.Since(first.began)+1, c.watch)
 	}
 }
 
-// hold is for how long hits wait for the exchange under way.
+// hold is for how long hits wait for an exchange under way.
 func (c *coalescer) hold() time.Duration { return min(maxHold, c.timeout/holdShare) }
 
-// watch looks whether the exchange under way is late.
+// watch looks whether exchanges under way are late.
 func (c *coalescer) watch() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -210,27 +229,35 @@ func (c *coalescer) send(b *batch) {
 	}
 }
 
-// next returns the hits that have waited longest, as many as go together. If there is none it is nil, and the turn is
-// over; so it is if another one has begun.
+// next returns the hits that have waited longest, as many as go together, and has others go beside them if so many wait.
+// If no hit waits it is nil, and the turn is over; so it is if it was late.
 func (c *coalescer) next(t *turn) *batch {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.current != t {
+	at, wait := slices.Index(c.turns, t), c.waiting.Len()
+	switch {
+	case at < 0:
 		return nil
+	case wait == 0:
+		c.turns, c.more = slices.Delete(c.turns, at, at+1), 0
+		return nil
+	case min(t.hits, wait) >= fullTurn:
+		c.more = min(c.more+1, maxTurns-1)
 	}
-	return c.take()
+	shares := max(min(c.more+2-len(c.turns), wait/fullTurn), 1)
+	b := c.take(t, (wait+shares-1)/shares)
+	for range shares - 1 {
+		beside := c.addTurn()
+		go c.run(beside, c.take(beside, (wait+shares-1)/shares))
+	}
+	return b
 }
 
-// take begins an exchange of the current turn with the hits that have waited longest. If none waits it ends the turn,
-// and is nil. It is called with the lock.
-func (c *coalescer) take() *batch {
-	if c.waiting.Len() == 0 {
-		c.current = nil
-		return nil
-	}
-	c.current.began = time.Now()
+// take begins an exchange of the turn with the hits that have waited longest, at most so many. It is called with the
+// lock, when hits wait.
+func (c *coalescer) take(t *turn, most int) *batch {
 	b, size := &batch{}, 0
-	for c.waiting.Len() > 0 && len(b.hits) < wire.MaxHits {
+	for c.waiting.Len() > 0 && len(b.hits) < min(most, wire.MaxHits) {
 		w := c.waiting.Front().Value.(*waiting)
 		if size += len(w.body); size > maxBatchBytes {
 			break
@@ -240,6 +267,7 @@ func (c *coalescer) take() *batch {
 		b.hits = append(b.hits, w)
 	}
 	b.callers = len(b.hits)
+	t.began, t.hits = time.Now(), len(b.hits)
 	// It has the values of the first caller's context, a trace among them, and no caller's end. No call takes longer than
 	// the timeout: the first one has waited longest.
 	b.ctx, b.cancel = context.WithDeadline(context.WithoutCancel(b.hits[0].ctx), b.hits[0].since.Add(c.timeout))

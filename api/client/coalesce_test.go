@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -202,13 +203,14 @@ func TestBatchesAreBounded(t *testing.T) {
 			c.hit(t.Context(), fmt.Sprint(i))
 		}
 		s.end(0)
-		for i, want := range []int{1000, 1000, 500} {
-			assert.Len(t, s.exchanges()[i+1], want)
-			s.end(i + 1)
-		}
-		assert.Len(t, s.exchanges(), 4)
+		assert.Len(t, s.exchanges()[1], 1000)
 		assert.Equal(t, "999", s.asked[1].users[999])
-		assert.Equal(t, "1000", s.asked[2].users[0])
+		s.end(1)
+		beside := s.exchanges()[2:]
+		assert.ElementsMatch(t, []int{750, 750}, []int{len(beside[0]), len(beside[1])})
+		s.end(2)
+		s.end(3)
+		assert.Len(t, s.exchanges(), 4)
 
 		c.hit(t.Context(), "b")
 		long := strings.Repeat("x", 60<<10)
@@ -220,6 +222,84 @@ func TestBatchesAreBounded(t *testing.T) {
 		s.end(5)
 		assert.Len(t, s.exchanges()[6], 2)
 		s.end(6)
+	})
+}
+
+// When an exchange of many hits ends and as many wait, they are shared out, to at most three exchanges side by side.
+func TestManyHitsGoSideBySide(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		s := &script{}
+		c := newCaller(t, s)
+		called, gone := 0, 0 // hits, and exchanges that were looked at
+		many := func(hits int) {
+			for range hits {
+				c.hit(t.Context(), fmt.Sprintf("%04d", called))
+				called++
+			}
+		}
+		// next returns how many hits the exchanges have that have begun since, and holds their hits against the calls.
+		next := func() (sizes []int) {
+			begun := slices.SortedFunc(slices.Values(s.exchanges()[gone:]), slices.Compare)
+			gone += len(begun)
+			assert.True(t, slices.IsSorted(slices.Concat(begun...)), "each has the hits of calls in a row: %v", begun)
+			for _, users := range begun {
+				sizes = append(sizes, len(users))
+			}
+			return sizes
+		}
+		many(41)
+		assert.Equal(t, []int{1}, next())
+		s.end(0)
+		assert.Equal(t, []int{40}, next(), "the one before had one hit")
+		many(15)
+		s.end(1)
+		assert.Equal(t, []int{15}, next(), "few wait")
+		many(40)
+		s.end(2)
+		assert.Equal(t, []int{40}, next(), "the one before had few")
+		many(41)
+		assert.Empty(t, next(), "no hit goes before one ends")
+		s.end(3)
+		assert.Equal(t, []int{21, 20}, next())
+		many(40)
+		s.end(4)
+		assert.Equal(t, []int{20, 20}, next())
+		many(40)
+		s.end(5)
+		assert.Equal(t, []int{40}, next(), "three are under way, and no more")
+		many(1)
+		s.end(6)
+		assert.Equal(t, []int{1}, next())
+		s.end(7)
+		assert.Empty(t, next())
+		many(2)
+		assert.Empty(t, next(), "they wait for those under way")
+
+		// Those that hang hold up no others.
+		s.end(8)
+		assert.Equal(t, []int{2}, next())
+		many(3)
+		time.Sleep(1001 * time.Millisecond)
+		assert.Equal(t, []int{3}, next())
+		for i := range 3 {
+			s.end(9 + i)
+		}
+		for i := range called {
+			c.admitted(fmt.Sprintf("%04d", i))
+		}
+
+		// When none waits it is one again.
+		many(41)
+		assert.Equal(t, []int{1}, next())
+		s.end(12)
+		assert.Equal(t, []int{40}, next())
+		many(31)
+		s.end(13)
+		assert.Equal(t, []int{31}, next(), "too few for two")
+		s.end(14)
+		for i := range called {
+			c.admitted(fmt.Sprintf("%04d", i))
+		}
 	})
 }
 

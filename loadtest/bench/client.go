@@ -19,19 +19,25 @@ func clientRows() []row {
 		{id: "B16", name: "Go client, hit, coalesced, 64 callers", callers: 64, prepare: coalesced.prepare, against: []string{"B15", "B2"}},
 		{id: "B17", name: "Go client, hit, a request each, 1 caller", callers: 1, prepare: single.prepare},
 		{id: "B18", name: "Go client, hit, coalesced, 1 caller", callers: 1, prepare: coalesced.prepare, against: []string{"B17"}},
+		{id: "B19", name: "Go client, hit by one limit, a request each, 64 callers", callers: 64, prepare: single.prepare, rates: webOneRate},
+		{id: "B20", name: "Go client, hit by one limit, coalesced, 64 callers", callers: 64, prepare: coalesced.prepare, rates: webOneRate, against: []string{"B19"}},
 	}
 }
 
 // called is hits by the Go client, of random addresses.
 type called struct {
 	single bool // each is a request
+	limits int  // that decide each
 
 	web    // the row, its server, and what it admits
 	client *client.Client
 }
 
 func (h called) prepare(_ context.Context, s *stage, r row) (_ *subject, err error) {
-	h.row, h.server = r, s.fleet.Processes[0].Child
+	h.row, h.server, h.limits = r, s.fleet.Processes[0].Child, 4
+	if r.rates == webOneRate {
+		h.limits = 1
+	}
 	h.admitted = make([]atomic.Int64, s.config.sizes.addresses)
 	h.client, err = client.New(client.Config{URL: "http://" + h.server.Addr, NoCoalescing: h.single})
 	if err != nil {
@@ -53,8 +59,8 @@ func (h *called) caller() step {
 		switch {
 		case err != nil:
 			return 0, errors.Join(err, h.server.Alive())
-		case !d.Allowed || len(d.Limits) != 4 || d.Limits[0].OnError != "":
-			return 0, fmt.Errorf("a hit was not admitted by four limits: %+v", d)
+		case !d.Allowed || len(d.Limits) != h.limits || d.Limits[0].OnError != "":
+			return 0, fmt.Errorf("a hit was not admitted by %d limits: %+v", h.limits, d)
 		}
 		h.admitted[i].Add(1)
 		return 1, nil

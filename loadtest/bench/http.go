@@ -23,6 +23,7 @@ const (
 	// Rates: far ones, which are those of the do-nothing server, and full ones after a hit.
 	webRates     = "[1000000/s, 1000000/m, 1000000/h, 1000000/d]"
 	webFullRates = "[1000000/s, 1000000/m, 1000000/h, 1/d]"
+	webOneRate   = "[1000000/m]" // a far one alone
 )
 
 func httpRows() []row {
