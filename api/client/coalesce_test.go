@@ -275,7 +275,7 @@ func TestManyHitsGoSideBySide(t *testing.T) {
 		many(2)
 		assert.Empty(t, next(), "they wait for those under way")
 
-		// Those that hang hold up no others.
+		// Exchanges that hang hold up no others.
 		s.end(8)
 		assert.Equal(t, []int{2}, next())
 		many(3)
