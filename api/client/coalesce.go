@@ -153,11 +153,11 @@ func (c *coalescer) release() {
 		return
 	}
 	c.turns = slices.DeleteFunc(c.turns, func(t *turn) bool { return time.Since(t.began) > c.hold() })
-	switch {
-	case len(c.turns) == 0:
+	if len(c.turns) == 0 {
 		t := c.addTurn()
 		go c.run(t, c.take(t, c.waiting.Len()))
-	case !c.watched:
+	}
+	if c.waiting.Len() > 0 && !c.watched {
 		c.watched = true
 		first := slices.MinFunc(c.turns, func(a, b *turn) int { return a.began.Compare(b.began) })
 		time.AfterFunc(c.hold()-time.Since(first.began)+1, c.watch)

@@ -420,6 +420,25 @@ func TestAnExchangeThatHangs(t *testing.T) {
 }
 
 // With a short timeout others are held up for a quarter of it.
+// Nor does one of a thousand hold up hits that did not go with it.
+func TestAFullExchangeThatHangs(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		s := &script{}
+		c := newCaller(t, s)
+		for i := range 1201 {
+			c.hit(t.Context(), fmt.Sprint(i))
+		}
+		time.Sleep(1001 * time.Millisecond)
+		assert.Len(t, s.exchanges()[1], 1000)
+		time.Sleep(1001 * time.Millisecond)
+		assert.Len(t, s.exchanges()[2], 200)
+		for i := range 3 {
+			s.end(i)
+		}
+		c.admitted("0", "1", "1200")
+	})
+}
+
 func TestAnExchangeThatHangsWithAShortTimeout(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		s := &script{}

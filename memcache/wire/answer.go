@@ -234,6 +234,9 @@ func (c *answers) readRead(b []byte) (used int, err error) {
 		}
 		return c.takeItem(b, used, c.answered-c.tagged, size, flags, version)
 	case isRefusal(line) && string(line) != lostAnswers:
+		if c.fault == errNoCount && len(c.versions) > 0 { // that leaves the other reads good, see Result, and this does not
+			c.fault = nil
+		}
 		c.refuse(refusal(line))
 		c.answered++
 	default:

@@ -2,6 +2,7 @@ package wire
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -267,6 +268,37 @@ func FuzzAnswers(f *testing.F) {
 			}
 		}
 	})
+}
+
+// An item that holds no count leaves the other reads of a look good, but not one that the server refuses.
+func TestALookWithARefusal(t *testing.T) {
+	const bad, refused, good = "VA 3 c7 f0 O00%d\r\nabc\r\n", "SERVER_ERROR refcount overflow during fetch\r\n", "VA 1 c9 f0 O00%d\r\n5\r\n"
+	for _, is := range []struct {
+		answers []string
+		isBad   bool
+	}{{[]string{bad, good}, true}, {[]string{bad, refused}, false}, {[]string{refused, bad}, false}, {[]string{bad, refused, bad}, false}} {
+		c, reads := newCall(), make([]store.Read, len(is.answers))
+		c.write(replication.Hash{1}, 0, nil, reads, true, time.Now())
+		text := "NF O000\r\n"
+		for i, answer := range is.answers {
+			if answer != refused {
+				answer = fmt.Sprintf(answer, i+1)
+			}
+			text += answer
+		}
+		used, last, err := c.read([]byte(text))
+		require.NoError(t, err)
+		require.True(t, last)
+		require.Equal(t, len(text), used)
+		c.answerCame()
+		c.Wait()
+		r := c.Result(nil, reads)
+		require.Error(t, r.Err)
+		require.Equal(t, is.isBad, errors.Is(r.Err, store.ErrNoCount), "%q: %v", is.answers, r.Err)
+		if is.isBad {
+			require.EqualValues(t, 5, reads[1].Value)
+		}
+	}
 }
 
 // Of a line that makes no sense stays what helps an operator. What may be a key goes, and a

@@ -275,8 +275,8 @@ type commands struct {
 // would take it for its own.
 //
 // Older servers do not repeat the tag of a read that finds nothing. So a call that only reads
-// begins with a fence, a tagged delete of a key that is not there: else those of two such calls
-// could be mixed up.
+// counts begins with a fence, a tagged delete of a key that is not there: else those of two such
+// calls could be mixed up.
 const (
 	tagLetters = 3
 	tagBits    = 5 * tagLetters // more than the commands under way on one connection
