@@ -290,6 +290,7 @@ func TestNonsenseEndsTheConnection(t *testing.T) {
 	for _, nonsense := range []string{
 		"VALUE " + key + " 0 1\r\n7\r\nEND\r\n", "END\r\n", "HD\r\n",
 		"VA 1 f0 O???\r\n7\r\n", "VA 1 f0\r\n7\r\n", "VA 1 f0 O\r\n7\r\n", "VA x f0 O???\r\n7\r\n", "VA 1\r\n7\r\n", "EN O???\r\n", "EN " + other + "\r\n",
+		"VA 1 f0 TAG\r\n77\r\n", "VA 1 f0 TAG\r\n7xyEND\r\n", "VA 1 fx TAG\r\n7\r\n", "VA f0 TAG\r\n7\r\n", "VA 1 f0 TAG 5\r\n7xy", "VA 1 TAG\r\n7\r\n",
 	} {
 		testNonsense(t, nonsense, true)
 	}
@@ -299,7 +300,7 @@ func testNonsense(t *testing.T, nonsense string, inGet bool) {
 	t.Helper()
 	addr := fakeMeta(t, func(conn int, line string) (string, bool) {
 		if conn == 0 && strings.HasPrefix(line, "mg ") == inGet {
-			return nonsense, true
+			return strings.ReplaceAll(nonsense, " TAG", tagOf(line)), true
 		}
 		return sound(line, 7), true
 	})

@@ -245,10 +245,11 @@ func (c *coalescer) next(t *turn) *batch {
 		c.more = min(c.more+1, maxTurns-1)
 	}
 	shares := max(min(c.more+2-len(c.turns), wait/fullTurn), 1)
-	b := c.take(t, (wait+shares-1)/shares)
+	share := (wait + shares - 1) / shares
+	b := c.take(t, share)
 	for range shares - 1 {
 		beside := c.addTurn()
-		go c.run(beside, c.take(beside, (wait+shares-1)/shares))
+		go c.run(beside, c.take(beside, share))
 	}
 	return b
 }

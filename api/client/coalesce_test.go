@@ -419,8 +419,7 @@ func TestAnExchangeThatHangs(t *testing.T) {
 	})
 }
 
-// With a short timeout others are held up for a quarter of it.
-// Nor does one of a thousand hold up hits that did not go with it.
+// One of a thousand hits holds up the hits behind it no longer.
 func TestAFullExchangeThatHangs(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		s := &script{}
@@ -439,6 +438,7 @@ func TestAFullExchangeThatHangs(t *testing.T) {
 	})
 }
 
+// With a short timeout others are held up for a quarter of it.
 func TestAnExchangeThatHangsWithAShortTimeout(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		s := &script{}

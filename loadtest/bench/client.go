@@ -1,10 +1,12 @@
 package bench
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"sync/atomic"
 
 	"github.com/counterd/counterd/api/client"
@@ -34,10 +36,8 @@ type called struct {
 }
 
 func (h called) prepare(_ context.Context, s *stage, r row) (_ *subject, err error) {
-	h.row, h.server, h.limits = r, s.fleet.Processes[0].Child, 4
-	if r.rates == webOneRate {
-		h.limits = 1
-	}
+	h.row, h.server = r, s.fleet.Processes[0].Child
+	h.limits = strings.Count(cmp.Or(r.rates, webRates), "/")
 	h.admitted = make([]atomic.Int64, s.config.sizes.addresses)
 	h.client, err = client.New(client.Config{URL: "http://" + h.server.Addr, NoCoalescing: h.single})
 	if err != nil {

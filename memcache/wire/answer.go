@@ -209,7 +209,13 @@ func (c *answers) readTagged(b []byte) (used int, err error) {
 // refuse notes that the next command was answered with an error.
 func (c *answers) refuse(fault error) {
 	c.values[c.answered] = refused
-	if c.fault == nil {
+	c.fail(fault)
+}
+
+// fail notes a fault. The first one stays; but that of an item without a count leaves the other reads of a look good,
+// see Result, and gives way to one that does not.
+func (c *answers) fail(fault error) {
+	if c.fault == nil || c.fault == errNoCount && len(c.versions) > 0 {
 		c.fault = fault
 	}
 }
@@ -232,11 +238,8 @@ func (c *answers) readRead(b []byte) (used int, err error) {
 		if size < 0 || size > maxItem || !ok {
 			return 0, nonsense(line)
 		}
-		return c.takeItem(b, used, c.answered-c.tagged, size, flags, version)
+		return c.takeItem(b, used, size, flags, version)
 	case isRefusal(line) && string(line) != lostAnswers:
-		if c.fault == errNoCount && len(c.versions) > 0 { // that leaves the other reads good, see Result, and this does not
-			c.fault = nil
-		}
 		c.refuse(refusal(line))
 		c.answered++
 	default:
@@ -281,9 +284,9 @@ func cutFlags(b []byte, tag [tagLetters]byte) (flags int, version uint64, ok boo
 	return flags, version, ok && flags >= 0 && len(b) == 0
 }
 
-// takeItem takes in the item that a read has found, whose head is so long; of one that holds bytes, or is too long to
-// hold a count, the body follows. It returns 0 where it is not there whole.
-func (c *answers) takeItem(b []byte, head, read, size, flags int, version uint64) (used int, err error) {
+// takeItem takes in the item that the next read has found, whose head is so long; of one that holds bytes, or is too
+// long to hold a count, the body follows. It returns 0 where it is not there whole.
+func (c *answers) takeItem(b []byte, head, size, flags int, version uint64) (used int, err error) {
 	value, fault := int64(0), error(nil)
 	switch {
 	case len(c.versions) > 0 && version == 0:
@@ -313,14 +316,14 @@ func (c *answers) takeItem(b []byte, head, read, size, flags int, version uint64
 			fault = cmp.Or(fault, errNoCount)
 		}
 	}
-	c.answered = c.tagged + read + 1
-	c.values[c.tagged+read] = value
+	c.values[c.answered] = value
 	if len(c.versions) > 0 {
-		c.versions[read] = version
+		c.versions[c.answered-c.tagged] = version
 	}
-	if fault == errNoVersions || c.fault == nil {
-		c.fault = fault
+	if fault != nil {
+		c.fail(fault)
 	}
+	c.answered++
 	return head, nil
 }
 
@@ -334,11 +337,11 @@ func (c *answers) readItem(b []byte) (used int, end bool, err error) {
 		return 0, false, err
 	}
 	const head = len("VALUE ")
-	read := c.answered - c.tagged
+	all := c.tagged + c.reads
 	switch {
 	case string(line) == "END":
 		clear(c.values[c.answered:])
-		c.answered = c.tagged + c.reads
+		c.answered = all
 		return used, true, nil
 	case len(line) <= head+keyLetters || string(line[:head]) != "VALUE " || line[head+keyLetters] != ' ':
 		return 0, false, nonsense(line)
@@ -352,14 +355,14 @@ func (c *answers) readItem(b []byte) (used int, end bool, err error) {
 	if size < 0 || size > maxItem || !ok {
 		return 0, false, nonsense(line)
 	}
-	for read < c.reads && !bytes.Equal(line[head:head+keyLetters], c.askedKey(read)) {
-		read++
+	for c.answered < all && !bytes.Equal(line[head:head+keyLetters], c.askedKey(c.answered-c.tagged)) {
+		c.values[c.answered] = 0
+		c.answered++
 	}
-	if read == c.reads {
+	if c.answered == all {
 		return 0, false, nonsense(line)
 	}
-	clear(c.values[c.answered : c.tagged+read])
-	used, err = c.takeItem(b, used, read, size, flags, version)
+	used, err = c.takeItem(b, used, size, flags, version)
 	return used, false, err
 }
 

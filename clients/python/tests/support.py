@@ -11,6 +11,7 @@ import re
 import socket
 import subprocess
 import threading
+import time
 import urllib.parse
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -118,6 +119,11 @@ class Relay:
         self._server.shutdown()
         self._thread.join()
         self._server.server_close()
+
+    def reached(self, requests: int = 1) -> None:
+        """Waits until so many requests have come."""
+        while len(self.seen) < requests:
+            time.sleep(0.001)
 
     def keys(self) -> list[list[str]]:
         """Returns the values of the kind key of each request's hits."""

@@ -145,8 +145,7 @@ class Battery:
             faults = [pool.submit(hit) for hit in hits]
             unknown = pool.submit(client.hit, "absent", {"user": "x"})
             admitted = [pool.submit(hit) for hit in good]
-            while not relay.seen:
-                time.sleep(0.005)
+            relay.reached()
             relay.gate.set()
             for n, fault in enumerate(faults):
                 self.assertIsInstance(fault.exception(), counterd.InvalidError, n)
@@ -181,6 +180,12 @@ class Battery:
         """Has hits with a timeout of LONG at most wait for an exchange that is under way, others hardly."""
         self.enterContext(mock.patch.object(protocol, "hold", lambda timeout: LONG if timeout <= LONG else 0.01))
 
+    def hanging(self) -> tuple[Relay, Any]:
+        """Returns a relay that holds its first request, and a client of it."""
+        relay = self.relay()
+        relay.first_gate.clear()
+        return relay, self.client(relay.url)
+
     def queued(self, client: Any, n: int) -> None:
         """Waits until so many hits are queued."""
         while self.queue_length(client) != n:
@@ -193,13 +198,10 @@ class Battery:
         self.assertEqual([protocol.hold(timeout) for timeout in (60, 10, 4, 2, 0.1)], [1, 1, 1, 0.5, 0.025])
 
     def test_a_request_that_hangs_does_not_hold_up_a_lone_hit(self) -> None:
-        relay = self.relay()
-        relay.first_gate.clear()
-        client = self.client(relay.url)
+        relay, client = self.hanging()
         with concurrent.futures.ThreadPoolExecutor(1) as pool:
             hangs = pool.submit(client.hit, "api", {"key": "0"})
-            while not relay.seen:
-                time.sleep(0.001)
+            relay.reached()
             self.assertTrue(client.hit("api", {"key": "1"}).allowed)
             self.assertTrue(client.hit("api", {"key": "2"}).allowed)
             self.assertFalse(hangs.done())
@@ -209,13 +211,10 @@ class Battery:
 
     def test_all_that_wait_for_a_request_that_hangs_go_together_in_order(self) -> None:
         self.held()
-        relay = self.relay()
-        relay.first_gate.clear()
-        client = self.client(relay.url)
+        relay, client = self.hanging()
         with concurrent.futures.ThreadPoolExecutor(16) as pool:
             hangs = pool.submit(client.hit, "api", {"key": "0"})
-            while not relay.seen:
-                time.sleep(0.001)
+            relay.reached()
             hits = []
             for i in range(1, 9):
                 hits.append(pool.submit(client.hit, "api", {"key": str(i)}))
@@ -229,17 +228,13 @@ class Battery:
 
     def test_a_late_exchange_takes_no_next_batch(self) -> None:
         self.held()
-        relay = self.relay()
-        relay.first_gate.clear()
-        client = self.client(relay.url)
+        relay, client = self.hanging()
         with concurrent.futures.ThreadPoolExecutor(16) as pool:
             late = pool.submit(client.hit, "api", {"key": "0"})
-            while not relay.seen:
-                time.sleep(0.001)
+            relay.reached()
             relay.gate = threading.Event()  # of those that come now
             hits = [pool.submit(client.hit, "api", {"key": "1"}, timeout=2 * LONG)]
-            while len(relay.seen) < 2:
-                time.sleep(0.001)
+            relay.reached(2)
             for i in (2, 3):
                 hits.append(pool.submit(client.hit, "api", {"key": str(i)}))
                 self.queued(client, i - 1)
@@ -252,13 +247,10 @@ class Battery:
 
     def test_the_queue_has_no_hits_whose_callers_have_left(self) -> None:
         self.held()
-        relay = self.relay()
-        relay.first_gate.clear()
-        client = self.client(relay.url)
+        relay, client = self.hanging()
         with concurrent.futures.ThreadPoolExecutor(16) as pool:
             hangs = pool.submit(client.hit, "api", {"key": "0"})
-            while not relay.seen:
-                time.sleep(0.001)
+            relay.reached()
             stays = pool.submit(client.hit, "api", {"key": "1"})
             self.queued(client, 1)
             for hit in [pool.submit(client.hit, "api", {"key": "2"}, timeout=0.1) for _ in range(8)]:
@@ -279,8 +271,7 @@ class Battery:
         faults = [("two", user, 0), ("two", {"User": "x"}), ("absent", user), ("two", {"user": ""}, -1)]
         with concurrent.futures.ThreadPoolExecutor(16) as pool:
             first = pool.submit(client.hit, "api", {"key": "0"})
-            while not relay.seen:
-                time.sleep(0.001)
+            relay.reached()
             hits = []
             for i, fault in enumerate(faults, 1):
                 hits.append(pool.submit(client.hit, *fault))
@@ -359,8 +350,7 @@ class TestThreads(Battery, unittest.TestCase):
             for i in range(40):
                 hits.append(pool.submit(client.hit, "api", {"key": str(i)}))
                 self.queued(client, i)
-                while not relay.seen:
-                    time.sleep(0.001)
+                relay.reached()
             relay.gate.set()
             concurrent.futures.wait(hits)
             self.assertTrue(all(hit.result().allowed for hit in hits))
@@ -373,8 +363,7 @@ class TestThreads(Battery, unittest.TestCase):
         client = self.client(relay.url)
         with concurrent.futures.ThreadPoolExecutor(8) as pool:
             first = pool.submit(client.hit, "api", {"key": "0"})
-            while not relay.seen:
-                time.sleep(0.001)
+            relay.reached()
             hits = []
             for i, timeout in enumerate((LONG - 1, 0.1, LONG), 1):
                 hits.append(pool.submit(client.hit, "api", {"key": str(i)}, timeout=timeout))
@@ -393,8 +382,7 @@ class TestThreads(Battery, unittest.TestCase):
         client = self.client(relay.url)
         with concurrent.futures.ThreadPoolExecutor(8) as pool:
             first = pool.submit(client.hit, "api", {"key": "0"}, timeout=3)
-            while not relay.seen:
-                time.sleep(0.001)
+            relay.reached()
             short = pool.submit(client.hit, "api", {"key": "1"}, timeout=5)
             self.queued(client, 1)
             long = pool.submit(client.hit, "api", {"key": "2"}, timeout=LONG)
@@ -434,8 +422,7 @@ class TestThreads(Battery, unittest.TestCase):
         client = self.client(relay.url)
         with concurrent.futures.ThreadPoolExecutor(1) as pool:
             hit = pool.submit(client.hit, "api", {"key": "0"})
-            while not relay.seen:
-                time.sleep(0.001)
+            relay.reached()
             # An exchange is under way in another thread, which the child does not have.
             child = os.fork()
             if child == 0:
@@ -443,8 +430,7 @@ class TestThreads(Battery, unittest.TestCase):
                     os._exit(0 if client.hit("api", {"key": "1"}).allowed else 1)
                 finally:
                     os._exit(2)
-            while len(relay.seen) < 2:
-                time.sleep(0.001)
+            relay.reached(2)
             relay.gate.set()
             self.assertEqual(os.waitpid(child, 0)[1], 0)
             self.assertTrue(hit.result().allowed)
