@@ -2,6 +2,7 @@ package wire
 
 import (
 	"iter"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -38,23 +39,22 @@ func (b *Batch) ReadPlain(text string) bool {
 	return true
 }
 
-// ReadPlain reads a plain answer, with its members in the order in which AppendTo writes them, and reports whether it was
-// one. What it keeps is its own.
+// ReadPlain reads a plain answer as AppendTo writes it, and reports whether it was one. What it keeps is its own.
 func (d *Decision) ReadPlain(text string) bool {
-	var in Decision
-	p := plain{text: text, keeps: true}
-	if !p.decision(&in, nil) || !p.ends() {
+	in := Result{Decision: new(Decision)}
+	p := plain{text: text}
+	if !members(&p, resultMembers[1:], &in, &Result{Decision: new(Decision)}) || !p.ends() {
 		return false
 	}
-	*d = in
+	*d = *in.Decision
 	return true
 }
 
-// ReadPlain reads a plain answer that has decisions alone, with their members in the order in which AppendTo writes them,
-// and reports whether it was one. What it keeps is its own.
+// ReadPlain reads a plain answer that has decisions alone, as AppendTo writes it, and reports whether it was one. What it
+// keeps is its own.
 func (r *Results) ReadPlain(text string) bool {
 	var in Results
-	p := plain{text: text, keeps: true}
+	p := plain{text: text}
 	if !p.object(func(name string) bool { return name == "results" && in.Results == nil && p.results(&in.Results) }) || !p.ends() {
 		return false
 	}
@@ -62,16 +62,14 @@ func (r *Results) ReadPlain(text string) bool {
 	return true
 }
 
-// plain is the text that is left to read. Its methods report whether what they
+// plain is a text, and how far it is read. Its methods report whether what they
 // read was there, and plain.
 type plain struct {
-	text  string
-	keeps bool // strings are copies: the text is not kept for them
+	text string
+	next int // place in the text
 
-	kept  [16]string // the last copies: most strings of an answer come again
-	turn  int        // which of them is the oldest, modulo their number
-	at    Moment     // the last one
-	atWas string     // its text
+	moment Moment // the last one
+	was    string // its text
 }
 
 // minPlain is how many bytes of text a decision and a limit have at least: their values take no more memory than a few
@@ -81,103 +79,114 @@ const minPlain = 64
 // results reads a list of decisions with their statuses.
 func (p *plain) results(results *[]Result) bool {
 	*results = []Result{}
+	like := &Result{Decision: new(Decision)}
 	return p.list(func() bool {
-		var status int64
-		in := Result{Decision: new(Decision)}
-		read := p.decision(in.Decision, &status) && in.Decision.Event != ""
-		in.Status = int(status)
-		*results = append(*results, in)
-		return read
+		began := p.next
+		*results = append(*results, Result{Decision: new(Decision)})
+		in := &(*results)[len(*results)-1]
+		if !members(p, resultMembers, in, like) || in.Event == "" {
+			return false
+		}
+		if len(*results) == 1 { // the others are about as long
+			*results = slices.Grow(*results, min(MaxHits, (len(p.text)-p.next)/(p.next-began)))
+		}
+		like = in
+		return true
 	})
 }
 
-// The members of decisions and limits, as far as they are plain, in their order.
+// member is a member of an object whose members are in order, and what reads it. like is an object that was read before:
+// a text that comes again is kept once.
+type member[T any] struct {
+	name string
+	read func(p *plain, to, like *T) bool
+}
+
+// The members of decisions, behind their statuses, and of limits, as far as they are plain, in their order.
 var (
-	decisionMembers = []string{"status", "allowed", "event", "at", "retry_after", "retry_after_ms", "reservation", "limits"}
-	limitMembers    = []string{
-		"name", "feature", "limit", "window", "algorithm", "count", "remaining", "reset", "allowed", "exact",
-		"shadow", "over", "incomplete", "unreserved", "on_error",
+	resultMembers = []member[Result]{
+		{"status", func(p *plain, r, _ *Result) bool {
+			var status int64
+			read := p.integer(&status)
+			r.Status = int(status)
+			return read
+		}},
+		{"allowed", func(p *plain, r, _ *Result) bool { return p.boolean(&r.Allowed) }},
+		{"event", func(p *plain, r, like *Result) bool { return p.str(&r.Event, like.Event) }},
+		{"at", func(p *plain, r, _ *Result) bool { return p.time(&r.At) }},
+		{"retry_after", func(p *plain, r, _ *Result) bool { return p.number(&r.RetryAfter) }},
+		{"retry_after_ms", func(p *plain, r, _ *Result) bool { return p.integer(&r.RetryAfterMS) }},
+		{"reservation", func(p *plain, r, like *Result) bool { return p.str(&r.Reservation, like.Reservation) }},
+		{"limits", func(p *plain, r, like *Result) bool { return p.limits(&r.Limits, like.Limits) }},
+	}
+	limitMembers = []member[LimitState]{
+		{"name", func(p *plain, s, like *LimitState) bool { return p.str(&s.Name, like.Name) }},
+		{"feature", func(p *plain, s, like *LimitState) bool { return p.str(&s.Feature, like.Feature) }},
+		{"limit", func(p *plain, s, _ *LimitState) bool { return p.integer(&s.Limit) }},
+		{"window", func(p *plain, s, like *LimitState) bool { return p.str(&s.Window, like.Window) }},
+		{"algorithm", func(p *plain, s, like *LimitState) bool { return p.str(&s.Algorithm, like.Algorithm) }},
+		{"count", func(p *plain, s, _ *LimitState) bool { return p.integer(&s.Count) }},
+		{"remaining", func(p *plain, s, _ *LimitState) bool { return p.integer(&s.Remaining) }},
+		{"reset", func(p *plain, s, _ *LimitState) bool { return p.number(&s.Reset) }},
+		{"allowed", func(p *plain, s, _ *LimitState) bool { return p.boolean(&s.Allowed) }},
+		{"exact", func(p *plain, s, _ *LimitState) bool {
+			s.Exact = new(bool)
+			return p.boolean(s.Exact)
+		}},
+		{"shadow", func(p *plain, s, _ *LimitState) bool { return p.boolean(&s.Shadow) }},
+		{"over", func(p *plain, s, _ *LimitState) bool { return p.boolean(&s.Over) }},
+		{"incomplete", func(p *plain, s, _ *LimitState) bool { return p.boolean(&s.Incomplete) }},
+		{"unreserved", func(p *plain, s, _ *LimitState) bool { return p.boolean(&s.Unreserved) }},
+		{"on_error", func(p *plain, s, like *LimitState) bool { return p.str(&s.OnError, like.OnError) }},
 	}
 )
 
-// decision reads a decision, with a status if that is not nil.
-func (p *plain) decision(d *Decision, status *int64) bool {
-	return p.members(decisionMembers, func(name string) bool {
-		switch name {
-		case "status":
-			return status != nil && p.integer(status)
-		case "allowed":
-			return p.boolean(&d.Allowed)
-		case "event":
-			return p.str(&d.Event)
-		case "at":
-			return p.moment(&d.At)
-		case "retry_after":
-			return p.number(&d.RetryAfter)
-		case "retry_after_ms":
-			return p.integer(&d.RetryAfterMS)
-		case "reservation":
-			return p.str(&d.Reservation)
+// limits reads a list of limits, each much like the one in its place before, or the one in front of it.
+func (p *plain) limits(limits *[]LimitState, before []LimitState) bool {
+	*limits = make([]LimitState, 0, len(before))
+	return p.list(func() bool {
+		i := len(*limits)
+		*limits = append(*limits, LimitState{})
+		to := &(*limits)[i]
+		like := to
+		switch {
+		case i < len(before):
+			like = &before[i]
+		case i > 0:
+			like = &(*limits)[i-1]
 		}
-		d.Limits = []LimitState{}
-		return p.list(func() bool {
-			if len(d.Limits) == 0 {
-				d.Limits = make([]LimitState, 0, 4) // few have more
-			}
-			d.Limits = append(d.Limits, LimitState{})
-			return p.limit(&d.Limits[len(d.Limits)-1])
-		})
+		return members(p, limitMembers, to, like)
 	})
 }
 
-// limit reads the state of a limit.
-func (p *plain) limit(s *LimitState) bool {
-	return p.members(limitMembers, func(name string) bool {
-		switch name {
-		case "name":
-			return p.str(&s.Name)
-		case "feature":
-			return p.str(&s.Feature)
-		case "limit":
-			return p.integer(&s.Limit)
-		case "window":
-			return p.str(&s.Window)
-		case "algorithm":
-			return p.str(&s.Algorithm)
-		case "count":
-			return p.integer(&s.Count)
-		case "remaining":
-			return p.integer(&s.Remaining)
-		case "reset":
-			return p.number(&s.Reset)
-		case "allowed":
-			return p.boolean(&s.Allowed)
-		case "exact":
-			s.Exact = new(bool)
-			return p.boolean(s.Exact)
-		case "shadow":
-			return p.boolean(&s.Shadow)
-		case "over":
-			return p.boolean(&s.Over)
-		case "incomplete":
-			return p.boolean(&s.Incomplete)
-		case "unreserved":
-			return p.boolean(&s.Unreserved)
+// members reads an object of at least minPlain bytes that has its members in order, each once or not, and no white space.
+func members[T any](p *plain, all []member[T], to, like *T) bool {
+	began := p.next
+	if !p.skip('{') {
+		return false
+	}
+	for {
+		for len(all) > 0 && !p.names(all[0].name) {
+			all = all[1:]
 		}
-		return p.str(&s.OnError)
-	})
+		if len(all) == 0 || !all[0].read(p, to, like) {
+			return false
+		}
+		all = all[1:]
+		if !p.skip(',') {
+			return p.skip('}') && p.next-began >= minPlain
+		}
+	}
 }
 
-// members reads an object of at least minPlain bytes that has its members in that order, each once or not.
-func (p *plain) members(names []string, member func(name string) bool) bool {
-	left, at := len(p.text), 0
-	return p.object(func(name string) bool {
-		for at < len(names) && names[at] != name {
-			at++
-		}
-		at++
-		return at <= len(names) && member(name)
-	}) && left-len(p.text) >= minPlain
+// names reads the name of a member, if it is that one.
+func (p *plain) names(name string) bool {
+	text, quoted := p.text[p.next:], len(name)+2
+	if len(text) <= quoted || text[0] != '"' || text[1:1+len(name)] != name || text[quoted-1] != '"' || text[quoted] != ':' {
+		return false
+	}
+	p.next += quoted + 1
+	return true
 }
 
 // list reads a list, each of its values by a call.
@@ -203,7 +212,7 @@ func (p *plain) hits(hits *[]BatchHit) bool {
 		var in BatchHit
 		read := len(*hits) < MaxHits && p.object(func(name string) bool {
 			if name == "event" {
-				return in.Event == "" && p.str(&in.Event) && in.Event != ""
+				return in.Event == "" && p.token(&in.Event) && in.Event != ""
 			}
 			return p.hit(name, &in.Features, &in.Cost)
 		})
@@ -228,7 +237,7 @@ func (p *plain) features(features *map[string]string) bool {
 	*features = in
 	return p.object(func(kind string) bool {
 		var value string
-		if _, twice := in[kind]; twice || len(in) == maxKinds || !p.str(&value) {
+		if _, twice := in[kind]; twice || len(in) == maxKinds || !p.token(&value) {
 			return false
 		}
 		in[kind] = value
@@ -255,26 +264,17 @@ func (p *plain) object(member func(name string) bool) bool {
 	}
 }
 
-// str reads a string.
-func (p *plain) str(s *string) bool {
+// str reads a string. What it keeps is like, if that is the same, or a copy.
+func (p *plain) str(s *string, like string) bool {
+	p.space()
+	if text := p.text[p.next:]; len(text) > len(like)+1 && text[0] == '"' && text[1+len(like)] == '"' && text[1:1+len(like)] == like {
+		p.next += len(like) + 2
+		*s = like
+		return true
+	}
 	read := p.token(s)
-	if p.keeps && *s != "" {
-		*s = p.keep(*s)
-	}
+	*s = strings.Clone(*s)
 	return read
-}
-
-// keep returns a copy of the text.
-func (p *plain) keep(text string) string {
-	for _, known := range p.kept {
-		if known == text {
-			return known
-		}
-	}
-	text = strings.Clone(text)
-	p.kept[p.turn%len(p.kept)] = text
-	p.turn++
-	return text
 }
 
 // token reads a string, of the text.
@@ -282,9 +282,9 @@ func (p *plain) token(s *string) bool {
 	if !p.skip('"') {
 		return false
 	}
-	for i := range len(p.text) {
+	for i := p.next; i < len(p.text); i++ {
 		if c := p.text[i]; !plainBytes[c] {
-			*s, p.text = p.text[:i], p.text[i+1:]
+			*s, p.next = p.text[p.next:i], i+1
 			return c == '"'
 		}
 	}
@@ -299,29 +299,29 @@ var plainBytes = func() (plain [256]bool) {
 	return plain
 }()
 
-// moment reads a time.
-func (p *plain) moment(m *Moment) bool {
+// time reads a time.
+func (p *plain) time(m *Moment) bool {
 	var text string
 	if !p.token(&text) {
 		return false
 	}
 	var err error
-	if p.atWas == "" || p.atWas != text {
-		p.atWas = text
-		p.at, err = ParseMoment(text)
+	if p.was == "" || p.was != text {
+		p.was = text
+		p.moment, err = ParseMoment(text)
 	}
-	*m = p.at
+	*m = p.moment
 	return err == nil
 }
 
 // boolean reads true or false.
 func (p *plain) boolean(b *bool) bool {
 	p.space()
-	*b = strings.HasPrefix(p.text, "true")
-	if !*b && !strings.HasPrefix(p.text, "false") {
+	*b = strings.HasPrefix(p.text[p.next:], "true")
+	if !*b && !strings.HasPrefix(p.text[p.next:], "false") {
 		return false
 	}
-	p.text = p.text[len(strconv.FormatBool(*b)):]
+	p.next += len(strconv.FormatBool(*b))
 	return true
 }
 
@@ -340,17 +340,17 @@ func (p *plain) integer(n *int64) bool {
 	p.space()
 	const digits = 18
 	var value int64
-	i := 0
+	i := p.next
 	for ; i < len(p.text) && '0' <= p.text[i] && p.text[i] <= '9'; i++ {
 		value = value*10 + int64(p.text[i]-'0')
-		if i == digits {
+		if i == p.next+digits {
 			return false
 		}
 	}
-	if i == 0 || i > 1 && p.text[0] == '0' {
+	if i == p.next || i > p.next+1 && p.text[p.next] == '0' {
 		return false
 	}
-	p.text = p.text[i:]
+	p.next = i
 	*n = value
 	return true
 }
@@ -358,23 +358,25 @@ func (p *plain) integer(n *int64) bool {
 // skip reads over a character, if it is the next one behind white space.
 func (p *plain) skip(c byte) bool {
 	p.space()
-	if p.text == "" || p.text[0] != c {
+	if p.next == len(p.text) || p.text[p.next] != c {
 		return false
 	}
-	p.text = p.text[1:]
+	p.next++
 	return true
 }
 
 func (p *plain) space() {
-	for p.text != "" && (p.text[0] == ' ' || p.text[0] == '\n' || p.text[0] == '\r' || p.text[0] == '\t') {
-		p.text = p.text[1:]
+	for p.next < len(p.text) && p.text[p.next] <= ' ' && isSpace(p.text[p.next]) {
+		p.next++
 	}
 }
+
+func isSpace(c byte) bool { return c == ' ' || c == '\n' || c == '\r' || c == '\t' }
 
 // ends reports whether nothing is left.
 func (p *plain) ends() bool {
 	p.space()
-	return p.text == ""
+	return p.next == len(p.text)
 }
 
 // The bodies that are written on every hit append themselves, in a fraction of the
