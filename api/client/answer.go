@@ -6,6 +6,7 @@ import (
 	"mime"
 	"net/http"
 	"reflect"
+	"strings"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
@@ -61,7 +62,7 @@ func (e *Error) Unwrap() error {
 // answer is what came back.
 type answer struct {
 	*http.Response
-	data []byte
+	data string
 }
 
 func (a answer) succeeds() bool { return a.StatusCode >= 200 && a.StatusCode <= 299 }
@@ -101,18 +102,18 @@ func (a answer) unmarshal(out any) error {
 	plain := false
 	switch out := out.(type) {
 	case *wire.Decision:
-		plain = out.ReadPlain(string(a.data))
+		plain = out.ReadPlain(a.data)
 	case *wire.Results:
-		plain = out.ReadPlain(string(a.data))
+		plain = out.ReadPlain(a.data)
 	}
 	if plain {
 		return nil
 	}
 	if len(a.data) <= smallAnswer {
-		return json.Unmarshal(a.data, out)
+		return json.UnmarshalRead(strings.NewReader(a.data), out)
 	}
 	left := memoryPerByte * len(a.data)
-	return json.Unmarshal(a.data, out, json.WithUnmarshalers(json.UnmarshalFromFunc(func(_ *jsontext.Decoder, v any) error {
+	return json.UnmarshalRead(strings.NewReader(a.data), out, json.WithUnmarshalers(json.UnmarshalFromFunc(func(_ *jsontext.Decoder, v any) error {
 		if left -= int(reflect.TypeOf(v).Elem().Size()); left < 0 {
 			return errDense
 		}

@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"sync"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
@@ -22,8 +23,8 @@ const (
 	maxAnswer = 64 << 20
 	// maxTopAnswer bounds the answer of Top: 4 KiB for each of MaxTop features.
 	maxTopAnswer = 4 << 20
-	// maxForeseen bounds the memory that is taken for an answer before it is read.
-	maxForeseen = 1 << 20
+	// maxKept bounds the memory, in bytes, that is kept of an answer for later ones.
+	maxKept = 1 << 20
 	// maxHeader bounds the header of an answer.
 	maxHeader = 64 << 10
 )
@@ -121,14 +122,19 @@ func (s server) exchange(ctx context.Context, method string, to *url.URL, query 
 	return answer{response, data}, nil
 }
 
+// buffers have the bodies of answers until they are read.
+var buffers = sync.Pool{New: func() any { return new(bytes.Buffer) }}
+
 // read returns the body of an answer, or more than the most of it.
-func (s server) read(response *http.Response) ([]byte, error) {
-	if n := response.ContentLength; 0 < n && n <= min(maxForeseen, s.most) {
-		data := make([]byte, n)
-		_, err := io.ReadFull(response.Body, data)
-		return data, err
+func (s server) read(response *http.Response) (string, error) {
+	buffer := buffers.Get().(*bytes.Buffer)
+	buffer.Reset()
+	_, err := buffer.ReadFrom(io.LimitReader(response.Body, s.most+1))
+	text := buffer.String()
+	if buffer.Cap() <= maxKept {
+		buffers.Put(buffer)
 	}
-	return io.ReadAll(io.LimitReader(response.Body, s.most+1))
+	return text, err
 }
 
 // hit returns the decision of a hit that is a request.
