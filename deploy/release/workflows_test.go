@@ -36,14 +36,38 @@ func TestWorkflowsAreValid(t *testing.T) {
 		// A workflow may do nothing, and each job what it says.
 		assert.Contains(t, string(text), "\npermissions: {}\n", name)
 		assert.Contains(t, string(text), "persist-credentials: false", name)
+		assert.Empty(t, unpinned(string(text)), "%s: name an action by the full hash of a commit, with its version: uses: owner/name@<40 digits> # v1.2.3", name)
 	}
 	assert.GreaterOrEqual(t, made, 3)
 }
 
-// Dependabot looks at each module.
+// unpinned returns the lines of a workflow that name an action of another repository by what can move: a tag, or a branch.
+func unpinned(workflow string) (lines []string) {
+	pinned := regexp.MustCompile(`^[\w.-]+/[\w./-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+$`)
+	for _, found := range regexp.MustCompile(`(?m)^[- ]*uses: *(.*)$`).FindAllStringSubmatch(workflow, -1) {
+		if !strings.HasPrefix(found[1], "./") && !pinned.MatchString(found[1]) {
+			lines = append(lines, found[1])
+		}
+	}
+	return lines
+}
+
+func TestUnpinned(t *testing.T) {
+	hash := strings.Repeat("0a", 20)
+	for _, action := range []string{"./local", "a/b@" + hash + " # v1.2.3", "a/b/c@" + hash + " # v1.20.3"} {
+		assert.Empty(t, unpinned("steps:\n  - uses: "+action+"\n    with: {}\n"), action)
+	}
+	for _, action := range []string{"a/b@v1", "a/b@v1.2.3", "a/b@main", "a/b", "a/b@" + hash, "a/b@" + hash[1:] + " # v1.2.3",
+		"a/b@" + hash + " # v1", "docker://a/b:1"} {
+		assert.Equal(t, []string{action}, unpinned("steps:\n  - id: x\n    uses: "+action+"\n"), action)
+	}
+}
+
+// Dependabot looks at each module, and at the actions, as nothing else moves their pins.
 func TestDependabotKnowsTheModules(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join(project, ".github/dependabot.yml"))
 	require.NoError(t, err)
+	assert.Contains(t, string(text), "- package-ecosystem: github-actions\n    directory: /\n")
 	for file, ecosystem := range map[string]string{"go.mod": "gomod", "package.json": "npm"} {
 		_, entry, _ := strings.Cut(string(text), "package-ecosystem: "+ecosystem+"\n")
 		entry, _, _ = strings.Cut(entry, "- package-ecosystem")
