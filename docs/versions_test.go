@@ -31,4 +31,6 @@ func TestVersionsAreOne(t *testing.T) {
 		}
 		assert.Equal(t, newest, string(found[1]), place.file)
 	}
+	// Of the names that Semantic Versioning allows for a prerelease, PyPI knows these.
+	assert.Regexp(t, `^\d+\.\d+\.\d+(-(alpha|beta|rc)\.\d+)?$`, newest)
 }

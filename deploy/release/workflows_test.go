@@ -2,6 +2,7 @@ package main
 
 import (
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -85,4 +86,46 @@ func TestDependabotKnowsTheModules(t *testing.T) {
 			}
 		}
 	}
+}
+
+// A version with a hyphen is a prerelease, which users get by its name alone.
+func TestPrereleases(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join(project, ".github/workflows/release.yml"))
+	require.NoError(t, err)
+	workflow, faults := actionlint.Parse(text)
+	require.Empty(t, faults)
+	for version, want := range map[string][]string{
+		"v0.2.0":      {"gh release create v0.2.0 --verify-tag --generate-notes --prerelease=false dist/a", "npm publish --access public --tag latest"},
+		"v0.2.0-rc.1": {"gh release create v0.2.0-rc.1 --verify-tag --generate-notes --prerelease=true dist/a", "npm publish --access public --tag next"},
+	} {
+		published := append(calls(t, workflow.Jobs["binaries"], "gh", version), calls(t, workflow.Jobs["npm"], "npm", version)...)
+		assert.Equal(t, []string{want[0], "npm ci", want[1]}, published)
+	}
+	for _, step := range workflow.Jobs["image"].Steps {
+		if action, ok := step.Exec.(*actionlint.ExecAction); ok && action.Inputs["tags"] != nil {
+			assert.Equal(t, "${{ env.IMAGE }}:${{ steps.version.outputs.version }}", action.Inputs["tags"].Value.Value, "a tag that moves, such as latest, would move to a prerelease")
+		}
+	}
+}
+
+// calls returns the calls of a program by a job's steps, at a tag.
+func calls(t *testing.T, job *actionlint.Job, program, tag string) (lines []string) {
+	t.Helper()
+	folder := t.TempDir()
+	require.NoError(t, os.Mkdir(filepath.Join(folder, "dist"), 0o755))
+	require.NoError(t, os.WriteFile(filepath.Join(folder, "dist", "a"), nil, 0o600))
+	require.NoError(t, os.WriteFile(filepath.Join(folder, program), []byte("#!/bin/sh\necho "+program+` "$@"`+"\n"), 0o755))
+	for _, step := range job.Steps {
+		run, ok := step.Exec.(*actionlint.ExecRun)
+		if !ok || !regexp.MustCompile(`(?m)(^ *|&& )`+program+` `).MatchString(run.Run.Value) {
+			continue
+		}
+		shell := exec.Command("bash", "-e", "-c", run.Run.Value) // as GitHub runs it
+		shell.Dir = folder
+		shell.Env = append(os.Environ(), "PATH="+folder+":"+os.Getenv("PATH"), "GITHUB_REF_NAME="+tag)
+		said, err := shell.CombinedOutput()
+		require.NoError(t, err, "%s", said)
+		lines = append(lines, strings.Split(strings.TrimSpace(string(said)), "\n")...)
+	}
+	return lines
 }
