@@ -109,7 +109,7 @@ func (t table) index(x *exchange) error {
 		if err != nil { // it takes any
 			methods = []string{"*"}
 		}
-		index.Routes = append(index.Routes, wire.Route{Path: path, Methods: methods})
+		index.Routes = append(index.Routes, wire.Route{Path: listed(path), Methods: methods})
 		return nil
 	})
 	if err != nil {
@@ -117,6 +117,15 @@ func (t table) index(x *exchange) error {
 	}
 	t.h.reply(x, index)
 	return nil
+}
+
+// listed returns the path of a template for a reader: without a variable that has a pattern,
+// which may be empty and matches all that is below.
+func listed(template string) string {
+	if pattern := strings.IndexByte(template, ':'); pattern >= 0 {
+		return template[:strings.LastIndexByte(template[:pattern], '{')]
+	}
+	return template
 }
 
 // alive says that the process answers.

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -35,9 +36,13 @@ func TestTheIndexListsAllRoutes(t *testing.T) {
 		assert.True(t, strings.HasSuffix(of.index.Documentation, "/docs/http.md"))
 		require.Len(t, of.index.Routes, len(of.routes))
 		for i, route := range of.routes {
-			assert.Equal(t, route.Path, of.index.Routes[i].Path)
-			documented, _, _ := strings.Cut(strings.Replace(route.Path, "{page", "{profile", 1), "{profile")
-			line := regexp.MustCompile("(?m)^- .*[` ]" + regexp.QuoteMeta(documented) + "[`?]")
+			path := of.index.Routes[i].Path
+			if first := describedPaths[route.Path]; first != nil {
+				assert.Equal(t, first[0], path)
+			} else {
+				assert.Equal(t, route.Path, path)
+			}
+			line := regexp.MustCompile("(?m)^- .*[` ]" + regexp.QuoteMeta(path) + "[`?]")
 			assert.True(t, line.Match(page), "docs/http.md has no %s", route.Path)
 			if len(route.Methods) > 0 {
 				assert.Equal(t, route.Methods, of.index.Routes[i].Methods)
@@ -51,6 +56,33 @@ func TestTheIndexListsAllRoutes(t *testing.T) {
 	w := request(t, g.client, "GET", "/v1", "")
 	problem(t, w, 404)
 	assert.Contains(t, w.Body.String(), "GET /")
+}
+
+// A reader can follow each path that GET / lists for GET, where it has no variable.
+func TestPathsOfTheIndexCanBeFollowed(t *testing.T) {
+	g := newGuarded(t)
+	clients, admin, err := api.RoutesOf(g.config)
+	require.NoError(t, err)
+	followed := map[string]int{}
+	for _, of := range []struct {
+		handler http.Handler
+		routes  []api.Route
+	}{{g.client, clients}, {g.admin, admin}} {
+		for i, route := range answer[wire.Index](t, request(t, of.handler, "GET", "/", "")).Routes {
+			assert.NotRegexp(t, `[^/a-z0-9{}_.]`, route.Path, "it is no path, with variables' names")
+			if slices.Contains(route.Methods, "GET") && !strings.Contains(route.Path, "{") {
+				token := ""
+				if class := of.routes[i].Class; class != "anyone" {
+					token = secret(class)
+				}
+				followed[route.Path] = asWith(t, of.handler, "GET", route.Path, http.NoBody, token).Code
+			}
+		}
+	}
+	assert.Equal(t, map[string]int{
+		"/": 200, "/openapi.json": 200, "/healthz": 200, "/readyz": 200, "/healthcheck": 200, "/metrics": 200,
+		"/debug/pprof/": 200, "/ui": 200, "/v1/events": 200, "/v1/top": 200, "/v1/overrides": 200,
+	}, followed)
 }
 
 // A 405 names the methods that the route takes, in Allow and in its text.
