@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"strings"
 
 	"github.com/counterd/counterd/rls/rlsconfig"
 	"github.com/counterd/counterd/rls/rlsimport"
@@ -42,16 +43,44 @@ func importRules(_ context.Context, args []string, stdout, stderr io.Writer) err
 	if err != nil {
 		return err
 	}
-	rules, differing, err := rlsimport.Rules(config)
+	rules, summary, err := rlsimport.Rules(config)
 	if err != nil {
 		return err
 	}
 	for _, warning := range config.Warnings {
 		fmt.Fprintf(stderr, "counterd: warning: %v\n", warning)
 	}
-	if _, err = stdout.Write(rules); err == nil && differing.All > 0 {
-		fmt.Fprintf(stderr, "counterd: warning: %d limits are not limited by these rules, and %d more are decided or answered otherwise than there: "+
-			"comments in the rules say which, and why; -rls-config has all of them\n", differing.NotLimited, differing.All-differing.NotLimited)
+	if _, err = stdout.Write(rules); err != nil {
+		return err
 	}
-	return err
+	for _, warning := range warningsOf(summary) {
+		fmt.Fprintf(stderr, "counterd: warning: %s\n", warning)
+	}
+	return nil
+}
+
+// warningsOf returns what the reader of imported rules must know.
+func warningsOf(s rlsimport.Summary) (warnings []string) {
+	var parts []string
+	if s.LeftOut > 0 {
+		parts = append(parts, "leave out "+countOf(s.LeftOut, "limit", "limits"))
+	}
+	if others := s.Differences - s.LeftOut; others > 0 {
+		parts = append(parts, "differ from the configuration in "+countOf(others, "decision or answer", "decisions or answers"))
+	}
+	if len(parts) > 0 {
+		warnings = append(warnings, "the rules "+strings.Join(parts, ", and ")+
+			": comments in them say which, and why; -rls-config serves the configuration as it is")
+	}
+	if s.Limits == 0 {
+		warnings = append(warnings, "the rules have no limits: they admit all hits")
+	}
+	return warnings
+}
+
+func countOf(n int, singular, plural string) string {
+	if n == 1 {
+		return "1 " + singular
+	}
+	return fmt.Sprintf("%d %s", n, plural)
 }

@@ -23,8 +23,8 @@ func TestImportPrintsRules(t *testing.T) {
 	require.Equal(t, exitOK, run(t.Context(), []string{"import", "ratelimit", folder}, &stdout, &stderr), "%s", &stderr)
 	assert.Equal(t, "counterd: warning: line 3, column 32: "+first+
 		": descriptors[0].detailed_metric: detailed_metric has no effect: metrics are by limit, as those by value grow without bound\n"+
-		"counterd: warning: 0 limits are not limited by these rules, and 1 more are decided or answered otherwise than there: "+
-		"comments in the rules say which, and why; -rls-config has all of them\n", stderr.String())
+		"counterd: warning: the rules differ from the configuration in 1 decision or answer: "+
+		"comments in them say which, and why; -rls-config serves the configuration as it is\n", stderr.String())
 	assert.Contains(t, stdout.String(), `
 events:
   shop:
@@ -56,5 +56,34 @@ events:
 		stdout.Reset()
 		require.Equal(t, exitOK, run(t.Context(), args, &stdout, &stderr))
 		assert.Contains(t, stdout.String(), "counterd import ratelimit PATH")
+	}
+}
+
+// A configuration without limits is valid, and so are its rules, but few mean it.
+func TestImportCountsLimits(t *testing.T) {
+	const which = ": comments in them say which, and why; -rls-config serves the configuration as it is\n"
+	wildcard := func(key string) string {
+		return "- {key: " + key + ", value: v*, rate_limit: {unit: hour, requests_per_unit: 5}}\n"
+	}
+	const limit = "- {key: user, rate_limit: {unit: hour, requests_per_unit: 5}}\n"
+	const unlimited = "- {key: shop, rate_limit: {unlimited: true}}\n"
+	const none = "counterd: warning: the rules have no limits: they admit all hits\n"
+	for descriptors, want := range map[string]string{
+		limit:                                 "",
+		"":                                    none,
+		unlimited:                             "counterd: warning: the rules differ from the configuration in 1 decision or answer" + which + none,
+		wildcard("ip"):                        "counterd: warning: the rules leave out 1 limit" + which + none,
+		limit + wildcard("a") + wildcard("b"): "counterd: warning: the rules leave out 2 limits" + which,
+		limit + wildcard("a") + wildcard("user") + wildcard("b") + unlimited: "counterd: warning: the rules leave out 2 limits, " +
+			"and differ from the configuration in 2 decisions or answers" + which,
+	} {
+		file := filepath.Join(t.TempDir(), "a.yaml")
+		if descriptors != "" {
+			descriptors = "descriptors:\n" + descriptors
+		}
+		require.NoError(t, os.WriteFile(file, []byte("domain: shop\n"+descriptors), 0o600))
+		var stdout, stderr bytes.Buffer
+		require.Equal(t, exitOK, run(t.Context(), []string{"import", "ratelimit", file}, &stdout, &stderr), "%s", &stderr)
+		assert.Equal(t, want, stderr.String(), descriptors)
 	}
 }

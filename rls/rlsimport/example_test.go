@@ -25,14 +25,14 @@ descriptors:
 		fmt.Println(err)
 		return
 	}
-	rules, differing, err := rlsimport.Rules(config)
+	rules, summary, err := rlsimport.Rules(config)
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
 	_, written, _ := strings.Cut(string(rules), "\nevents:\n")
 	fmt.Print(written)
-	fmt.Println(differing.NotLimited, "are not limited,", differing.All-differing.NotLimited, "differ")
+	fmt.Println("limits:", summary.Limits, "differences:", summary.Differences, "left out:", summary.LeftOut)
 	// Output:
 	// shop:
 	//     limits:
@@ -42,5 +42,5 @@ descriptors:
 	//         overrides:
 	//           "192.0.2.7": 600/m
 	//       # shop.yaml:9: shop.remote_address_198.51.100.*, 6/m, has the limits per remote_address instead: rules have no wildcards; serve it with -rls-config
-	// 0 are not limited, 1 differ
+	// limits: 1 differences: 1 left out: 0
 }

@@ -32,21 +32,22 @@ const head = `# Imported from a configuration of envoyproxy/ratelimit by counter
 events:
 `
 
-// Differing counts what rules decide or answer otherwise than a configuration: a comment each.
-type Differing struct {
-	All        int
-	NotLimited int // of these, limits that are left out
+// Summary counts what rules have, and what they decide or answer otherwise than a configuration: a comment each.
+type Summary struct {
+	Limits      int // of the rules
+	Differences int // comments
+	LeftOut     int // of these, limits that the rules do not have in any form
 }
 
 // Rules returns a rules file that decides as the configuration does. Its comments say where it does not. The error, if
 // any, is that of a configuration too large for one rules file.
-func Rules(config *rlsconfig.Config) (rules []byte, differing Differing, err error) {
+func Rules(config *rlsconfig.Config) (rules []byte, summary Summary, err error) {
 	var text bytes.Buffer
 	text.WriteString(head)
 	domains := config.Domains()
 	of := make(map[string]*event)
 	for domain, name := range rename(domains, events.ValidName, events.MaxEventName) {
-		of[domain] = &event{domain: domain, name: name, groups: make(map[string]*group), limits: names{}, differing: &differing}
+		of[domain] = &event{domain: domain, name: name, groups: make(map[string]*group), limits: names{}, summary: &summary}
 	}
 	for limit := range config.Descriptors() {
 		of[limit.Domain].descriptors = append(of[limit.Domain].descriptors, limit)
@@ -55,9 +56,9 @@ func Rules(config *rlsconfig.Config) (rules []byte, differing Differing, err err
 		of[domain].write(&text)
 	}
 	if _, err := rulesfile.Parse(text.Bytes()); err != nil {
-		return nil, differing, fmt.Errorf("rlsimport: the rules would not be valid, import fewer files at once: %w", err)
+		return nil, summary, fmt.Errorf("rlsimport: the rules would not be valid, import fewer files at once: %w", err)
 	}
-	return text.Bytes(), differing, nil
+	return text.Bytes(), summary, nil
 }
 
 // event is a domain on its way to an event.
@@ -70,7 +71,7 @@ type event struct {
 	groups      map[string]*group // by their kinds
 	order       []*group
 	limits      names
-	differing   *Differing // of all events
+	summary     *Summary // of all events
 }
 
 // group is what becomes a rule: the limit of a path of bare keys and, of a single one, those of exact values.
@@ -127,6 +128,7 @@ func (e *event) write(to *bytes.Buffer) {
 		}
 	}
 	fmt.Fprintf(to, "  %s:\n    limits:", word(e.name))
+	e.summary.Limits += len(e.limits)
 	if len(e.limits) == 0 {
 		to.WriteString(" []")
 	}
@@ -235,7 +237,7 @@ func (e *event) notes(d *rlsconfig.Limit, owner *group, reason string) (notes []
 		}
 	}
 	note := func(format string, args ...any) {
-		e.differing.All++
+		e.summary.Differences++
 		notes = append(notes, inLine(d.String())+fmt.Sprintf(format, args...)+"; serve it with -rls-config")
 	}
 	others := strings.Join(also, ", ")
@@ -244,7 +246,7 @@ func (e *event) notes(d *rlsconfig.Limit, owner *group, reason string) (notes []
 		note(" is refused: %s", reason)
 	case d.Rule != nil && owner == nil && others == "":
 		note(", %s, is not limited: %s", rate(d), reason)
-		e.differing.NotLimited++
+		e.summary.LeftOut++
 	case d.Rule != nil && owner == nil:
 		note(", %s, has the limits per %s instead: %s", rate(d), others, reason)
 	case others != "":

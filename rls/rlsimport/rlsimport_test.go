@@ -27,12 +27,13 @@ func parse(t *testing.T, text string) *rlsconfig.Config {
 // imported returns the events of the rules, as written.
 func imported(t *testing.T, text string) string {
 	t.Helper()
-	rules, differing, err := rlsimport.Rules(parse(t, text))
+	rules, summary, err := rlsimport.Rules(parse(t, text))
 	require.NoError(t, err)
 	_, written, found := strings.Cut(string(rules), "\nevents:\n")
 	require.True(t, found)
-	assert.Equal(t, strings.Count(written, ", is not limited: "), differing.NotLimited)
-	assert.Equal(t, strings.Count(written, "; serve it with -rls-config\n"), differing.All)
+	assert.Equal(t, strings.Count(written, ", is not limited: "), summary.LeftOut)
+	assert.Equal(t, strings.Count(written, "; serve it with -rls-config\n"), summary.Differences)
+	assert.Equal(t, strings.Count(written, "      - per: "), summary.Limits)
 	return written
 }
 
