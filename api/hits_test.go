@@ -436,10 +436,10 @@ func TestFaultyHitsInABatch(t *testing.T) {
 		{"event": "e", "features": {"ip": "x", "user": ""}, "cost": 0},
 		{"event": "e", "features": {"user": "42"}},
 		{"event": "plain", "features": {"user": "42"}},
-		{}
+		{}, {}
 	]}`)
 	results := answer[wire.Results](t, w).Results
-	require.Equal(t, []int{404, 400, 200, 400, 400, 400, 400}, statuses(results))
+	require.Equal(t, []int{404, 400, 200, 400, 400, 400, 400, 400}, statuses(results))
 	for i, result := range results {
 		assert.Equal(t, result.Status == 200, result.Problem == nil, i)
 		assert.Equal(t, result.Status == 200, result.Decision != nil, i)
@@ -451,7 +451,12 @@ func TestFaultyHitsInABatch(t *testing.T) {
 	}
 	assert.ElementsMatch(t, []string{"/hits/3/features/ip", "/hits/3/features/user", "/hits/3/cost"}, places)
 	assert.Equal(t, "/hits/4/features", results[4].Errors[0].Pointer)
-	assert.Equal(t, wire.Fault{Pointer: "/hits/6/event", Detail: "the event is missing"}, results[6].Errors[0])
+	for i := range 2 {
+		fault := wire.Fault{Pointer: fmt.Sprintf("/hits/%d/event", 6+i), Detail: "the event is missing"}
+		assert.Equal(t, []wire.Fault{fault}, results[6+i].Errors)
+	}
+	again := answer[wire.Results](t, request(t, l, "POST", "/v1/batch", `{"hits": [{}]}`)).Results
+	assert.Equal(t, []wire.Fault{{Pointer: "/hits/0/event", Detail: "the event is missing"}}, again[0].Errors)
 	assert.Equal(t, int64(1), results[2].Limits[0].Count)
 	assert.Contains(t, w.Body.String(), `{"status":404,"type":"about:blank","title":"Not Found","detail":"No event of this name is known; GET /v1/events lists those that are."}`)
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 
 	"github.com/counterd/counterd/api/wire"
@@ -141,7 +142,7 @@ func faultsOf(err error, method string) []wire.Fault {
 		return faults
 	}
 	if e, ok := errors.AsType[*requestError](err); ok {
-		return e.faults
+		return slices.Clone(e.faults) // places are added to them
 	}
 	fault := wire.Fault{Detail: err.Error()}
 	place := ""
