@@ -411,7 +411,7 @@ func TestSettleByHTTP(t *testing.T) {
 	require.NoError(t, err)
 	require.NotEmpty(t, d.Reservation)
 	require.NoError(t, c.Settle(ctx, d.Reservation, 3))
-	require.ErrorIs(t, c.Settle(ctx, d.Reservation, 4), client.ErrSettled)
+	require.ErrorIs(t, c.Settle(ctx, d.Reservation, 4), client.ErrConflict)
 	require.ErrorIs(t, c.Release(ctx, d.Reservation[:20]), client.ErrInvalid)
 
 	lease, err := c.Hit(ctx, "export", user, 1)

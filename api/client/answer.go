@@ -1,6 +1,7 @@
 package client
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"mime"
@@ -19,10 +20,10 @@ var (
 	ErrInvalid     = errors.New("client: invalid request")           // 4xx but those below
 	ErrRefused     = errors.New("client: refused")                   // 401, 403: the token is missing, unknown, or not good for this
 	ErrUnknown     = errors.New("client: unknown event")             // 404
-	ErrSettled     = errors.New("client: settled with another cost") // 409
+	ErrConflict    = errors.New("client: conflict")                  // 409: settled with another cost, or no room for an override
 	ErrEnded       = errors.New("client: the reservation has ended") // 410
-	ErrUnavailable = errors.New("client: unavailable")               // 503: the store does not answer in time; or the server does not answer
-	ErrUnexpected  = errors.New("client: unexpected answer")
+	ErrUnavailable = errors.New("client: unavailable")               // 5xx: the store, a proxy or the server does not answer in time; or 429 of a proxy
+	ErrUnexpected  = errors.New("client: unexpected answer")         // not one of counterd's
 )
 
 // Error is an answer that is not a success.
@@ -44,19 +45,19 @@ func (e *Error) Unwrap() error {
 	switch {
 	case e.Status == http.StatusUnauthorized, e.Status == http.StatusForbidden:
 		return ErrRefused
+	// A 429 that is an error comes from a proxy in between, not from counterd.
+	case e.Status >= 500, e.Status == http.StatusTooManyRequests:
+		return ErrUnavailable
+	case e.Status < 400, e.Type == "": // a proxy has no problem document: it does not say what counterd says
+		return ErrUnexpected
 	case e.Status == http.StatusNotFound:
 		return ErrUnknown
 	case e.Status == http.StatusConflict:
-		return ErrSettled
+		return ErrConflict
 	case e.Status == http.StatusGone:
 		return ErrEnded
-	// A 429 that is an error comes from a proxy in between, not from counterd.
-	case e.Status == http.StatusServiceUnavailable, e.Status == http.StatusTooManyRequests:
-		return ErrUnavailable
-	case e.Status >= 400 && e.Status < 500:
-		return ErrInvalid
 	}
-	return ErrUnexpected
+	return ErrInvalid
 }
 
 // answer is what came back.
@@ -168,6 +169,7 @@ func (a answer) problem() error {
 		if err := a.unmarshal(&e.Problem); err != nil {
 			e.Problem = wire.Problem{}
 		}
+		e.Type = cmp.Or(e.Type, "about:blank") // as RFC 9457 has it
 	}
 	e.Status = a.StatusCode
 	e.RequestID = a.requestID()

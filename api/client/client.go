@@ -67,9 +67,12 @@ func New(config Config) (*Client, error) {
 	if err != nil || base.Host == "" || base.Scheme != "http" && base.Scheme != "https" {
 		return nil, fmt.Errorf("%w: the server's URL is written like http://127.0.0.1:8080", ErrInvalid)
 	}
+	if config.Timeout < 0 || config.Conns < 0 {
+		return nil, fmt.Errorf("%w: the timeout and the number of connections are not below 0", ErrInvalid)
+	}
 	transport := config.Transport
 	if transport == nil {
-		own := http.DefaultTransport.(*http.Transport).Clone()
+		own := defaultTransport()
 		own.MaxIdleConns = cmp.Or(config.Conns, DefaultConns)
 		own.MaxIdleConnsPerHost = own.MaxIdleConns
 		own.TLSClientConfig = config.TLS.Clone()
@@ -88,6 +91,14 @@ func New(config Config) (*Client, error) {
 		c.coalescer = &coalescer{server: c.server, timeout: timeout}
 	}
 	return c, nil
+}
+
+// defaultTransport returns one like net/http's, also where the program has replaced that.
+func defaultTransport() *http.Transport {
+	if own, ok := http.DefaultTransport.(*http.Transport); ok {
+		return own.Clone()
+	}
+	return &http.Transport{Proxy: http.ProxyFromEnvironment, ForceAttemptHTTP2: true, IdleConnTimeout: 90 * time.Second}
 }
 
 // Close closes the idle connections.
@@ -164,7 +175,7 @@ func (c *Client) Reserve(ctx context.Context, event string, features events.Feat
 }
 
 // Settle replaces the cost that was reserved by the true one, 0 to 1,000,000, and releases the leases of the
-// reservation. It may be repeated: with another cost the error is an ErrSettled, after its time an ErrEnded.
+// reservation. It may be repeated: with another cost the error is an ErrConflict, after its time an ErrEnded.
 func (c *Client) Settle(ctx context.Context, reservation string, cost int64) error {
 	_, err := settle(ctx, c.server, wire.Settle{Reservation: reservation, Cost: &cost})
 	return err

@@ -267,7 +267,13 @@ func TestAnswersOfOthers(t *testing.T) {
 		body      string
 		want      error
 	}{
-		{502, "text/html", "<html>bad gateway</html>", client.ErrUnexpected},
+		{502, "text/html", "<html>bad gateway</html>", client.ErrUnavailable},
+		{404, "text/html", "<html>not found</html>", client.ErrUnexpected},
+		{404, "application/problem+json", `{}`, client.ErrUnknown},
+		{409, "application/problem+json", `{"type": "about:blank"}`, client.ErrConflict},
+		{410, "text/html", "", client.ErrUnexpected},
+		{400, "text/html", "", client.ErrUnexpected},
+		{403, "text/html", "", client.ErrRefused},
 		{503, "application/problem+json", "{broken", client.ErrUnavailable},
 		{503, "application/problem+json", `{"title": "t", "detail": "d", "more": 1}`, client.ErrUnavailable},
 		{200, "application/json", "<html>", client.ErrUnexpected},
@@ -288,6 +294,26 @@ func TestAnswersOfOthers(t *testing.T) {
 		}
 		server.Close()
 	}
+}
+
+func TestConfigsOutOfRange(t *testing.T) {
+	for _, bad := range []client.Config{{Timeout: -1}, {Conns: -1}} {
+		bad.URL = "http://127.0.0.1:8080"
+		_, err := client.New(bad)
+		assert.ErrorIs(t, err, client.ErrInvalid)
+	}
+}
+
+// other is a transport that is none of net/http's own.
+type other struct{ http.RoundTripper }
+
+// Programs replace net/http's default transport, by one that traces for example. The client has one of its own.
+func TestAnotherDefaultTransport(t *testing.T) {
+	was := http.DefaultTransport
+	defer func() { http.DefaultTransport = was }()
+	http.DefaultTransport = other{was}
+	_, err := open(t, client.Config{URL: realServer(t).URL}).Events(t.Context())
+	require.NoError(t, err)
 }
 
 func TestURLs(t *testing.T) {

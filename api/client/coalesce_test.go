@@ -476,7 +476,7 @@ func TestBatchesThatAreRefused(t *testing.T) {
 			{0, false, client.ErrUnavailable}, {200, false, client.ErrUnexpected},
 			{400, true, nil}, {404, true, nil}, {405, true, nil}, {413, true, nil},
 			{401, false, client.ErrRefused}, {403, false, client.ErrRefused}, {429, false, client.ErrUnavailable},
-			{500, false, client.ErrUnexpected}, {503, false, client.ErrUnavailable},
+			{500, false, client.ErrUnavailable}, {503, false, client.ErrUnavailable},
 		} {
 			status = test.status
 			before := len(s.exchanges())
