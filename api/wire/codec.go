@@ -143,23 +143,28 @@ var (
 
 // limits reads a list of limits, each much like the one in its place before, or the one in front of it.
 func (p *plain) limits(limits *[]LimitState, before []LimitState) bool {
-	*limits = make([]LimitState, 0, len(before))
-	return p.list(func() bool {
-		i := len(*limits)
-		*limits = append(*limits, LimitState{})
-		to := &(*limits)[i]
-		like := to
-		switch {
-		case i < len(before):
-			like = &before[i]
-		case i > 0:
-			like = &(*limits)[i-1]
+	all := []LimitState{}
+	read := p.list(func() bool {
+		i := len(all)
+		if i == 0 {
+			all = make([]LimitState, 0, len(before))
 		}
-		return members(p, limitMembers, to, like)
+		all = append(all, LimitState{})
+		like := &all[max(i-1, 0)]
+		if i < len(before) {
+			like = &before[i]
+		}
+		return members(p, limitMembers, &all[i], like)
 	})
+	if cap(all) > 2*len(all) { // less than half as many as before
+		all = slices.Clone(all)
+	}
+	*limits = all
+	return read
 }
 
-// members reads an object of at least minPlain bytes that has its members in order, each once or not, and no white space.
+// members reads an object of at least minPlain bytes that has its members in order, each once or not, and no white
+// space around their names.
 func members[T any](p *plain, all []member[T], to, like *T) bool {
 	began := p.next
 	if !p.skip('{') {
@@ -366,12 +371,10 @@ func (p *plain) skip(c byte) bool {
 }
 
 func (p *plain) space() {
-	for p.next < len(p.text) && p.text[p.next] <= ' ' && isSpace(p.text[p.next]) {
+	for p.next < len(p.text) && p.text[p.next] <= ' ' && strings.IndexByte(" \n\r\t", p.text[p.next]) >= 0 {
 		p.next++
 	}
 }
-
-func isSpace(c byte) bool { return c == ' ' || c == '\n' || c == '\r' || c == '\t' }
 
 // ends reports whether nothing is left.
 func (p *plain) ends() bool {

@@ -317,6 +317,28 @@ func TestAnswersArePlain(t *testing.T) {
 	}
 }
 
+// No decision takes the room that the one before it has needed.
+func TestLimitsTakeTheirOwnRoom(t *testing.T) {
+	d := wire.Decision{Allowed: true, Event: "login", At: wire.Moment{Time: time.Unix(1773531033, 0).UTC()}, RetryAfter: new(int64(0))}
+	var all []wire.Result
+	for _, n := range []int{1000, 0, 1000, 1, 3, 1000, 499, 1000, 501} {
+		of := d
+		of.Limits = make([]wire.LimitState, n)
+		for i := range of.Limits {
+			of.Limits[i] = wire.LimitState{Name: "ip-5-per-1m", Feature: "ip", Limit: 5, Window: "1m", Reset: new(int64(0))}
+		}
+		all = append(all, wire.Result{Status: 200, Decision: &of})
+	}
+	text, err := results(all).AppendTo(nil)
+	require.NoError(t, err)
+	var read wire.Results
+	require.True(t, read.ReadPlain(string(text)))
+	for i, r := range read.Results {
+		require.Len(t, r.Limits, len(all[i].Limits))
+		assert.LessOrEqual(t, cap(r.Limits), 2*len(r.Limits))
+	}
+}
+
 func FuzzPlain(f *testing.F) {
 	for _, text := range []string{
 		`{"features":{"ip":"203.0.113.9","user":"42"},"cost":3}`, "{ \"cost\" : 0 ,\n\"features\":{} }", `{"cost":1,"cost":1}`, `{"features":{"a":"1","a":"2"}}`,
