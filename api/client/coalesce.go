@@ -85,6 +85,7 @@ type outcome struct {
 	result *wire.Result // of the hit; nil: the answer has none
 	at     int          // the hit's place in the batch
 	err    error        // there is no answer
+	panic  any          // not nil: nor an error
 }
 
 // decide returns the decision of a hit.
@@ -111,8 +112,17 @@ func (c *coalescer) decide(ctx context.Context, event string, hit wire.Hit) (wir
 	case o := <-w.done:
 		return c.decisionOf(w, o)
 	case <-ctx.Done():
-		c.leave(w)
-		return wire.Decision{}, fmt.Errorf("%w: %s %s: %w", ErrUnavailable, http.MethodPost, c.server.base.Host, context.Cause(ctx))
+		if c.leave(w) {
+			go c.giveBack(w)
+		}
+		return wire.Decision{}, c.server.unavailable(ctx, http.MethodPost, nil)
+	}
+}
+
+// giveBack gives back what a hit gets whose caller has left: a lease, or a turn in a queue, is of no use then.
+func (c *coalescer) giveBack(w *waiting) {
+	if o := <-w.done; o.result != nil && o.result.Decision != nil {
+		_ = giveBack(w.ctx, c.server, o.result.Reservation) // else it ends by itself, as when no answer comes
 	}
 }
 
@@ -175,17 +185,18 @@ func (c *coalescer) watch() {
 	c.release()
 }
 
-// leave has a hit that waits not go. If it went, the exchange ends when no caller waits for it.
-func (c *coalescer) leave(w *waiting) {
+// leave has a hit that waits not go, and reports whether it went before. Then the exchange ends when no caller waits for it.
+func (c *coalescer) leave(w *waiting) (went bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if w.batch == nil {
 		c.waiting.Remove(w.place)
-		return
+		return false
 	}
 	if w.batch.callers--; w.batch.callers == 0 {
 		w.batch.cancel()
 	}
+	return true
 }
 
 // alone makes the exchange of a turn with one hit.
@@ -214,18 +225,22 @@ func (c *coalescer) run(t *turn, b *batch) {
 
 // send makes the exchange of a batch, and hands on what became of it.
 func (c *coalescer) send(b *batch) {
-	defer b.cancel()
-	answer, err := c.exchange(b)
+	o := outcome{err: fmt.Errorf("%w: the exchange was broken off", ErrUnavailable)}
 	var results []wire.Result
-	if err == nil && answer.succeeds() {
-		results, err = answer.results(len(b.hits))
-	}
-	for i, w := range b.hits {
-		o := outcome{answer: answer, at: i, err: err}
-		if results != nil {
-			o.result = &results[i]
+	defer func() {
+		b.cancel()
+		o.panic = recover() // of the config's Transport or Token: the callers', as if each hit went by itself
+		for i, w := range b.hits {
+			o.at = i
+			if results != nil {
+				o.result = &results[i]
+			}
+			w.done <- o
 		}
-		w.done <- o
+	}()
+	o.answer, o.err = c.exchange(b)
+	if o.err == nil && o.answer.succeeds() {
+		results, o.err = o.answer.results(len(b.hits))
 	}
 }
 
@@ -297,6 +312,9 @@ const beginHits, endHits = `{"hits":[`, `]}`
 
 // decisionOf returns the decision of a hit that went with a batch.
 func (c *coalescer) decisionOf(w *waiting, o outcome) (wire.Decision, error) {
+	if o.panic != nil {
+		panic(o.panic)
+	}
 	switch result := o.result; {
 	case o.err != nil:
 		return wire.Decision{}, o.err

@@ -34,6 +34,7 @@ type script struct {
 // asked is an exchange, and what ends it.
 type asked struct {
 	path    string
+	body    string
 	users   []string
 	context context.Context
 	release chan struct{}
@@ -44,7 +45,7 @@ func (s *script) RoundTrip(r *http.Request) (*http.Response, error) {
 	if err != nil {
 		return nil, err
 	}
-	a := &asked{path: r.URL.Path, context: r.Context(), release: make(chan struct{})}
+	a := &asked{path: r.URL.Path, body: string(body), context: r.Context(), release: make(chan struct{})}
 	if r.URL.Path == "/v1/batch" {
 		var batch wire.Batch
 		if err := json.Unmarshal(body, &batch); err != nil {

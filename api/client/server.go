@@ -109,17 +109,28 @@ func (s server) exchange(ctx context.Context, method string, to *url.URL, query 
 		if fault, ok := errors.AsType[*url.Error](err); ok {
 			err = fault.Err
 		}
-		return answer{}, fmt.Errorf("%w: %s %s: %w", ErrUnavailable, method, s.base.Host, err)
+		return answer{}, s.unavailable(ctx, method, err)
 	}
 	defer response.Body.Close()
 	data, err := s.read(response)
 	switch {
 	case err != nil:
-		return answer{}, fmt.Errorf("%w: %s %s: %w", ErrUnavailable, method, s.base.Host, err)
+		return answer{}, s.unavailable(ctx, method, err)
 	case int64(len(data)) > s.most:
 		return answer{}, fmt.Errorf("%w: %s %s: longer than %d bytes", ErrUnexpected, method, s.base.Host, s.most)
 	}
 	return answer{response, data}, nil
+}
+
+// unavailable returns the error of an exchange without an answer: the fault, or the end of the context and its cause.
+func (s server) unavailable(ctx context.Context, method string, fault error) error {
+	if end := ctx.Err(); end != nil {
+		fault = end
+		if cause := context.Cause(ctx); cause != end {
+			fault = fmt.Errorf("%w: %w", end, cause)
+		}
+	}
+	return fmt.Errorf("%w: %s %s: %w", ErrUnavailable, method, s.base.Host, fault)
 }
 
 // buffers have the bodies of answers until they are read.
