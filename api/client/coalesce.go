@@ -212,9 +212,15 @@ func (c *coalescer) run(t *turn, b *batch) {
 	}
 }
 
-// send makes the exchange of a batch, and hands on what became of it.
+// send makes the exchange of a batch, and hands on what became of it. One hit alone goes as a hit.
 func (c *coalescer) send(b *batch) {
 	defer b.cancel()
+	if len(b.hits) == 1 {
+		w := b.hits[0]
+		decision, err := c.server.hit(b.ctx, w.event, w.hit)
+		w.done <- outcome{result: &wire.Result{Decision: &decision}, err: err}
+		return
+	}
 	answer, err := c.exchange(b)
 	var results []wire.Result
 	if err == nil && answer.succeeds() {
