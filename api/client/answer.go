@@ -1,7 +1,6 @@
 package client
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"mime"
@@ -30,6 +29,8 @@ var (
 type Error struct {
 	wire.Problem
 	RequestID string // the server's log has it; empty: it said none
+
+	foreign bool // there is no problem document: a proxy in between says it
 }
 
 func (e *Error) Error() string {
@@ -48,7 +49,7 @@ func (e *Error) Unwrap() error {
 	// A 429 that is an error comes from a proxy in between, not from counterd.
 	case e.Status >= 500, e.Status == http.StatusTooManyRequests:
 		return ErrUnavailable
-	case e.Status < 400, e.Type == "": // a proxy has no problem document: it does not say what counterd says
+	case e.Status < 400, e.foreign:
 		return ErrUnexpected
 	case e.Status == http.StatusNotFound:
 		return ErrUnknown
@@ -164,12 +165,11 @@ func (a answer) denial() (decision wire.Decision, denied bool) {
 // problem makes an error of the answer. An answer of a proxy in between is not a problem
 // document.
 func (a answer) problem() error {
-	e := &Error{}
-	if a.isProblem() {
+	e := &Error{foreign: !a.isProblem()}
+	if !e.foreign {
 		if err := a.unmarshal(&e.Problem); err != nil {
 			e.Problem = wire.Problem{}
 		}
-		e.Type = cmp.Or(e.Type, "about:blank") // as RFC 9457 has it
 	}
 	e.Status = a.StatusCode
 	e.RequestID = a.requestID()

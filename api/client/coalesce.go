@@ -223,7 +223,7 @@ func (c *coalescer) run(t *turn, b *batch) {
 	}
 }
 
-// send makes the exchange of a batch, and hands on what became of it.
+// send makes the exchange of a batch, and hands on what became of it. One hit alone goes as a hit.
 func (c *coalescer) send(b *batch) {
 	o := outcome{err: fmt.Errorf("%w: the exchange was broken off", ErrUnavailable)}
 	var results []wire.Result
@@ -238,6 +238,12 @@ func (c *coalescer) send(b *batch) {
 			w.done <- o
 		}
 	}()
+	if w := b.hits[0]; len(b.hits) == 1 {
+		var decision wire.Decision
+		decision, o.err = c.server.hit(b.ctx, w.event, w.hit)
+		results = []wire.Result{{Decision: &decision}}
+		return
+	}
 	o.answer, o.err = c.exchange(b)
 	if o.err == nil && o.answer.succeeds() {
 		results, o.err = o.answer.results(len(b.hits))
@@ -332,12 +338,12 @@ func (c *coalescer) decisionOf(w *waiting, o outcome) (wire.Decision, error) {
 		for i := range problem.Errors {
 			problem.Errors[i].Pointer = strings.TrimPrefix(problem.Errors[i].Pointer, place)
 		}
-		return wire.Decision{}, &Error{problem, o.answer.requestID()}
+		return wire.Decision{}, &Error{Problem: problem, RequestID: o.answer.requestID()}
 	case result.Status == http.StatusServiceUnavailable:
-		return wire.Decision{}, &Error{wire.Problem{
+		return wire.Decision{}, &Error{RequestID: o.answer.requestID(), Problem: wire.Problem{
 			Type: "about:blank", Title: http.StatusText(result.Status), Status: result.Status,
 			Detail: wire.StoreFailed,
-		}, o.answer.requestID()}
+		}}
 	}
 	return *o.result.Decision, nil
 }

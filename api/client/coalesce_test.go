@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -28,7 +29,7 @@ import (
 type script struct {
 	mu    sync.Mutex
 	asked []*asked
-	fault func(r *http.Request) (*http.Response, error) // of exchanges that are released; nil: all hits are admitted
+	log   []string // what has happened, as in "sends a b", "cancels a b", "a is admitted"
 }
 
 // asked is an exchange, and what ends it.
@@ -37,7 +38,23 @@ type asked struct {
 	body    string
 	users   []string
 	context context.Context
-	release chan struct{}
+	end     chan ending
+}
+
+// ending is how an exchange ends. The zero value admits all of its hits.
+type ending struct {
+	Status  int                       `json:"status"`  // not 0: of an answer to the whole
+	Broken  bool                      `json:"broken"`  // there is no answer
+	Panic   string                    `json:"-"`       // not empty: of the transport
+	Results map[string]jsontext.Value `json:"results"` // of hits that are not admitted
+}
+
+// name is that of the exchange in the table.
+func (a *asked) name() string {
+	if len(a.users) == 1 && a.path == "/v1/batch" {
+		return "a batch of " + a.users[0]
+	}
+	return strings.Join(counted(a.users), " ")
 }
 
 func (s *script) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -45,7 +62,7 @@ func (s *script) RoundTrip(r *http.Request) (*http.Response, error) {
 	if err != nil {
 		return nil, err
 	}
-	a := &asked{path: r.URL.Path, body: string(body), context: r.Context(), release: make(chan struct{})}
+	a := &asked{path: r.URL.Path, body: string(body), context: r.Context(), end: make(chan ending, 1)}
 	if r.URL.Path == "/v1/batch" {
 		var batch wire.Batch
 		if err := json.Unmarshal(body, &batch); err != nil {
@@ -63,26 +80,51 @@ func (s *script) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	s.mu.Lock()
 	s.asked = append(s.asked, a)
+	s.log = append(s.log, "sends "+a.name())
 	s.mu.Unlock()
 	select {
-	case <-a.release:
+	case end := <-a.end:
+		return a.answer(r, end)
 	case <-r.Context().Done():
-		return nil, r.Context().Err()
+		s.logs("cancels " + a.name())
+		return nil, context.Cause(r.Context())
 	}
-	if s.fault != nil {
-		if w, err := s.fault(r); w != nil || err != nil {
-			return w, err
+}
+
+func (s *script) logs(text string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.log = append(s.log, text)
+}
+
+// logged returns the log when all goroutines wait.
+func (s *script) logged() []string {
+	synctest.Wait()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.log)
+}
+
+func (a *asked) answer(r *http.Request, end ending) (*http.Response, error) {
+	switch {
+	case end.Panic != "":
+		panic(end.Panic)
+	case end.Broken:
+		return nil, errors.New("the connection is lost")
+	case end.Status != 0:
+		return reply(r, end.Status, "application/problem+json", fmt.Sprintf(`{"title":"x","status":%d}`, end.Status)), nil
+	}
+	results := make([]string, len(a.users))
+	for i, user := range a.users {
+		results[i] = string(end.Results[user])
+		if results[i] == "" {
+			results[i] = fmt.Sprintf(`{"status":200,"allowed":true,"event":%q,"at":"2026-11-21T04:52:30Z","retry_after":0,"limits":[]}`, user)
 		}
 	}
-	var results wire.Results
-	for _, user := range a.users {
-		results.Results = append(results.Results, wire.Result{Status: 200, Decision: &wire.Decision{Allowed: true, Event: "of " + user, At: wire.Moment{Time: time.Now().UTC()}}})
+	if a.path != "/v1/batch" {
+		return reply(r, 200, "application/json", results[0]), nil
 	}
-	text, err := json.Marshal(results)
-	if r.URL.Path != "/v1/batch" {
-		text, err = json.Marshal(results.Results[0].Decision)
-	}
-	return reply(r, 200, "application/json", string(text)), err
+	return reply(r, 200, "application/json", `{"results":[`+strings.Join(results, ",")+`]}`), nil
 }
 
 func reply(r *http.Request, status int, mediaType, body string) *http.Response {
@@ -102,81 +144,40 @@ func (s *script) exchanges() (all [][]string) {
 }
 
 // end ends the i-th exchange.
-func (s *script) end(i int) { close(s.asked[i].release) }
+func (s *script) end(i int, end ending) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.asked[i].end <- end
+}
 
 // caller is hits that are called one after the other, each in a goroutine of its own.
 type caller struct {
 	t      *testing.T
 	client *client.Client
-	mu     sync.Mutex
-	done   map[string]error
+	script *script
 }
 
-func newCaller(t *testing.T, transport http.RoundTripper) *caller {
-	return &caller{t: t, client: open(t, client.Config{URL: "http://counterd.test", Transport: transport}), done: map[string]error{}}
+func newCaller(t *testing.T, s *script) *caller {
+	return &caller{t, open(t, client.Config{URL: "http://counterd.test", Transport: s}), s}
 }
 
 func (c *caller) hit(ctx context.Context, user string) {
 	go func() {
 		d, err := c.client.Hit(ctx, "login", events.Features{"user": user}, 1)
-		if err == nil && d.Event != "of "+user {
+		if err == nil && d.Event != user {
 			err = fmt.Errorf("%s has the decision %+v", user, d)
 		}
-		c.mu.Lock()
-		c.done[user] = err
-		c.mu.Unlock()
+		c.script.logs(user + " is " + outcome(c.t, err))
 	}()
 	synctest.Wait()
 }
 
-// ended returns what became of a hit, and whether it has ended.
-func (c *caller) ended(user string) (error, bool) {
-	synctest.Wait()
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	err, done := c.done[user]
-	return err, done
-}
-
 func (c *caller) admitted(users ...string) {
 	c.t.Helper()
+	log := c.script.logged()
 	for _, user := range users {
-		err, done := c.ended(user)
-		assert.True(c.t, done, user)
-		assert.NoError(c.t, err, user)
+		assert.Contains(c.t, log, user+" is admitted")
 	}
-}
-
-// A hit goes at once if none is under way. What gathers meanwhile goes together, in the order of the calls.
-func TestHitsGatherWhileARequestIsUnderWay(t *testing.T) {
-	bubble.Test(t, func(t *testing.T) {
-		s := &script{}
-		c := newCaller(t, s)
-		c.hit(t.Context(), "a")
-		assert.Equal(t, [][]string{{"a"}}, s.exchanges())
-		assert.Equal(t, "/v1/events/login/hit", s.asked[0].path)
-		for _, user := range []string{"b", "c", "d"} {
-			c.hit(t.Context(), user)
-		}
-		assert.Len(t, s.exchanges(), 1)
-		s.end(0)
-		c.admitted("a")
-		assert.Equal(t, [][]string{{"a"}, {"b", "c", "d"}}, s.exchanges())
-		assert.Equal(t, "/v1/batch", s.asked[1].path)
-		c.hit(t.Context(), "e")
-		s.end(1)
-		c.admitted("b", "c", "d")
-		assert.Equal(t, [][]string{{"a"}, {"b", "c", "d"}, {"e"}}, s.exchanges())
-		s.end(2)
-		c.admitted("e")
-
-		// Nothing is under way: the next one is alone again.
-		c.hit(t.Context(), "f")
-		assert.Equal(t, []string{"f"}, s.exchanges()[3])
-		assert.Equal(t, "/v1/events/login/hit", s.asked[3].path)
-		s.end(3)
-		c.admitted("f")
-	})
 }
 
 func TestNoCoalescing(t *testing.T) {
@@ -187,42 +188,28 @@ func TestNoCoalescing(t *testing.T) {
 		c.hit(t.Context(), "a")
 		c.hit(t.Context(), "b")
 		assert.Equal(t, [][]string{{"a"}, {"b"}}, s.exchanges())
-		s.end(1)
+		s.end(1, ending{})
 		c.admitted("b")
-		s.end(0)
+		s.end(0, ending{})
 		c.admitted("a")
 	})
 }
 
-// A batch is of 1,000 hits at most, and of half the bytes that the server reads.
+// A batch is of half the bytes that the server reads.
 func TestBatchesAreBounded(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		s := &script{}
 		c := newCaller(t, s)
 		c.hit(t.Context(), "a")
-		for i := range 2500 {
-			c.hit(t.Context(), fmt.Sprint(i))
-		}
-		s.end(0)
-		assert.Len(t, s.exchanges()[1], 1000)
-		assert.Equal(t, "999", s.asked[1].users[999])
-		s.end(1)
-		beside := s.exchanges()[2:]
-		assert.ElementsMatch(t, []int{750, 750}, []int{len(beside[0]), len(beside[1])})
-		s.end(2)
-		s.end(3)
-		assert.Len(t, s.exchanges(), 4)
-
-		c.hit(t.Context(), "b")
 		long := strings.Repeat("x", 60<<10)
 		for i := range 10 {
 			c.hit(t.Context(), fmt.Sprint(long, i))
 		}
-		s.end(4)
-		assert.Len(t, s.exchanges()[5], 8, "8 hits of 60 KiB, and not 9, are below 512 KiB")
-		s.end(5)
-		assert.Len(t, s.exchanges()[6], 2)
-		s.end(6)
+		s.end(0, ending{})
+		assert.Len(t, s.exchanges()[1], 8, "8 hits of 60 KiB, and not 9, are below 512 KiB")
+		s.end(1, ending{})
+		assert.Len(t, s.exchanges()[2], 2)
+		s.end(2, ending{})
 	})
 }
 
@@ -250,40 +237,40 @@ func TestManyHitsGoSideBySide(t *testing.T) {
 		}
 		many(41)
 		assert.Equal(t, []int{1}, next())
-		s.end(0)
+		s.end(0, ending{})
 		assert.Equal(t, []int{40}, next(), "the one before had one hit")
 		many(15)
-		s.end(1)
+		s.end(1, ending{})
 		assert.Equal(t, []int{15}, next(), "few wait")
 		many(40)
-		s.end(2)
+		s.end(2, ending{})
 		assert.Equal(t, []int{40}, next(), "the one before had few")
 		many(41)
 		assert.Empty(t, next(), "no hit goes before one ends")
-		s.end(3)
+		s.end(3, ending{})
 		assert.Equal(t, []int{21, 20}, next())
 		many(40)
-		s.end(4)
+		s.end(4, ending{})
 		assert.Equal(t, []int{20, 20}, next())
 		many(40)
-		s.end(5)
+		s.end(5, ending{})
 		assert.Equal(t, []int{40}, next(), "three are under way, and no more")
 		many(1)
-		s.end(6)
+		s.end(6, ending{})
 		assert.Equal(t, []int{1}, next())
-		s.end(7)
+		s.end(7, ending{})
 		assert.Empty(t, next())
 		many(2)
 		assert.Empty(t, next(), "they wait for those under way")
 
 		// Exchanges that hang hold up no others.
-		s.end(8)
+		s.end(8, ending{})
 		assert.Equal(t, []int{2}, next())
 		many(3)
 		time.Sleep(1001 * time.Millisecond)
 		assert.Equal(t, []int{3}, next())
 		for i := range 3 {
-			s.end(9 + i)
+			s.end(9+i, ending{})
 		}
 		for i := range called {
 			c.admitted(fmt.Sprintf("%04d", i))
@@ -292,12 +279,12 @@ func TestManyHitsGoSideBySide(t *testing.T) {
 		// When none waits it is one again.
 		many(41)
 		assert.Equal(t, []int{1}, next())
-		s.end(12)
+		s.end(12, ending{})
 		assert.Equal(t, []int{40}, next())
 		many(31)
-		s.end(13)
+		s.end(13, ending{})
 		assert.Equal(t, []int{31}, next(), "too few for two")
-		s.end(14)
+		s.end(14, ending{})
 		for i := range called {
 			c.admitted(fmt.Sprintf("%04d", i))
 		}
@@ -318,195 +305,30 @@ func TestHitsThatGoAlone(t *testing.T) {
 		require.ErrorIs(t, err, client.ErrInvalid)
 		c.hit(t.Context(), "b")
 		assert.Len(t, s.exchanges(), 2)
-		s.end(0)
+		s.end(0, ending{})
 		assert.Equal(t, []string{"b"}, s.exchanges()[2])
-		s.end(1)
-		s.end(2)
+		s.end(1, ending{})
+		s.end(2, ending{})
 		c.admitted("a", "b")
 	})
 }
 
-// A caller that gives up returns at once. Its hit is not sent, if it was not, and those of others are.
-func TestACallerGivesUp(t *testing.T) {
+// An exchange has the values of the first caller's context.
+func TestTheContextOfABatch(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		s := &script{}
 		c := newCaller(t, s)
 		c.hit(t.Context(), "a")
-		waits, giveUp := context.WithCancelCause(t.Context())
-		c.hit(waits, "b")
+		c.hit(context.WithValue(t.Context(), key{}, "trace"), "b")
 		c.hit(t.Context(), "c")
-		because := errors.New("a reason")
-		giveUp(because)
-		err, done := c.ended("b")
-		assert.True(t, done)
-		assert.ErrorIs(t, err, client.ErrUnavailable)
-		assert.ErrorIs(t, err, because)
-		s.end(0)
-		assert.Equal(t, []string{"c"}, s.exchanges()[1], "b was never sent")
-		s.end(1)
-		c.admitted("a", "c")
-
-		// One whose hit is under way, the first of its batch.
-		c.hit(t.Context(), "d")
-		waits, giveUp = context.WithCancelCause(context.WithValue(t.Context(), key{}, "trace"))
-		c.hit(waits, "e")
-		c.hit(t.Context(), "f")
-		s.end(2)
-		assert.Equal(t, []string{"e", "f"}, s.exchanges()[3])
-		assert.Equal(t, "trace", s.asked[3].context.Value(key{}))
-		giveUp(because)
-		err, done = c.ended("e")
-		assert.True(t, done)
-		assert.ErrorIs(t, err, because)
-		_, done = c.ended("f")
-		assert.False(t, done)
-		s.end(3)
-		c.admitted("d", "f")
+		s.end(0, ending{})
+		assert.Equal(t, []string{"b", "c"}, s.exchanges()[1])
+		assert.Equal(t, "trace", s.asked[1].context.Value(key{}))
+		s.end(1, ending{})
 	})
 }
 
 type key struct{}
-
-// An exchange ends when all of its callers have given up, and the waiting hits go.
-func TestAllCallersGiveUp(t *testing.T) {
-	bubble.Test(t, func(t *testing.T) {
-		s := &script{}
-		c := newCaller(t, s)
-		c.hit(t.Context(), "a")
-		waits, giveUp := context.WithCancel(t.Context())
-		c.hit(waits, "b")
-		c.hit(waits, "c")
-		s.end(0)
-		assert.Len(t, s.exchanges(), 2)
-		c.hit(t.Context(), "d")
-		giveUp()
-		assert.Equal(t, [][]string{{"a"}, {"b", "c"}, {"d"}}, s.exchanges())
-		s.end(2)
-		c.admitted("a", "d")
-	})
-}
-
-// Each call ends by the timeout, with its wait; an exchange that hangs holds up others for a second, also if none comes
-// after them.
-func TestAnExchangeThatHangs(t *testing.T) {
-	bubble.Test(t, func(t *testing.T) {
-		s := &script{}
-		c := newCaller(t, s)
-		c.hit(t.Context(), "a")
-		time.Sleep(300 * time.Millisecond)
-		c.hit(t.Context(), "b")
-		time.Sleep(600 * time.Millisecond)
-		c.hit(t.Context(), "c")
-		assert.Len(t, s.exchanges(), 1)
-		time.Sleep(101 * time.Millisecond)
-		assert.Equal(t, [][]string{{"a"}, {"b", "c"}}, s.exchanges())
-		c.hit(t.Context(), "d")
-		s.end(0)
-		c.admitted("a")
-		assert.Len(t, s.exchanges(), 2, "d waits for the exchange that has begun last")
-		time.Sleep(1001 * time.Millisecond)
-		assert.Equal(t, []string{"d"}, s.exchanges()[2])
-		s.end(2)
-		c.admitted("d")
-		time.Sleep(client.DefaultTimeout - 1702*time.Millisecond - time.Nanosecond)
-		_, done := c.ended("b")
-		assert.False(t, done)
-		time.Sleep(time.Nanosecond)
-		for _, user := range []string{"b", "c"} {
-			err, done := c.ended(user)
-			assert.True(t, done)
-			assert.ErrorIs(t, err, client.ErrUnavailable)
-		}
-	})
-}
-
-// One of a thousand hits holds up the hits behind it no longer.
-func TestAFullExchangeThatHangs(t *testing.T) {
-	bubble.Test(t, func(t *testing.T) {
-		s := &script{}
-		c := newCaller(t, s)
-		for i := range 1201 {
-			c.hit(t.Context(), fmt.Sprint(i))
-		}
-		time.Sleep(1001 * time.Millisecond)
-		assert.Len(t, s.exchanges()[1], 1000)
-		time.Sleep(1001 * time.Millisecond)
-		assert.Len(t, s.exchanges()[2], 200)
-		for i := range 3 {
-			s.end(i)
-		}
-		c.admitted("0", "1", "1200")
-	})
-}
-
-// With a short timeout others are held up for a quarter of it.
-func TestAnExchangeThatHangsWithAShortTimeout(t *testing.T) {
-	bubble.Test(t, func(t *testing.T) {
-		s := &script{}
-		c := newCaller(t, s)
-		c.client = open(t, client.Config{URL: "http://counterd.test", Transport: s, Timeout: 400 * time.Millisecond})
-		c.hit(t.Context(), "a")
-		c.hit(t.Context(), "b")
-		time.Sleep(101 * time.Millisecond)
-		assert.Equal(t, [][]string{{"a"}, {"b"}}, s.exchanges())
-		s.end(1)
-		c.admitted("b")
-		s.end(0)
-	})
-}
-
-// A batch that the server takes no part of is sent hit by hit; what else it answers is the answer to all.
-func TestBatchesThatAreRefused(t *testing.T) {
-	bubble.Test(t, func(t *testing.T) {
-		status := 0
-		s := &script{fault: func(r *http.Request) (*http.Response, error) {
-			if r.URL.Path != "/v1/batch" {
-				return nil, nil
-			}
-			if status == 0 {
-				return nil, errors.New("the connection is lost")
-			}
-			return reply(r, status, "application/problem+json", fmt.Sprintf(`{"title":"x","status":%d}`, status)), nil
-		}}
-		c := newCaller(t, s)
-		for _, test := range []struct {
-			status int
-			alone  bool
-			want   error
-		}{
-			{0, false, client.ErrUnavailable}, {200, false, client.ErrUnexpected},
-			{400, true, nil}, {404, true, nil}, {405, true, nil}, {413, true, nil},
-			{401, false, client.ErrRefused}, {403, false, client.ErrRefused}, {429, false, client.ErrUnavailable},
-			{500, false, client.ErrUnavailable}, {503, false, client.ErrUnavailable},
-		} {
-			status = test.status
-			before := len(s.exchanges())
-			users := []string{fmt.Sprint("a", status), fmt.Sprint("b", status), fmt.Sprint("c", status)}
-			for _, user := range users {
-				c.hit(t.Context(), user)
-			}
-			s.end(before)
-			synctest.Wait()
-			s.end(before + 1)
-			if test.alone {
-				assert.Len(t, s.exchanges(), before+4, status)
-				s.end(before + 2)
-				s.end(before + 3)
-				c.admitted(users...)
-				continue
-			}
-			assert.Len(t, s.exchanges(), before+2, status)
-			for _, user := range users[1:] {
-				err, done := c.ended(user)
-				assert.True(t, done)
-				assert.ErrorIs(t, err, test.want, status)
-				if fault, ok := errors.AsType[*client.Error](err); ok {
-					assert.Equal(t, "request-1", fault.RequestID)
-				}
-			}
-		}
-	})
-}
 
 // held is a transport that holds its first exchange until enough hits wait.
 type held struct {
@@ -622,28 +444,6 @@ func TestCoalescedHitsAreExact(t *testing.T) {
 		assert.Positive(t, admitted[i].Load())
 	}
 	assert.Less(t, h.batches.Load(), int64(800))
-}
-
-// A hit that a rule refuses because the store fails is an error, in a batch, too.
-func TestAStoreThatFailsInABatch(t *testing.T) {
-	bubble.Test(t, func(t *testing.T) {
-		s := &script{fault: func(r *http.Request) (*http.Response, error) {
-			if r.URL.Path != "/v1/batch" {
-				return nil, nil
-			}
-			refused := `{"status":503,"allowed":false,"event":"login","at":"2026-11-21T04:52:30Z","retry_after":0,"limits":[]}`
-			return reply(r, 200, "application/json", `{"results":[`+refused+`]}`), nil
-		}}
-		c := newCaller(t, s)
-		c.hit(t.Context(), "a")
-		c.hit(t.Context(), "b")
-		s.end(0)
-		synctest.Wait()
-		s.end(1)
-		err, _ := c.ended("b")
-		require.ErrorIs(t, err, client.ErrUnavailable)
-		assert.EqualError(t, err, "counterd: 503 Service Unavailable: The store did not answer, or not in time.")
-	})
 }
 
 // What embeds a decision is read with all of its members.

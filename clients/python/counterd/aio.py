@@ -22,9 +22,8 @@ T = TypeVar("T")
 class _Pending:
     """A hit whose caller waits for the future."""
 
-    def __init__(self, encoded: EncodedHit, timeout: float) -> None:
+    def __init__(self, encoded: EncodedHit) -> None:
         self.encoded = encoded
-        self.hold = protocol.hold(timeout)
         self.sent = False
         self.batch: _Batch | None = None
         self.decided: asyncio.Future[Decision] = asyncio.get_running_loop().create_future()
@@ -34,7 +33,6 @@ class _Batch:
     """Hits that go together, in one exchange."""
 
     def __init__(self) -> None:
-        self.began = asyncio.get_running_loop().time()
         self.hits: list[_Pending] = []
         self.callers = 0  # that wait
         self.exchange: asyncio.Task[list[Result]] | None = None
@@ -43,28 +41,31 @@ class _Batch:
 class _Coalescer:
     """Sends hits in the order of their calls.
 
-    Hits that come while an exchange is under way go together with the next. An exchange that takes longer than a hit
-    waits for it is late: the hits that wait go in an exchange of their own, and the late one goes on for its callers
-    only.
+    Hits that come while an exchange is under way go together with the next. An exchange that takes longer than the
+    hold is late: the hits that wait go in an exchange of their own, and the late one goes on for its callers only.
     """
 
-    def __init__(self, streams: Streams) -> None:
+    def __init__(self, streams: Streams, hold: float) -> None:
         self._streams = streams
+        self._hold = hold
         self.forget()
 
     def forget(self) -> None:
         self._queue: dict[_Pending, EncodedHit] = {}
         self._current: _Batch | None = None  # what hits wait for; None: there is none, and none waits
-        self._timer: asyncio.TimerHandle | None = None
 
     async def decide(self, pending: _Pending) -> Decision:
         self._queue[pending] = pending.encoded
-        self._hold(pending.hold)
+        if self._current is None:
+            self._begin()
         try:
             return await pending.decided
+        except protocol.BatchRefusedError:
+            pass
         except asyncio.CancelledError:
             self._leave(pending)
             raise
+        return await _call(self._streams, protocol.hit(pending.encoded))
 
     def _leave(self, pending: _Pending) -> None:
         """Takes out a hit whose caller has left. An exchange ends early if all of its callers have left."""
@@ -75,32 +76,21 @@ class _Coalescer:
             if batch.callers == 0 and batch.exchange is not None:
                 batch.exchange.cancel()
 
-    def _hold(self, seconds: float) -> None:
-        """Has the hits that wait go once the exchange under way has taken that long, at once if there is none."""
-        loop = asyncio.get_running_loop()
-        if self._current is None or loop.time() >= self._current.began + seconds:
-            self._begin()
-            return
-        end = self._current.began + seconds
-        if self._timer is None or end < self._timer.when():
-            if self._timer is not None:
-                self._timer.cancel()
-            self._timer = loop.call_at(end, self._release)
-
-    def _release(self) -> None:
-        """Looks whether the exchange under way is late. It may be another one than when the timer was set."""
-        self._timer = None
-        if self._queue:
-            self._hold(min(pending.hold for pending in self._queue))
-
     def _begin(self) -> None:
         """Begins an exchange. Hits join it until the loop has come to it."""
         batch = self._current = _Batch()
+        late = asyncio.get_running_loop().call_later(self._hold, self._next, batch)
         batch.exchange = asyncio.create_task(self._exchange(batch))
-        batch.exchange.add_done_callback(functools.partial(self._end, batch))
+        batch.exchange.add_done_callback(functools.partial(self._end, batch, late))
+
+    def _next(self, batch: _Batch) -> None:
+        """Begins the next exchange if hits wait for this one, which has ended or is late."""
+        if self._current is batch:
+            self._current = None
+            if self._queue:
+                self._begin()
 
     async def _exchange(self, batch: _Batch) -> list[Result]:
-        batch.began = asyncio.get_running_loop().time()
         batch.hits = protocol.take(self._queue)
         batch.callers = len(batch.hits)
         for pending in batch.hits:
@@ -110,12 +100,10 @@ class _Coalescer:
             return []
         return await _call(self._streams, protocol.coalesced([pending.encoded for pending in batch.hits]))
 
-    def _end(self, batch: _Batch, exchange: asyncio.Task[list[Result]]) -> None:
-        """Hands on the results, and begins the next exchange if hits have waited for this one."""
-        if self._current is batch:
-            self._current = None
-            if self._queue:
-                self._begin()
+    def _end(self, batch: _Batch, late: asyncio.TimerHandle, exchange: asyncio.Task[list[Result]]) -> None:
+        """Hands on the results."""
+        late.cancel()
+        self._next(batch)
         if exchange.cancelled():
             fault: BaseException | None = UnavailableError("the exchange was canceled", maybe_counted=True)
         else:
@@ -151,9 +139,9 @@ class AsyncClient:
         tls: ssl.SSLContext | None = None,
     ) -> None:
         self._streams = Streams(protocol.parse_url(url), token, tls)
-        self._coalescer = _Coalescer(self._streams)
-        self._coalesce = coalesce
         self._timeout = check_timeout(timeout)
+        self._coalescer = _Coalescer(self._streams, protocol.hold(timeout))
+        self._coalesce = coalesce
         self._on_failure = on_failure
         self._max_waiting = max_waiting
         self._waiting = 0
@@ -284,7 +272,7 @@ class AsyncClient:
 
     async def _hit(self, encoded: EncodedHit, timeout: float) -> Decision:
         end = asyncio.get_running_loop().time() + timeout
-        pending = _Pending(encoded, timeout)
+        pending = _Pending(encoded)
         try:
             async with asyncio.timeout_at(end):
                 if self._coalesce:

@@ -41,6 +41,9 @@ HOLD_SHARE = 4
 """Of a timeout."""
 QUOTA_EXCEEDED = "https://iana.org/assignments/http-problem-types#quota-exceeded"
 
+_REFUSES_BATCHES = (400, 404, 405, 413)
+"""Statuses of an answer to a batch of which no hit was counted."""
+
 _EVENT = re.compile(r"[a-z][a-z0-9_.-]{0,63}")
 _MAX_KINDS = 16
 
@@ -198,6 +201,10 @@ Result: TypeAlias = Decision | CounterdError
 """What a batch returns for a hit: its decision, or what is wrong with it."""
 
 
+class BatchRefusedError(CounterdError):
+    """The server takes no batches, or none of this size: each hit goes by itself."""
+
+
 def batch(hits: Sequence[EncodedHit], *, coalesced: bool = False) -> Operation[list[Result]]:
     """Sends hits in one request. Those that are coalesced have different callers, which know of no batch: the places
     in their errors are without it."""
@@ -205,6 +212,8 @@ def batch(hits: Sequence[EncodedHit], *, coalesced: bool = False) -> Operation[l
         raise InvalidError(f"a batch has 1 to {MAX_HITS} hits")
 
     def read(answer: Answer) -> list[Result]:
+        if coalesced and answer.status in _REFUSES_BATCHES:
+            raise BatchRefusedError
         results = _success(answer).get("results")
         if not isinstance(results, list) or len(results) != len(hits):
             raise UnexpectedError("the answer has not one result for each hit", maybe_counted=True)
@@ -246,7 +255,7 @@ def take(queue: dict[T, EncodedHit]) -> list[T]:
 
 
 def hold(timeout: float) -> float:
-    """Returns for how many seconds a hit with that timeout waits for an exchange that is under way."""
+    """Returns for how many seconds the hits of a client with that timeout wait for an exchange that is under way."""
     return min(MAX_HOLD, timeout / HOLD_SHARE)
 
 

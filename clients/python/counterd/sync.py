@@ -28,7 +28,6 @@ class _Pending:
     def __init__(self, encoded: EncodedHit, deadline: Deadline) -> None:
         self.encoded = encoded
         self.deadline = deadline
-        self.hold = protocol.hold(deadline.timeout)
         self.woken = threading.Event()
         self.batch: _Batch | None = None  # what its caller has to send
         self.outcome: Result | None = None
@@ -42,23 +41,20 @@ class _Batch:
         self.hits = hits
         self.began = time.monotonic()
 
-    def hold_left(self, pending: _Pending) -> float:
-        """Returns for how many seconds a hit still waits for the exchange."""
-        return self.began + pending.hold - time.monotonic()
-
 
 class _Coalescer:
     """Sends hits in the order of their calls.
 
     Hits that come while an exchange is under way go together with the next. A hit that finds none under way goes at
-    once, alone. An exchange that takes longer than a hit waits for it is late: the hits that wait go in an exchange of
-    their own, and the late one goes on for its callers only. There is no thread of its own: of each batch the caller
+    once, alone. An exchange that takes longer than the hold is late: the hits that wait go in an exchange of their
+    own, and the late one goes on for its callers only. There is no thread of its own: of each batch the caller
     with the latest deadline sends it, so that no caller is kept beyond its own deadline, and none is cut short by
     another's.
     """
 
-    def __init__(self, connections: Connections) -> None:
+    def __init__(self, connections: Connections, hold: float) -> None:
         self._connections = connections
+        self._hold = hold
         self.reset()
 
     def reset(self) -> None:
@@ -79,6 +75,8 @@ class _Coalescer:
             raise
         if isinstance(pending.outcome, Decision):
             return pending.outcome
+        if isinstance(pending.outcome, protocol.BatchRefusedError):
+            return _call(self._connections, protocol.hit(encoded), deadline)
         raise pending.outcome or UnavailableError("another caller was interrupted", maybe_counted=True)
 
     def _wait(self, pending: _Pending) -> None:
@@ -86,7 +84,7 @@ class _Coalescer:
         while True:
             with self._lock:
                 queued = pending in self._queue
-                if queued and (self._current is None or self._current.hold_left(pending) <= 0):
+                if queued and self._hold_left() <= 0:
                     self._begin()
                     queued = pending in self._queue
                 if pending.outcome is not None or pending.batch is not None:
@@ -98,9 +96,13 @@ class _Coalescer:
                     error = protocol.no_answer(pending.deadline.timeout)
                     error.maybe_counted = not queued
                     raise error
-                if queued and self._current is not None:
-                    left = min(left, max(self._current.hold_left(pending), 0))
+                if queued:
+                    left = min(left, max(self._hold_left(), 0))
             pending.woken.wait(left)
+
+    def _hold_left(self) -> float:
+        """Returns for how many seconds hits still wait for the exchange under way."""
+        return 0 if self._current is None else self._current.began + self._hold - time.monotonic()
 
     def _leave(self, pending: _Pending) -> None:
         """Takes out a hit whose caller was interrupted."""
@@ -178,8 +180,8 @@ class Client:
         tls: ssl.SSLContext | None = None,
     ) -> None:
         self._connections = Connections(protocol.parse_url(url), token, tls)
-        self._coalescer = _Coalescer(self._connections) if coalesce else None
         self._timeout = check_timeout(timeout)
+        self._coalescer = _Coalescer(self._connections, protocol.hold(timeout)) if coalesce else None
         self._on_failure = on_failure
         self._max_waiting = max_waiting
         self._reset()

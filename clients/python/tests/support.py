@@ -67,14 +67,12 @@ class Counterd:
 
 
 class Relay:
-    """Passes requests on to a server, keeps them, and holds each until the gate is open; the first has its own."""
+    """Passes requests on to a server, keeps them, and holds each until the gate is open."""
 
     def __init__(self, url: str) -> None:
         self.seen: list[tuple[str, str]] = []
         self.gate = threading.Event()
         self.gate.set()
-        self.first_gate = threading.Event()
-        self.first_gate.set()
         to = urllib.parse.urlsplit(url)
         relay = self
 
@@ -83,10 +81,8 @@ class Relay:
 
             def do_POST(self) -> None:
                 body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
-                gates = [relay.gate] if relay.seen else [relay.gate, relay.first_gate]
                 relay.seen.append((self.path, body.decode()))
-                for gate in gates:
-                    gate.wait()
+                relay.gate.wait()
                 connection = http.client.HTTPConnection(to.hostname or "", to.port)
                 connection.request(self.command, self.path, body or None, {"Content-Type": "application/json"} if body else {})
                 answer = connection.getresponse()
@@ -115,7 +111,6 @@ class Relay:
 
     def __exit__(self, *_: object) -> None:
         self.gate.set()
-        self.first_gate.set()
         self._server.shutdown()
         self._thread.join()
         self._server.server_close()

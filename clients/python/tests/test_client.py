@@ -167,105 +167,27 @@ class Battery:
         self.assertLess(len(relay.seen), 150)
         self.assertEqual(client.count("fifty", user, "1h"), 50)
 
-    def test_hits_are_alone_if_none_is_under_way_or_they_do_not_coalesce(self) -> None:
+    def test_hits_are_alone_if_they_do_not_coalesce(self) -> None:
         relay = self.relay()
-        self.client(relay.url).hit("api", {"key": "1"})
         alone = self.client(relay.url, coalesce=False)
         with concurrent.futures.ThreadPoolExecutor(8) as pool:
             list(pool.map(lambda _: alone.hit("api", {"key": "1"}), range(8)))
         self.assertEqual({path for path, _ in relay.seen}, {"/v1/events/api/hit"})
-        self.assertEqual(len(relay.seen), 9)
+        self.assertEqual(len(relay.seen), 8)
 
     def held(self) -> None:
-        """Has hits with a timeout of LONG at most wait for an exchange that is under way, others hardly."""
-        self.enterContext(mock.patch.object(protocol, "hold", lambda timeout: LONG if timeout <= LONG else 0.01))
-
-    def hanging(self) -> tuple[Relay, Any]:
-        """Returns a relay that holds its first request, and a client of it."""
-        relay = self.relay()
-        relay.first_gate.clear()
-        return relay, self.client(relay.url)
+        """Has hits wait for an exchange that is under way, however long it takes."""
+        self.enterContext(mock.patch.object(protocol, "hold", lambda _: LONG))
 
     def queued(self, client: Any, n: int) -> None:
         """Waits until so many hits are queued."""
-        while self.queue_length(client) != n:
+        while len(getattr(client, "client", client)._coalescer._queue) != n:
             time.sleep(0.001)
-
-    def queue_length(self, client: Any) -> int:
-        return len(getattr(client, "client", client)._coalescer._queue)
-
-    def test_how_long_hits_wait_for_an_exchange(self) -> None:
-        self.assertEqual([protocol.hold(timeout) for timeout in (60, 10, 4, 2, 0.1)], [1, 1, 1, 0.5, 0.025])
-
-    def test_a_request_that_hangs_does_not_hold_up_a_lone_hit(self) -> None:
-        relay, client = self.hanging()
-        with concurrent.futures.ThreadPoolExecutor(1) as pool:
-            hangs = pool.submit(client.hit, "api", {"key": "0"})
-            relay.reached()
-            self.assertTrue(client.hit("api", {"key": "1"}).allowed)
-            self.assertTrue(client.hit("api", {"key": "2"}).allowed)
-            self.assertFalse(hangs.done())
-            relay.first_gate.set()
-            self.assertTrue(hangs.result().allowed)
-        self.assertEqual(relay.keys(), [["0"], ["1"], ["2"]])
-
-    def test_all_that_wait_for_a_request_that_hangs_go_together_in_order(self) -> None:
-        self.held()
-        relay, client = self.hanging()
-        with concurrent.futures.ThreadPoolExecutor(16) as pool:
-            hangs = pool.submit(client.hit, "api", {"key": "0"})
-            relay.reached()
-            hits = []
-            for i in range(1, 9):
-                hits.append(pool.submit(client.hit, "api", {"key": str(i)}))
-                self.queued(client, i)
-            hits.append(pool.submit(client.hit, "api", {"key": "9"}, timeout=2 * LONG))
-            self.assertTrue(all(hit.result().allowed for hit in hits))
-            self.assertFalse(hangs.done())
-            relay.first_gate.set()
-            self.assertTrue(hangs.result().allowed)
-        self.assertEqual(relay.keys(), [["0"], [str(i) for i in range(1, 10)]])
-
-    def test_a_late_exchange_takes_no_next_batch(self) -> None:
-        self.held()
-        relay, client = self.hanging()
-        with concurrent.futures.ThreadPoolExecutor(16) as pool:
-            late = pool.submit(client.hit, "api", {"key": "0"})
-            relay.reached()
-            relay.gate = threading.Event()  # of those that come now
-            hits = [pool.submit(client.hit, "api", {"key": "1"}, timeout=2 * LONG)]
-            relay.reached(2)
-            for i in (2, 3):
-                hits.append(pool.submit(client.hit, "api", {"key": str(i)}))
-                self.queued(client, i - 1)
-            relay.first_gate.set()
-            self.assertTrue(late.result().allowed)
-            self.assertEqual(self.queue_length(client), 2)
-            relay.gate.set()
-            self.assertTrue(all(hit.result().allowed for hit in hits))
-        self.assertEqual(relay.keys(), [["0"], ["1"], ["2", "3"]])
-
-    def test_the_queue_has_no_hits_whose_callers_have_left(self) -> None:
-        self.held()
-        relay, client = self.hanging()
-        with concurrent.futures.ThreadPoolExecutor(16) as pool:
-            hangs = pool.submit(client.hit, "api", {"key": "0"})
-            relay.reached()
-            stays = pool.submit(client.hit, "api", {"key": "1"})
-            self.queued(client, 1)
-            for hit in [pool.submit(client.hit, "api", {"key": "2"}, timeout=0.1) for _ in range(8)]:
-                left = hit.exception()
-                self.assertIsInstance(left, counterd.UnavailableError)
-                self.assertFalse(left.maybe_counted)
-            self.assertEqual(self.queue_length(client), 1)
-            relay.first_gate.set()
-            self.assertTrue(hangs.result().allowed and stays.result().allowed)
-        self.assertEqual(relay.keys(), [["0"], ["1"]])
 
     def test_errors_do_not_show_that_hits_went_together(self) -> None:
         self.held()
         relay = self.relay()
-        relay.first_gate.clear()
+        relay.gate.clear()
         client, alone = self.client(relay.url), self.client(coalesce=False)
         user = {"user": "x"}
         faults = [("two", user, 0), ("two", {"User": "x"}), ("absent", user), ("two", {"user": ""}, -1)]
@@ -276,7 +198,7 @@ class Battery:
             for i, fault in enumerate(faults, 1):
                 hits.append(pool.submit(client.hit, *fault))
                 self.queued(client, i)
-            relay.first_gate.set()
+            relay.gate.set()
             self.assertTrue(first.result().allowed)
             errors = [hit.exception() for hit in hits]
         self.assertEqual([path for path, _ in relay.seen], ["/v1/events/api/hit", "/v1/batch"])
@@ -340,58 +262,6 @@ class Battery:
 class TestThreads(Battery, unittest.TestCase):
     kind = "threads"
 
-    def test_what_gathers_goes_with_the_next_in_order(self) -> None:
-        self.held()
-        relay = self.relay()
-        relay.gate.clear()
-        client = self.client(relay.url)
-        with concurrent.futures.ThreadPoolExecutor(40) as pool:
-            hits = []
-            for i in range(40):
-                hits.append(pool.submit(client.hit, "api", {"key": str(i)}))
-                self.queued(client, i)
-                relay.reached()
-            relay.gate.set()
-            concurrent.futures.wait(hits)
-            self.assertTrue(all(hit.result().allowed for hit in hits))
-        self.assertEqual(relay.keys(), [["0"], [str(i) for i in range(1, 40)]])
-
-    def test_a_caller_that_gives_up_harms_no_other(self) -> None:
-        self.held()
-        relay = self.relay()
-        relay.gate.clear()
-        client = self.client(relay.url)
-        with concurrent.futures.ThreadPoolExecutor(8) as pool:
-            first = pool.submit(client.hit, "api", {"key": "0"})
-            relay.reached()
-            hits = []
-            for i, timeout in enumerate((LONG - 1, 0.1, LONG), 1):
-                hits.append(pool.submit(client.hit, "api", {"key": str(i)}, timeout=timeout))
-                self.queued(client, i)
-            late = hits[1].exception()
-            self.assertIsInstance(late, counterd.UnavailableError)
-            self.assertFalse(late.maybe_counted)
-            relay.gate.set()
-            self.assertTrue(all(hit.result().allowed for hit in (first, hits[0], hits[2])))
-        self.assertEqual(relay.keys(), [["0"], ["1", "3"]])
-
-    def test_of_a_batch_under_way_each_caller_has_its_own_timeout(self) -> None:
-        self.held()
-        relay = self.relay()
-        relay.gate.clear()
-        client = self.client(relay.url)
-        with concurrent.futures.ThreadPoolExecutor(8) as pool:
-            first = pool.submit(client.hit, "api", {"key": "0"}, timeout=3)
-            relay.reached()
-            short = pool.submit(client.hit, "api", {"key": "1"}, timeout=5)
-            self.queued(client, 1)
-            long = pool.submit(client.hit, "api", {"key": "2"}, timeout=LONG)
-            self.assertTrue(first.exception().maybe_counted)
-            self.assertTrue(short.exception().maybe_counted)  # sent with the other, before or after
-            relay.gate.set()
-            self.assertTrue(long.result().allowed)
-        self.assertIn(relay.keys(), ([["0"], ["1", "2"]], [["0"], ["1"], ["2"]]))
-
     def test_an_interrupted_caller_leaves_the_others_served(self) -> None:
         self.held()
 
@@ -439,23 +309,15 @@ class TestThreads(Battery, unittest.TestCase):
 class TestAsyncio(Battery, unittest.TestCase):
     kind = "asyncio"
 
-    def test_hits_go_together_in_order(self) -> None:
-        self.held()
+    def test_hits_of_one_pass_of_the_loop_go_together_in_order(self) -> None:
         relay = self.relay()
-        decisions: list[counterd.Decision] = []
 
-        async def main() -> None:
+        async def main() -> list[counterd.Decision]:
             async with AsyncClient(relay.url, timeout=LONG) as client:
-                user = {"user": "asyncio order", "key": "7"}
-                decisions.extend(await asyncio.gather(*(client.hit("fifty", user) for _ in range(200))))
-                await asyncio.gather(*(client.hit("api", {"key": str(i)}) for i in range(2302)))
+                return await asyncio.gather(*(client.hit("fifty", {"user": "asyncio order"}) for _ in range(200)))
 
-        asyncio.run(main())
-        self.assertEqual([decision.allowed for decision in decisions], [i < 50 for i in range(200)])
-        sent = relay.keys()[1:]
-        self.assertEqual([key for keys in sent for key in keys], [str(i) for i in range(2302)])
-        self.assertEqual([len(keys) for keys in sent], [1000, 1000, 302])
-        self.assertTrue(all(len(body.encode()) <= 1 << 20 for _, body in relay.seen))
+        self.assertEqual([decision.allowed for decision in asyncio.run(main())], [i < 50 for i in range(200)])
+        self.assertEqual(len(relay.seen), 1)
 
     def test_a_batch_is_within_the_servers_bound(self) -> None:
         relay = self.relay()
@@ -468,37 +330,6 @@ class TestAsyncio(Battery, unittest.TestCase):
         self.assertEqual(sum(map(len, relay.keys())), 2000)
         self.assertGreater(len(relay.seen), 2)
         self.assertTrue(all(len(body.encode()) <= 1 << 20 for _, body in relay.seen))
-
-    def test_a_caller_that_gives_up_harms_no_other(self) -> None:
-        self.held()
-        relay = self.relay()
-        relay.gate.clear()
-
-        async def main() -> None:
-            async with AsyncClient(relay.url, timeout=LONG) as client:
-                first = asyncio.create_task(client.hit("api", {"key": "0"}))
-                while not relay.seen:
-                    await asyncio.sleep(0.001)
-                timeouts = (LONG, 0.05, LONG, LONG)
-                hits = [asyncio.create_task(client.hit("api", {"key": str(i)}, timeout=t)) for i, t in enumerate(timeouts, 1)]
-                await asyncio.sleep(0)
-                hits[3].cancel()
-                with self.assertRaises(counterd.UnavailableError) as caught:
-                    await hits[1]
-                self.assertFalse(caught.exception.maybe_counted)
-                with self.assertRaises(asyncio.CancelledError):
-                    await hits[3]
-                self.assertEqual(self.queue_length(client), 2)
-                # All callers of the exchange leave: the next one does not wait for it.
-                first.cancel()
-                while len(relay.seen) < 2:
-                    await asyncio.sleep(0.001)
-                hits[0].cancel()  # under way
-                relay.gate.set()
-                self.assertTrue((await hits[2]).allowed)
-
-        asyncio.run(main())
-        self.assertEqual(relay.keys(), [["0"], ["1", "3"]])
 
     def test_a_canceled_hit_gives_its_turn_back(self) -> None:
         key = {"key": "asyncio canceled"}

@@ -33,8 +33,9 @@ export interface DecideOptions extends CallOptions {
 /** What a batch returns for a hit: its decision, or what is wrong with it. */
 export type Result = Decision | CounterdError;
 
-/** For this part of the timeout a request that hangs holds up the hits behind it. */
-const HOLD_SHARE = 0.1;
+/** A request that hangs holds up the hits behind it for a part of the timeout, and for so many milliseconds at most. */
+const HOLD_SHARE = 1 / 4;
+const MAX_HOLD = 1_000;
 const DEFAULT_TIMEOUT = 10_000;
 const DEFAULT_MAX_WAITING = 10_000;
 /** How long a hit that does not wait for its turn takes at most to give it back, in milliseconds. */
@@ -53,7 +54,8 @@ export class Client {
   constructor(options: ClientOptions) {
     this.#server = new Server(options.url, options.token, options.fetch ?? fetch);
     this.#timeout = options.timeout ?? DEFAULT_TIMEOUT;
-    this.#coalescer = new Coalescer(this.#server, options.coalesce ?? true, this.#timeout * HOLD_SHARE);
+    const hold = Math.min(MAX_HOLD, this.#timeout * HOLD_SHARE);
+    this.#coalescer = new Coalescer(this.#server, options.coalesce ?? true, hold);
     this.#onFailure = options.onFailure ?? "error";
     this.#maxWaiting = options.maxWaiting ?? DEFAULT_MAX_WAITING;
   }

@@ -7,6 +7,8 @@ import { success, type Answer, type Server } from "./server.js";
 export const MAX_HITS = 1000;
 /** The server takes 1 MiB. */
 const MAX_BYTES = 1_000_000;
+/** Statuses of an answer to a batch of which no hit was counted: the server takes no batches, or none of this size. */
+const REFUSES_BATCHES = [400, 404, 405, 413];
 
 interface Pending {
   event: string;
@@ -14,7 +16,8 @@ interface Pending {
   alone: string;
   bytes: number;
   batch?: Batch;
-  resolve: (decision: Decision) => void;
+  /** Undefined: the hit goes by itself. */
+  resolve: (decision: Decision | undefined) => void;
   reject: (error: unknown) => void;
 }
 
@@ -26,24 +29,18 @@ interface Batch {
   exchange: AbortController;
 }
 
-/** One exchange after the other, which hits wait for. */
-interface Turn {
-  /** When the present exchange began. */
-  began: number;
-}
-
 /**
- * Sends hits in the order of their calls. One exchange is under way at a time: hits that come meanwhile
- * go together with the next. A hit that finds none under way goes at once, alone. An exchange that hangs holds
- * up those behind it for so many milliseconds.
+ * Sends hits in the order of their calls. Hits that come while an exchange is under way go together with the next.
+ * A hit that finds none under way goes at once, alone. An exchange that takes longer than the hold, in milliseconds,
+ * is late: the hits that wait go in an exchange of their own, and the late one goes on for its callers only.
  */
 export class Coalescer {
   readonly #server: Server;
   readonly #coalesce: boolean;
   readonly #hold: number;
   readonly #queue = new Set<Pending>();
-  #turn: Turn | undefined;
-  #watch: ReturnType<typeof setTimeout> | undefined;
+  /** What hits wait for. Undefined: there is none, and none waits. */
+  #current: Batch | undefined;
 
   constructor(server: Server, coalesce: boolean, hold: number) {
     this.#server = server;
@@ -59,24 +56,24 @@ export class Coalescer {
     }
     call.signal.throwIfAborted();
     let pending: Pending | undefined;
-    const decided = new Promise<Decision>((resolve, reject) => {
+    const decided = new Promise<Decision | undefined>((resolve, reject) => {
       const bytes = new TextEncoder().encode(encoded.json).byteLength + 1;
       pending = { ...encoded, bytes, resolve, reject };
       this.#queue.add(pending);
     });
-    if (this.#turn === undefined) {
+    if (this.#current === undefined) {
       this.#begin();
-    } else {
-      this.#release(this.#turn);
     }
+    let decision: Decision | undefined;
     try {
-      return await orAbort(decided, call.signal);
+      decision = await orAbort(decided, call.signal);
     } catch (error) {
       if (call.signal.aborted && pending !== undefined) {
         this.#leave(pending, call.signal.reason);
       }
       throw error;
     }
+    return decision ?? alone(this.#server, encoded, call.signal);
   }
 
   /** Takes a hit out whose caller does not wait any longer. It harms no other. */
@@ -92,43 +89,25 @@ export class Coalescer {
     }
   }
 
+  /** Begins an exchange of the hits that have waited longest. Others wait until it ends, or is late. */
   #begin(): void {
-    const turn = { began: 0 };
-    this.#turn = turn;
-    void this.#run(turn);
+    const batch = this.#nextBatch();
+    this.#current = batch;
+    const late = setTimeout(() => this.#next(batch), this.#hold);
+    void this.#exchangeBatch(batch)
+      .catch((error: unknown) => batch.hits.forEach((pending) => pending.reject(error)))
+      .then(() => {
+        clearTimeout(late);
+        this.#next(batch);
+      });
   }
 
-  /** Has the hits that wait go if the exchange under way is late, else when it is. */
-  #release(turn: Turn): void {
-    const left = turn.began + this.#hold - performance.now();
-    if (left <= 0) {
-      this.#begin();
-    } else {
-      this.#watch ??= setTimeout(() => {
-        this.#watch = undefined;
-        if (this.#turn !== undefined && this.#queue.size > 0) {
-          this.#release(this.#turn);
-        }
-      }, left);
-    }
-  }
-
-  async #run(turn: Turn): Promise<void> {
-    while (this.#turn === turn) {
-      const batch = this.#nextBatch();
-      if (batch.hits.length === 0) {
-        this.#turn = undefined;
-        clearTimeout(this.#watch);
-        this.#watch = undefined;
-        return;
-      }
-      turn.began = performance.now();
-      try {
-        await this.#exchangeBatch(batch);
-      } catch (error) {
-        for (const pending of batch.hits) {
-          pending.reject(error);
-        }
+  /** Begins the next exchange if hits wait for this one, which has ended or is late. */
+  #next(batch: Batch): void {
+    if (this.#current === batch) {
+      this.#current = undefined;
+      if (this.#queue.size > 0) {
+        this.#begin();
       }
     }
   }
@@ -157,6 +136,10 @@ export class Coalescer {
     }
     const body = `{"hits":[${hits.map((pending) => pending.json).join(",")}]}`;
     const answer = await this.#server.exchange("POST", "v1/batch", body, signal);
+    if (REFUSES_BATCHES.includes(answer.status)) {
+      hits.forEach((pending) => pending.resolve(undefined));
+      return;
+    }
     const outcomes = readResults(answer, hits.length, (i) => `/hits/${i}`);
     hits.forEach((pending, i) => {
       const outcome = outcomes[i];
