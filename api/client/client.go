@@ -29,6 +29,9 @@ const (
 	DefaultConns = 64
 )
 
+// Features are the actor of an event: a value for each kind, as in {"ip": "192.0.2.1"}.
+type Features = map[string]string
+
 // Config sets up a Client. Only URL is needed.
 type Config struct {
 	URL string // the server's, as in http://127.0.0.1:8080
@@ -107,7 +110,7 @@ func (c *Client) Close() { c.server.http.CloseIdleConnections() }
 // Increment adds by, 1 to 1,000,000, to the counters of the event: one for each
 // of the features and for each combination of them that a rule names. The zero
 // time is now. An ErrUnavailable leaves open what was counted.
-func (c *Client) Increment(ctx context.Context, event string, features events.Features, by int64, at time.Time) (wire.Incremented, error) {
+func (c *Client) Increment(ctx context.Context, event string, features Features, by int64, at time.Time) (wire.Incremented, error) {
 	var done wire.Incremented
 	body := wire.Increment{Features: features, By: &by}
 	if !at.IsZero() {
@@ -119,7 +122,7 @@ func (c *Client) Increment(ctx context.Context, event string, features events.Fe
 
 // Count returns the exact sum of one counter over a window, in whole seconds,
 // that ends at the moment at; the zero time is now.
-func (c *Client) Count(ctx context.Context, event string, features events.Features, window time.Duration, at time.Time) (wire.Count, error) {
+func (c *Client) Count(ctx context.Context, event string, features Features, window time.Duration, at time.Time) (wire.Count, error) {
 	var count wire.Count
 	if window < time.Second || window%time.Second != 0 {
 		return count, fmt.Errorf("%w: the window, %s, is not in whole seconds, at least 1s", ErrInvalid, window)
@@ -134,7 +137,7 @@ func (c *Client) Count(ctx context.Context, event string, features events.Featur
 // History returns the buckets of one counter at a level: second, minute, hour or
 // day. The zero times are as far back as it is remembered, and now. The outcome is denied for
 // the hits that its limits denied, which have no seconds; admitted or empty for what it counts.
-func (c *Client) History(ctx context.Context, event string, features events.Features, level string, from, to time.Time, outcome string) (wire.History, error) {
+func (c *Client) History(ctx context.Context, event string, features Features, level string, from, to time.Time, outcome string) (wire.History, error) {
 	var history wire.History
 	query := featureQuery(features)
 	query.Set("level", level)
@@ -148,7 +151,7 @@ func (c *Client) History(ctx context.Context, event string, features events.Feat
 }
 
 // Reset forgets the one counter of those features together.
-func (c *Client) Reset(ctx context.Context, event string, features events.Features) error {
+func (c *Client) Reset(ctx context.Context, event string, features Features) error {
 	return c.server.callOn(ctx, event, http.MethodDelete, "counters", featureQuery(features), nil, nil)
 }
 
@@ -162,14 +165,14 @@ func (c *Client) Reset(ctx context.Context, event string, features events.Featur
 // Where a rule has a queue, Hit returns when the turn of an admitted hit has come. If the context ends
 // before, or too many hits wait, it gives the turn back, with all that the hit counts, and returns the
 // decision and an ErrUnavailable: within two seconds, as far as it depends on the server.
-func (c *Client) Hit(ctx context.Context, event string, features events.Features, cost int64) (wire.Decision, error) {
+func (c *Client) Hit(ctx context.Context, event string, features Features, cost int64) (wire.Decision, error) {
 	return c.decide(ctx, event, wire.Hit{Features: features, Cost: &cost})
 }
 
 // Reserve is Hit with a cost that is an estimate, which Settle replaces within the time d, in whole seconds up
 // to 24h. After it, the estimate counts. Decision.Reservation names what was reserved; so it does without a
 // call of Reserve where a limit is on leases.
-func (c *Client) Reserve(ctx context.Context, event string, features events.Features, cost int64, d time.Duration) (wire.Decision, error) {
+func (c *Client) Reserve(ctx context.Context, event string, features Features, cost int64, d time.Duration) (wire.Decision, error) {
 	reserve := events.FormatDuration(d)
 	return c.decide(ctx, event, wire.Hit{Features: features, Cost: &cost, Reserve: &reserve})
 }
@@ -218,7 +221,7 @@ func (c *Client) decide(ctx context.Context, event string, hit wire.Hit) (wire.D
 
 // Check returns the decision that a hit would get, with exact counts, and adds
 // nothing.
-func (c *Client) Check(ctx context.Context, event string, features events.Features, cost int64) (wire.Decision, error) {
+func (c *Client) Check(ctx context.Context, event string, features Features, cost int64) (wire.Decision, error) {
 	var decision wire.Decision
 	query := featureQuery(features)
 	query.Set("cost", strconv.FormatInt(cost, 10))
@@ -228,7 +231,7 @@ func (c *Client) Check(ctx context.Context, event string, features events.Featur
 
 // Explain returns the decision that a hit would get, as Check does, and for each of its limits what the count consists
 // of, and when room returns.
-func (c *Client) Explain(ctx context.Context, event string, features events.Features, cost int64) (wire.Explained, error) {
+func (c *Client) Explain(ctx context.Context, event string, features Features, cost int64) (wire.Explained, error) {
 	var explained wire.Explained
 	query := featureQuery(features)
 	query.Set("cost", strconv.FormatInt(cost, 10))
@@ -290,7 +293,7 @@ func (c *Client) SetOverride(ctx context.Context, event string, o wire.SetOverri
 // RemoveOverride ends a temporary override, and returns whether there was one. It may be repeated.
 func (c *Client) RemoveOverride(ctx context.Context, event, kind, value string) (bool, error) {
 	var removed wire.RemovedOverride
-	err := c.server.callOn(ctx, event, http.MethodDelete, "override", featureQuery(events.Features{kind: value}), nil, &removed)
+	err := c.server.callOn(ctx, event, http.MethodDelete, "override", featureQuery(Features{kind: value}), nil, &removed)
 	return removed.Removed, err
 }
 
@@ -320,7 +323,7 @@ func (c *Client) Event(ctx context.Context, event string) (wire.Event, error) {
 	return one, err
 }
 
-func featureQuery(features events.Features) url.Values {
+func featureQuery(features Features) url.Values {
 	query := url.Values{}
 	for _, kind := range slices.Sorted(maps.Keys(features)) {
 		query.Add("feature", kind+":"+features[kind])

@@ -73,7 +73,7 @@ func TestTheEndOfAContext(t *testing.T) {
 	})
 }
 
-// A transport that panics does so for its callers, who can recover, and not for the whole program.
+// A transport that panics does so for its callers, which can recover: the program goes on.
 func TestATransportThatPanics(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		s := &script{}
@@ -95,6 +95,6 @@ func TestATransportThatPanics(t *testing.T) {
 		c.hit(t.Context(), "d")
 		s.end(2, ending{})
 		c.admitted("d")
-		time.Sleep(client.DefaultTimeout) // net/http waits for the ends of those that panicked
+		time.Sleep(client.DefaultTimeout) // net/http waits for the timeouts of exchanges that panicked
 	})
 }
