@@ -135,8 +135,6 @@ func (l *listener) Close() error { return errors.Join(l.server.Close(), closed(l
 
 // drain lets the requests in flight finish, for so long.
 func (l *listener) drain(longest time.Duration) error {
-	// Clients on kept connections learn to connect elsewhere.
-	l.server.SetKeepAlivesEnabled(false)
 	drain, cancel := context.WithTimeout(context.Background(), longest)
 	defer cancel()
 	if err := l.server.Shutdown(drain); err != nil {
