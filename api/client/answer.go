@@ -80,11 +80,23 @@ func (a answer) decode(out any) error {
 	if out == nil {
 		return nil
 	}
-	if err := a.unmarshal(out); err != nil {
+	if !a.isOf(wire.TypeJSON) || a.unmarshal(out) != nil {
 		// What json says repeats what it cannot read.
-		return fmt.Errorf("%w: the body of %d bytes is not what the contract has", ErrUnexpected, len(a.data))
+		return a.unexpected()
+	}
+	if d, ok := out.(*wire.Decision); ok && d.Event == "" {
+		return a.unexpected()
 	}
 	return nil
+}
+
+func (a answer) unexpected() error {
+	return fmt.Errorf("%w: the body of %d bytes is not what the contract has", ErrUnexpected, len(a.data))
+}
+
+// isOfHit reports whether a hit is answered by that decision, with that status.
+func isOfHit(d *wire.Decision, status int) bool {
+	return d.Event != "" && d.Allowed == (status == http.StatusOK)
 }
 
 const (
@@ -133,7 +145,7 @@ func (a answer) results(hits int) ([]wire.Result, error) {
 		return nil, fmt.Errorf("%w: %d results for %d hits", ErrUnexpected, len(out.Results), hits)
 	}
 	for i, result := range out.Results {
-		if (result.Decision == nil) == (result.Problem == nil) {
+		if (result.Decision == nil) == (result.Problem == nil) || result.Decision != nil && !isOfHit(result.Decision, result.Status) {
 			return nil, fmt.Errorf("%w: result %d is neither a decision nor a problem", ErrUnexpected, i)
 		}
 	}
@@ -152,11 +164,11 @@ func (a answer) refusesBatches() bool {
 // denial returns the decision of a denied hit. A proxy in between may send a 429
 // of its own: that is none.
 func (a answer) denial() (decision wire.Decision, denied bool) {
-	if a.StatusCode != http.StatusTooManyRequests || !a.isProblem() {
+	if a.StatusCode != http.StatusTooManyRequests || !a.isOf(wire.TypeProblem) {
 		return wire.Decision{}, false
 	}
 	var denial wire.Denial
-	if err := a.unmarshal(&denial); err != nil || denial.Type != wire.TypeQuotaExceeded || denial.Event == "" {
+	if err := a.unmarshal(&denial); err != nil || denial.Type != wire.TypeQuotaExceeded || !isOfHit(&denial.Decision, a.StatusCode) {
 		return wire.Decision{}, false
 	}
 	return denial.Decision, true
@@ -165,7 +177,7 @@ func (a answer) denial() (decision wire.Decision, denied bool) {
 // problem makes an error of the answer. An answer of a proxy in between is not a problem
 // document.
 func (a answer) problem() error {
-	e := &Error{foreign: !a.isProblem()}
+	e := &Error{foreign: !a.isOf(wire.TypeProblem)}
 	if !e.foreign {
 		if err := a.unmarshal(&e.Problem); err != nil {
 			e.Problem = wire.Problem{}
@@ -179,7 +191,12 @@ func (a answer) problem() error {
 	return e
 }
 
-func (a answer) isProblem() bool {
-	media, _, err := mime.ParseMediaType(a.Header.Get("Content-Type"))
-	return err == nil && media == wire.TypeProblem
+// isOf reports whether the body is of that media type.
+func (a answer) isOf(media string) bool {
+	given := a.Header.Get("Content-Type")
+	if given == media {
+		return true
+	}
+	parsed, _, err := mime.ParseMediaType(given)
+	return err == nil && parsed == media
 }

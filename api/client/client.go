@@ -162,7 +162,7 @@ func (c *Client) Reset(ctx context.Context, event string, features Features) err
 // that go together with this one, whose decisions are as if they came one after the other, in the order of their calls:
 // a denial's limits may have the counts after all of them.
 //
-// Where a rule has a queue, Hit returns when the turn of an admitted hit has come. If the context ends
+// Where a rule has a queue, Hit returns when the turn of an admitted hit has come. If the context or the timeout ends
 // before, or too many hits wait, it gives the turn back, with all that the hit counts, and returns the
 // decision and an ErrUnavailable: within two seconds, as far as it depends on the server.
 func (c *Client) Hit(ctx context.Context, event string, features Features, cost int64) (wire.Decision, error) {
@@ -205,6 +205,7 @@ func settle(ctx context.Context, s server, in wire.Settle) (settled wire.Settled
 
 // decide returns the decision of a hit when it comes, and when its turn comes.
 func (c *Client) decide(ctx context.Context, event string, hit wire.Hit) (wire.Decision, error) {
+	end := time.Now().Add(c.server.http.Timeout)
 	ask := c.server.hit
 	if c.coalescer != nil {
 		ask = c.coalescer.decide
@@ -213,7 +214,7 @@ func (c *Client) decide(ctx context.Context, event string, hit wire.Hit) (wire.D
 	if err != nil {
 		return wire.Decision{}, err
 	}
-	if err := awaitTurn(ctx, c.turns, decision); err != nil {
+	if err := awaitTurn(ctx, c.turns, decision, end); err != nil {
 		return decision, errors.Join(err, giveBack(ctx, c.server, decision.Reservation))
 	}
 	return decision, nil

@@ -192,7 +192,13 @@ func TestAnswersOfOthersToHits(t *testing.T) {
 		{429, "application/problem+json", `{"type": "https://iana.org/assignments/http-problem-types#quota-exceeded"}`, client.ErrUnavailable},
 		{429, "application/problem+json", `{"type": "https://iana.org/assignments/http-problem-types#quota-exceeded", "event": "e", "later": 1, "limits": [{"later": 1}]}`, nil},
 		{503, "application/problem+json", `{"status": 503, "allowed": false, "event": "e"}`, client.ErrUnavailable},
+		{429, "application/problem+json", `{"type": "https://iana.org/assignments/http-problem-types#quota-exceeded", "event": "e", "allowed": true}`, client.ErrUnavailable},
 		{200, "text/html", "<html>", client.ErrUnexpected},
+		{200, "text/html", `{"allowed": true, "event": "e"}`, client.ErrUnexpected},
+		{200, "application/json", `null`, client.ErrUnexpected},
+		{200, "application/json", `{"status": "ok"}`, client.ErrUnexpected},
+		{200, "application/json", `{"allowed": true}`, client.ErrUnexpected},
+		{200, "application/json", `{"allowed": false, "event": "e"}`, client.ErrUnexpected},
 	} {
 		leaktest.Check(t)
 		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -210,8 +216,15 @@ func TestAnswersOfOthersToHits(t *testing.T) {
 		assert.False(t, d.Allowed)
 		server.Close()
 	}
-	for _, body := range []string{`{"results": []}`, `{}`, `{"results": [{"status": 200}]}`, `{"results": [{"status": 400, "allowed": true, "title": "x"}]}`} {
-		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, body) }))
+	for _, body := range []string{
+		`{"results": []}`, `{}`, `{"results": [{"status": 200}]}`, `{"results": [{"status": 400, "allowed": true, "title": "x"}]}`,
+		`{"results": [{"status": 200, "allowed": true}]}`, `{"results": [{"status": 200, "allowed": false, "event": "e"}]}`,
+		`{"results": [{"status": 429, "allowed": true, "event": "e"}]}`, `{"results": [{"status": 500, "allowed": true, "event": "e"}]}`,
+	} {
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", wire.TypeJSON)
+			fmt.Fprint(w, body)
+		}))
 		c := open(t, client.Config{URL: server.URL})
 		_, err := c.Batch(t.Context(), make([]wire.BatchHit, 1))
 		assert.ErrorIs(t, err, client.ErrUnexpected, body)

@@ -153,6 +153,7 @@ func TestConnectionsAreKept(t *testing.T) {
 	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		arrived <- struct{}{}
 		<-release
+		w.Header().Set("Content-Type", wire.TypeJSON)
 		fmt.Fprint(w, `{"events": []}`)
 	}))
 	server.Config.ConnState = func(_ net.Conn, state http.ConnState) {
@@ -248,16 +249,16 @@ func TestLongAnswersAreDecoded(t *testing.T) {
 		"rules":    wire.Events{Events: []wire.Event{{Name: "e", Rules: slices.Repeat([]wire.Rule{rule}, 10_000)}}},
 		"limits":   wire.Events{Events: []wire.Event{{Name: "e", Rules: slices.Repeat([]wire.Rule{many}, 100)}}},
 		"buckets":  wire.History{From: at, To: at, Buckets: slices.Repeat([]wire.Bucket{{Start: at}}, 10_000)},
-		"results":  wire.Results{Results: slices.Repeat([]wire.Result{{Status: 200, Decision: &wire.Decision{Event: "e", At: at, Limits: []wire.LimitState{state}}}}, 1000)},
+		"results":  wire.Results{Results: slices.Repeat([]wire.Result{{Status: 429, Decision: &wire.Decision{Event: "e", At: at, Limits: []wire.LimitState{state}}}}, 1000)},
 		"features": wire.Top{Features: slices.Repeat([]wire.TopFeature{{Event: "e", Feature: "a:b", Features: map[string]string{"a": "b"}, Limits: []wire.TopLimit{{Name: "x"}}}}, 1000)},
-		"states":   wire.Decision{At: at, Limits: slices.Repeat([]wire.LimitState{state}, 10_000)},
+		"states":   wire.Decision{Event: "e", At: at, Limits: slices.Repeat([]wire.LimitState{state}, 10_000)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			text, err := json.Marshal(body)
 			require.NoError(t, err)
 			require.Greater(t, len(text), 64<<10)
 			c := open(t, client.Config{URL: "http://counterd.test", Transport: transport(func(*http.Request) (*http.Response, error) {
-				return &http.Response{StatusCode: 200, Body: io.NopCloser(bytes.NewReader(text))}, nil
+				return &http.Response{StatusCode: 200, Header: http.Header{"Content-Type": {wire.TypeJSON}}, Body: io.NopCloser(bytes.NewReader(text))}, nil
 			})})
 			who := events.Features{"user": "42"}
 			switch body := body.(type) {

@@ -27,8 +27,12 @@ func TestErrorsNameNobody(t *testing.T) {
 	}
 	faults := 0
 	for name, answer := range map[string]http.HandlerFunc{
-		"says it all": func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, said(w, r)) },
+		"says it all": func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Content-Type", wire.TypeJSON)
+			io.WriteString(w, said(w, r))
+		},
 		"in a string": func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Content-Type", wire.TypeJSON)
 			fmt.Fprintf(w, `{"count": %[1]q, "by": %[1]q, "allowed": %[1]q}`, word)
 		},
 		"a redirect": func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/"+word, http.StatusFound) },

@@ -161,7 +161,9 @@ func (s server) hit(ctx context.Context, event string, hit wire.Hit) (decision w
 	if denial, denied := answer.denial(); denied {
 		return denial, nil
 	}
-	err = answer.decode(&decision)
+	if err = answer.decode(&decision); err == nil && !isOfHit(&decision, answer.StatusCode) {
+		err = answer.unexpected()
+	}
 	return decision, err
 }
 

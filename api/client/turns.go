@@ -13,12 +13,15 @@ import (
 // giveBackTimeout is how long a hit that does not wait for its turn takes at most to give it back.
 const giveBackTimeout = 2 * time.Second
 
-// awaitTurn returns when the turn of an admitted hit has come, or why it does not wait for it.
-func awaitTurn(ctx context.Context, turns wire.Turns, d wire.Decision) error {
-	if !d.Allowed {
+// awaitTurn returns when the turn of an admitted hit has come, or why it does not wait for it: it would be after the end.
+func awaitTurn(ctx context.Context, turns wire.Turns, d wire.Decision, end time.Time) error {
+	if !d.Allowed || d.Wait <= 0 {
 		return nil
 	}
-	if err := turns.Await(ctx, time.Duration(math.Ceil(d.Wait*1000))*time.Millisecond); err != nil {
+	ctx, cancel := context.WithDeadline(ctx, end)
+	defer cancel()
+	const longest = 1e12 // milliseconds that a time.Duration holds
+	if err := turns.Await(ctx, time.Duration(math.Ceil(min(d.Wait*1000, longest)))*time.Millisecond); err != nil {
 		return fmt.Errorf("%w: %w", ErrUnavailable, err)
 	}
 	return nil

@@ -17,14 +17,22 @@ func TestAwaitATurn(t *testing.T) {
 		turns := wire.NewTurns(1)
 		for wait, want := range map[float64]time.Duration{0: 0, 0.2: 200 * time.Millisecond, 1.95: 1950 * time.Millisecond} {
 			begin := time.Now()
-			assert.NoError(t, awaitTurn(t.Context(), turns, wire.Decision{Allowed: true, Wait: wait}))
+			assert.NoError(t, awaitTurn(t.Context(), turns, wire.Decision{Allowed: true, Wait: wait}, begin.Add(2*time.Second)))
 			assert.Equal(t, want, time.Since(begin))
 		}
-		soon, cancel := context.WithTimeout(t.Context(), time.Second)
+		soon := time.Now().Add(time.Second)
+		assert.NoError(t, awaitTurn(t.Context(), turns, wire.Decision{Wait: 2}, soon), "a denied hit has no turn")
+		ending, cancel := context.WithDeadline(t.Context(), soon)
 		defer cancel()
-		assert.NoError(t, awaitTurn(soon, turns, wire.Decision{Wait: 2}), "a denied hit has no turn")
-		err := awaitTurn(soon, turns, wire.Decision{Allowed: true, Wait: 1.001})
-		assert.ErrorIs(t, err, ErrUnavailable)
-		assert.ErrorIs(t, err, context.DeadlineExceeded)
+		for _, wait := range []float64{1.001, 1e17, 1e300} {
+			for _, err := range []error{
+				awaitTurn(t.Context(), turns, wire.Decision{Allowed: true, Wait: wait}, soon),
+				awaitTurn(ending, turns, wire.Decision{Allowed: true, Wait: wait}, soon.Add(time.Hour)),
+			} {
+				assert.ErrorIs(t, err, ErrUnavailable)
+				assert.ErrorIs(t, err, context.DeadlineExceeded)
+			}
+		}
+		assert.Equal(t, soon.Add(-time.Second), time.Now(), "none has waited")
 	})
 }

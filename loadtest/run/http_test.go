@@ -146,6 +146,7 @@ func TestEveryKindOverHTTP(t *testing.T) {
 		mu.Lock()
 		seen[r.Method+" "+r.URL.Path]++
 		mu.Unlock()
+		w.Header().Set("Content-Type", "application/json")
 		switch {
 		case strings.HasSuffix(r.URL.Path, "/increment"):
 			fmt.Fprint(w, `{"event":"e","at":"2026-03-14T12:30:33Z","by":1,"counters":[]}`)
