@@ -5,6 +5,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -12,6 +13,18 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
+
+// rights are what each job may do. A step has the rights of its job, and so has what it installs.
+var rights = map[string][]string{
+	"codeql.yml analyze":      {"contents: read", "security-events: write"},
+	"release.yml binaries":    {"attestations: write", "contents: write", "id-token: write"},
+	"release.yml chart":       {"contents: read", "packages: write"},
+	"release.yml image":       {"attestations: write", "contents: read", "id-token: write", "packages: write"},
+	"release.yml npm":         {"contents: read", "id-token: write"},
+	"release.yml pypi":        {"contents: read", "id-token: write"},
+	"scorecard.yml scorecard": {"contents: read", "id-token: write", "security-events: write"},
+	"test.yml test":           {"contents: read"},
+}
 
 func TestWorkflowsAreValid(t *testing.T) {
 	files, err := filepath.Glob(filepath.Join(project, ".github/workflows/*.yml"))
@@ -26,7 +39,7 @@ func TestWorkflowsAreValid(t *testing.T) {
 
 	makefile, err := os.ReadFile(filepath.Join(project, "Makefile"))
 	require.NoError(t, err)
-	made := 0
+	made, granted := 0, map[string][]string{}
 	for _, name := range files {
 		text, err := os.ReadFile(name)
 		require.NoError(t, err)
@@ -34,12 +47,37 @@ func TestWorkflowsAreValid(t *testing.T) {
 			assert.Regexp(t, `(?m)^`+string(target[1])+`:`, string(makefile), name)
 			made++
 		}
-		// A workflow may do nothing, and each job what it says.
-		assert.Contains(t, string(text), "\npermissions: {}\n", name)
-		assert.Contains(t, string(text), "persist-credentials: false", name)
+		workflow, faults := actionlint.Parse(text)
+		require.Empty(t, faults)
+		assert.Empty(t, granting(workflow.Permissions), name) // and each job may do what it says
+		for id, job := range workflow.Jobs {
+			granted[filepath.Base(name)+" "+id] = granting(job.Permissions)
+			for _, step := range job.Steps {
+				if action, ok := step.Exec.(*actionlint.ExecAction); ok && strings.HasPrefix(action.Uses.Value, "actions/checkout@") {
+					keeps := action.Inputs["persist-credentials"]
+					assert.True(t, keeps != nil && keeps.Value.Value == "false", "%s: %s: set persist-credentials: false", name, id)
+				}
+			}
+		}
 		assert.Empty(t, unpinned(string(text)), "%s: name an action by the full hash of a commit, with its version: uses: owner/name@<40 digits> # v1.2.3", name)
 	}
 	assert.GreaterOrEqual(t, made, 3)
+	assert.Equal(t, rights, granted)
+}
+
+// granting returns the rights of permissions, in order.
+func granting(p *actionlint.Permissions) (all []string) {
+	switch {
+	case p == nil:
+		return []string{"not given"}
+	case p.All != nil:
+		return []string{p.All.Value}
+	}
+	for name, scope := range p.Scopes {
+		all = append(all, name+": "+scope.Value.Value)
+	}
+	slices.Sort(all)
+	return all
 }
 
 // unpinned returns the lines of a workflow that name an action of another repository by what can move: a tag, or a branch.
