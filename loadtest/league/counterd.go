@@ -33,7 +33,7 @@ func counterdContenders(p Programs, version, memcachedVersion string) []Contende
 		embedded(algorithm.SlidingLog, Log),
 		embedded(algorithm.FixedWindow, Aligned),
 		embedded(algorithm.TokenBucket, Bucket),
-		{Name: "counterd, HTTP, " + algorithm.Default, Where: store, Promise: Seconds, Start: served(p, overHTTP)},
+		{Name: "counterd, HTTP by its Go client, " + algorithm.Default, Where: store, Promise: Seconds, Start: served(p, overHTTP)},
 		{Name: "counterd, gRPC (RLS), " + algorithm.Default, Where: store, Promise: Seconds, Start: served(p, overRLS)},
 	}
 	for i := range list {
@@ -151,6 +151,7 @@ func served(p Programs, dial func(fleet.Process, *closers) (Instance, error)) st
 	}
 }
 
+// overHTTP calls by the Go client as it is by default: it coalesces hits.
 func overHTTP(process fleet.Process, c *closers) (Instance, error) {
 	url := "http://" + process.Addr
 	caller, err := client.New(client.Config{URL: url, Conns: callers / instances, Timeout: hitTimeout})
