@@ -17,22 +17,33 @@ import (
 // addition matches the heading of a change that CONTRIBUTING.md shows, with its diff and its tests behind it.
 var addition = regexp.MustCompile("(?m)^## (Add .+)$")
 
-// copyTree copies the files of the tree that git knows, as they are, and returns the folder.
-func copyTree(t *testing.T) string {
+// tracked returns the tree's files that git does not ignore, as they are, by their names.
+func tracked(t *testing.T) map[string]string {
 	t.Helper()
-	git := exec.CommandContext(t.Context(), "git", "ls-files", "-z", "--cached", "--others", "--exclude-standard")
+	git := exec.CommandContext(t.Context(), testkit.Tool(t, "apt-get install git", "git"),
+		"ls-files", "-z", "--cached", "--others", "--exclude-standard")
 	git.Dir = ".."
 	list, err := git.Output()
 	require.NoError(t, err, "git lists the files of a checkout")
-	folder := t.TempDir()
+	files := map[string]string{}
 	for name := range strings.SplitSeq(strings.TrimSuffix(string(list), "\x00"), "\x00") {
 		text, err := os.ReadFile(filepath.Join("..", name))
 		if os.IsNotExist(err) {
 			continue // it is removed, and that is not committed yet
 		}
 		require.NoError(t, err)
+		files[name] = string(text)
+	}
+	return files
+}
+
+// copyTree copies the tracked files, and returns the folder.
+func copyTree(t *testing.T) string {
+	t.Helper()
+	folder := t.TempDir()
+	for name, text := range tracked(t) {
 		require.NoError(t, os.MkdirAll(filepath.Join(folder, filepath.Dir(name)), 0o700))
-		require.NoError(t, os.WriteFile(filepath.Join(folder, name), text, 0o600))
+		require.NoError(t, os.WriteFile(filepath.Join(folder, name), []byte(text), 0o600))
 	}
 	return folder
 }
@@ -40,7 +51,6 @@ func copyTree(t *testing.T) string {
 // Each change that CONTRIBUTING.md shows applies to the tree, and the tests that it names pass there.
 func TestTheChangesOfContributingApply(t *testing.T) {
 	testkit.Long(t)
-	testkit.Tool(t, "apt-get install git", "git")
 	const page = "../CONTRIBUTING.md"
 	text, err := os.ReadFile(page)
 	require.NoError(t, err)

@@ -1,8 +1,6 @@
 package docs_test
 
 import (
-	"os"
-	"path/filepath"
 	"regexp"
 	"testing"
 
@@ -10,27 +8,52 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// All that is released is of the newest version of the changelog, as the release workflow wants it of its tag.
+// released are the places that a release gives its version.
+var released = []struct{ file, version string }{
+	{"CHANGELOG.md", `(?s)^.*?\n## (\d[^ ]*) - \d{4}-\d{2}-\d{2}\n`}, // the first one is the newest
+	{"deploy/chart/Chart.yaml", `(?m)^version: (.*)$`},
+	{"deploy/chart/Chart.yaml", `(?m)^appVersion: (.*)$`},
+	{"deploy/chart/README.md", ` --version (\S+)`},
+	{"deploy/kubernetes/kustomization.yaml", `(?m)^    newTag: (.*)$`},
+	{"clients/typescript/package.json", `(?m)^  "version": "(.*)",$`},
+	{"clients/typescript/package-lock.json", `(?m)^  "version": "(.*)",$`},
+	{"clients/typescript/package-lock.json", `(?m)^      "name": "counterd",\n      "version": "(.*)",$`},
+	{"clients/python/pyproject.toml", `(?m)^version = "(.*)"$`},
+	{"docs/openapi.yaml", `(?m)^  version: (.*)$`},
+	{"docs/operations.md", `counterd_(\d[^_]*)_\S*amd64`},
+	{"docs/operations.md", `cmd/counterd@v([\w.-]+)`},
+	{"docs/operations.md", `counterd/counterd:([\w.-]+)`},
+	{"docs/operations.md", ` --version (\S+)`},
+}
+
+// unreleased matches files that name versions of the past, of examples and of other projects.
+var unreleased = regexp.MustCompile(`^(CHANGELOG|CONTRIBUTING|docs/upgrading)\.md$|_test\.go$|` +
+	`(^|/)(go\.mod|go\.sum|package-lock\.json|THIRD_PARTY_LICENSES)$`)
+
+// All that is released is of the newest version of the changelog, as the release workflow wants it of its tag. No other
+// place of the tree has that version.
 func TestVersionsAreOne(t *testing.T) {
 	var newest string
-	for _, place := range []struct{ file, version string }{
-		{"CHANGELOG.md", `(?m)^## (\d[^ ]*) - \d{4}-\d{2}-\d{2}$`},
-		{"deploy/chart/Chart.yaml", `(?m)^version: (.*)$`},
-		{"deploy/chart/Chart.yaml", `(?m)^appVersion: (.*)$`},
-		{"deploy/kubernetes/kustomization.yaml", `(?m)^    newTag: (.*)$`},
-		{"clients/typescript/package.json", `(?m)^  "version": "(.*)",$`},
-		{"clients/typescript/package-lock.json", `(?m)^  "version": "(.*)",$`},
-		{"clients/python/pyproject.toml", `(?m)^version = "(.*)"$`},
-	} {
-		text, err := os.ReadFile(filepath.Join("..", place.file))
-		require.NoError(t, err)
-		found := regexp.MustCompile(place.version).FindSubmatch(text)
-		require.NotNil(t, found, "%s: %s", place.file, place.version)
+	files := tracked(t)
+	for _, place := range released {
+		pattern := regexp.MustCompile(place.version)
+		found := pattern.FindAllStringSubmatch(files[place.file], -1)
+		require.NotEmpty(t, found, "%s: %s", place.file, place.version)
 		if newest == "" {
-			newest = string(found[1])
+			newest = found[0][1]
 		}
-		assert.Equal(t, newest, string(found[1]), place.file)
+		for _, match := range found {
+			assert.Equal(t, newest, match[1], "%s: %s", place.file, place.version)
+		}
+		files[place.file] = pattern.ReplaceAllString(files[place.file], "")
 	}
 	// Of the names that Semantic Versioning allows for a prerelease, PyPI knows these.
 	assert.Regexp(t, `^\d+\.\d+\.\d+(-(alpha|beta|rc)\.\d+)?$`, newest)
+
+	written := regexp.MustCompile(`(^|[^\d.])` + regexp.QuoteMeta(newest) + `($|[^\d.]|\.(\D|$))`)
+	for name, text := range files {
+		if !unreleased.MatchString(name) {
+			assert.Empty(t, written.FindString(text), "%s has the version: name it in released, or leave it out", name)
+		}
+	}
 }

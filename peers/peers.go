@@ -57,7 +57,11 @@ func Check(urls []string) error {
 // New returns a fleet with the peers of those URLs, which Check has found right. There may be none, and this process
 // may be among them.
 func New(urls []string) *Fleet {
-	transport := http.DefaultTransport.(*http.Transport).Clone()
+	usual, ok := http.DefaultTransport.(*http.Transport)
+	if !ok { // the program has replaced it
+		usual = &http.Transport{ForceAttemptHTTP2: true, IdleConnTimeout: 90 * time.Second}
+	}
+	transport := usual.Clone()
 	transport.Proxy = nil // it would get the tokens
 	transport.MaxResponseHeaderBytes = maxHeader
 	return &Fleet{process: rand.Text(), urls: slices.Clone(urls), transport: transport, asks: make(chan struct{}, maxAsks)}

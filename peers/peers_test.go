@@ -3,6 +3,7 @@ package peers
 import (
 	"fmt"
 	"math/rand/v2"
+	"net/http"
 	"testing"
 	"time"
 
@@ -76,4 +77,15 @@ func TestProcessesHaveIDs(t *testing.T) {
 		assert.Equal(t, wireOf(top.List{}), f.Top(t.Context(), "", top.List{}, top.Query{N: 3}))
 		assert.Equal(t, 1, f.Processes())
 	}
+}
+
+// A program that embeds the package may have replaced the default transport by one of another type.
+func TestAReplacedDefaultTransport(t *testing.T) {
+	usual := http.DefaultTransport
+	defer func() { http.DefaultTransport = usual }()
+	http.DefaultTransport = struct{ http.RoundTripper }{usual}
+	f := New(nil)
+	defer f.Close()
+	assert.Nil(t, f.transport.Proxy)
+	assert.EqualValues(t, maxHeader, f.transport.MaxResponseHeaderBytes)
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"os"
 	"slices"
 	"strings"
@@ -149,7 +150,7 @@ func parseServe(args []string, stdout io.Writer) (serveFlags, error) {
 		return s, err
 	}
 	if flags.NArg() > 0 {
-		return s, usageError(fmt.Sprintf("unknown argument %q%s", flags.Arg(0), events.Suggest(flags.Arg(0), commands)))
+		return s, usageError(fmt.Sprintf("unknown argument %q%s", flags.Arg(0), events.Suggest(flags.Arg(0), slices.Sorted(maps.Keys(commands())))))
 	}
 	if s.log != "text" && s.log != "json" {
 		return s, usageError(fmt.Sprintf("-log: %q is neither text nor json", s.log))

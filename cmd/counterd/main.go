@@ -29,8 +29,15 @@ const (
 	exitUsage  = 2
 )
 
-// commands are what counterd does besides serving.
-var commands = []string{"import", "keys", "probe", "ratelimit", "validate", "version"}
+// command is what counterd does with arguments.
+type command func(ctx context.Context, args []string, stdout, stderr io.Writer) error
+
+// commands returns what counterd does besides serving.
+func commands() map[string]command {
+	return map[string]command{
+		"import": importRules, "keys": keys, "probe": probe, "ratelimit": ratelimit, "validate": validate, "version": version,
+	}
+}
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -41,30 +48,22 @@ func main() {
 
 // run is the command without the process around it.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
-	command, rest := serve, args
 	if len(args) > 0 && args[0] == "help" {
 		args = append(args[1:len(args):len(args)], "-h")
-		rest = args
 	}
+	called, rest := command(serve), args
 	if len(args) > 0 {
-		switch args[0] {
-		case "import":
-			command, rest = importRules, args[1:]
-		case "keys":
-			command, rest = keys, args[1:]
-		case "validate":
-			command, rest = validate, args[1:]
-		case "ratelimit":
-			command, rest = ratelimit, args[1:]
-		case "probe":
-			command, rest = probe, args[1:]
-		// Not a flag among the others: flags come from the environment, too, where deployments
-		// use COUNTERD_VERSION for a version of their own.
-		case "-version", "--version", "version":
-			command, rest = version, args[1:]
+		name := args[0]
+		// Not a flag among the others: flags come from the environment, too, where deployments use COUNTERD_VERSION for a
+		// version of their own.
+		if name == "-version" || name == "--version" {
+			name = "version"
+		}
+		if found, ok := commands()[name]; ok {
+			called, rest = found, args[1:]
 		}
 	}
-	err := command(ctx, rest, stdout, stderr)
+	err := called(ctx, rest, stdout, stderr)
 	switch {
 	case err == nil:
 		return exitOK

@@ -69,12 +69,16 @@ func run(source, out string, list []string) error {
 	if err := os.MkdirAll(out, 0o755); err != nil {
 		return err
 	}
+	settings, err := download()
+	if err != nil {
+		return err
+	}
 	for _, target := range list {
 		system, architecture, found := strings.Cut(target, "/")
 		if !found {
 			return fmt.Errorf("target %q: name a system and an architecture, such as linux/amd64", target)
 		}
-		binary, err := build(source, scratch, system, architecture)
+		binary, err := build(settings, source, scratch, system, architecture)
 		if err != nil {
 			return fmt.Errorf("%s: %w", target, err)
 		}
@@ -94,15 +98,11 @@ func run(source, out string, list []string) error {
 	return sum(out)
 }
 
-// build compiles counterd for a target. The environment has no part in what comes out.
-func build(source, folder, system, architecture string) (string, error) {
+// build compiles counterd for a target, with settings of download. The environment has no part in what comes out.
+func build(settings []string, source, folder, system, architecture string) (string, error) {
 	binary := filepath.Join(folder, system+"-"+architecture, "counterd")
 	if system == "windows" {
 		binary += ".exe"
-	}
-	settings, err := download()
-	if err != nil {
-		return "", err
 	}
 	command := exec.Command("go", "build", "-trimpath", "-buildvcs=true", "-mod=readonly", "-ldflags=-s -w",
 		"-o", binary, "./cmd/counterd")

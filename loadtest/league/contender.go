@@ -55,6 +55,20 @@ type Contender struct {
 // start starts instances that have these limits.
 type start func(ctx context.Context, limits []Limit) (*Fleet, error)
 
+// closing returns a start that adds to closers what its fleet has open. They are closed with the fleet, or if it does not
+// start.
+func closing(open func(ctx context.Context, limits []Limit, c *closers) (*Fleet, error)) start {
+	return func(ctx context.Context, limits []Limit) (*Fleet, error) {
+		var c closers
+		f, err := open(ctx, limits, &c)
+		if err != nil {
+			return nil, errors.Join(err, c.close())
+		}
+		f.Close = c.close
+		return f, nil
+	}
+}
+
 // instances of each contender share a store, as processes of an application do.
 const instances = 2
 

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"io"
 	"net"
 	"os"
@@ -97,6 +98,25 @@ func TestMissingProgramsAreRows(t *testing.T) {
 	assert.Contains(t, missing["gubernator, gRPC, TOKEN_BUCKET"], "-gubernator")
 	assert.Contains(t, missing["redis_rate, GCRA"], "redis-server")
 	assert.NotContains(t, missing, "counterd, in a program, sliding-window")
+}
+
+// What a fleet has open is closed with it, in the opposite order, and if it does not start.
+func TestClosing(t *testing.T) {
+	for _, fault := range []error{nil, errors.New("no port is free")} {
+		var closed []string
+		f, err := closing(func(_ context.Context, _ []Limit, c *closers) (*Fleet, error) {
+			for _, name := range []string{"store", "instance"} {
+				c.add(func() error { closed = append(closed, name); return nil })
+			}
+			return &Fleet{}, fault
+		})(t.Context(), nil)
+		require.ErrorIs(t, err, fault)
+		if err == nil {
+			require.Empty(t, closed)
+			require.NoError(t, f.Close())
+		}
+		assert.Equal(t, []string{"instance", "store"}, closed)
+	}
 }
 
 // The messages of gubernator's protocol, as its gubernator.proto numbers them.

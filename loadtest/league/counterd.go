@@ -33,7 +33,7 @@ func counterdContenders(p Programs, version, memcachedVersion string) []Contende
 		embedded(algorithm.SlidingLog, Log),
 		embedded(algorithm.FixedWindow, Aligned),
 		embedded(algorithm.TokenBucket, Bucket),
-		{Name: "counterd, HTTP, " + algorithm.Default, Where: store, Promise: Seconds, Start: served(p, overHTTP)},
+		{Name: "counterd, HTTP by its Go client, " + algorithm.Default, Where: store, Promise: Seconds, Start: served(p, overHTTP)},
 		{Name: "counterd, gRPC (RLS), " + algorithm.Default, Where: store, Promise: Seconds, Start: served(p, overRLS)},
 	}
 	for i := range list {
@@ -42,7 +42,7 @@ func counterdContenders(p Programs, version, memcachedVersion string) []Contende
 		}
 	}
 	list = append(list, Contender{
-		Name: "counterd, one process, " + algorithm.Default, Where: "its own memory", Promise: Seconds, Start: alone,
+		Name: "counterd, one process, " + algorithm.Default, Where: "its own memory", Promise: Seconds, Start: closing(alone),
 	})
 	for i := range list {
 		list[i].Version = version
@@ -64,38 +64,30 @@ func rulesOf(limits []Limit, name string) string {
 }
 
 func embedded(p Programs, name string) start {
-	return func(ctx context.Context, limits []Limit) (f *Fleet, err error) {
-		var c closers
-		defer func() {
-			if err != nil {
-				err = errors.Join(err, c.close())
-			}
-		}()
-		addr, memory, err := startMemcached(ctx, p, &c)
+	return closing(func(ctx context.Context, limits []Limit, c *closers) (*Fleet, error) {
+		addr, memory, err := startMemcached(ctx, p, c)
 		if err != nil {
 			return nil, err
 		}
-		f = &Fleet{Memory: memory}
+		f := &Fleet{Memory: memory}
 		for range instances {
-			instance, err := inProgram(rulesOf(limits, name), &c, counterd.WithMemcached(addr))
+			instance, err := inProgram(rulesOf(limits, name), c, counterd.WithMemcached(addr))
 			if err != nil {
 				return nil, err
 			}
 			f.Instances = append(f.Instances, instance)
 		}
-		f.Close = c.close
 		return f, nil
-	}
+	})
 }
 
 // alone is one process that shares its counters with none.
-func alone(_ context.Context, limits []Limit) (*Fleet, error) {
-	var c closers
-	instance, err := inProgram(rulesOf(limits, algorithm.Default), &c)
+func alone(_ context.Context, limits []Limit, c *closers) (*Fleet, error) {
+	instance, err := inProgram(rulesOf(limits, algorithm.Default), c)
 	if err != nil {
 		return nil, err
 	}
-	return &Fleet{Instances: []Instance{instance}, Memory: heap, Close: c.close}, nil
+	return &Fleet{Instances: []Instance{instance}, Memory: heap}, nil
 }
 
 var errOnError = errors.New("counterd decided without its store")
@@ -122,13 +114,7 @@ func inProgram(text string, c *closers, options ...counterd.Option) (Instance, e
 
 // served starts processes of the command.
 func served(p Programs, dial func(fleet.Process, *closers) (Instance, error)) start {
-	return func(ctx context.Context, limits []Limit) (f *Fleet, err error) {
-		var c closers
-		defer func() {
-			if err != nil {
-				err = errors.Join(err, c.close())
-			}
-		}()
+	return closing(func(ctx context.Context, limits []Limit, c *closers) (*Fleet, error) {
 		servers, err := fleet.Start(ctx, fleet.Config{
 			Counterd: p.Counterd, Memcached: p.Memcached, Processes: instances, Servers: 1, Timeout: counterdTimeout,
 			Flags: []string{"-t", "1", "-m", "1024", "-R", "1000"},
@@ -138,19 +124,19 @@ func served(p Programs, dial func(fleet.Process, *closers) (Instance, error)) st
 			return nil, err
 		}
 		c.add(servers.Close)
-		f = &Fleet{Memory: func() (int64, error) { return slabsOf(servers.Servers[0].Addr) }}
+		f := &Fleet{Memory: func() (int64, error) { return slabsOf(servers.Servers[0].Addr) }}
 		for _, process := range servers.Processes {
-			instance, err := dial(process, &c)
+			instance, err := dial(process, c)
 			if err != nil {
 				return nil, err
 			}
 			f.Instances = append(f.Instances, instance)
 		}
-		f.Close = c.close
 		return f, nil
-	}
+	})
 }
 
+// overHTTP calls by the Go client as it is by default: it coalesces hits.
 func overHTTP(process fleet.Process, c *closers) (Instance, error) {
 	url := "http://" + process.Addr
 	caller, err := client.New(client.Config{URL: url, Conns: callers / instances, Timeout: hitTimeout})

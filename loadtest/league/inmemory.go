@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	golimiter "github.com/sethvargo/go-limiter"
@@ -13,17 +12,16 @@ import (
 func inMemory() Contender {
 	return Contender{
 		Name: "sethvargo/go-limiter, one process", Version: versionOf("github.com/sethvargo/go-limiter"),
-		Where: "its own memory", Promise: Stepped, Start: goLimiter,
+		Where: "its own memory", Promise: Stepped, Start: closing(goLimiter),
 	}
 }
 
-func goLimiter(_ context.Context, limits []Limit) (*Fleet, error) {
-	var c closers
+func goLimiter(_ context.Context, limits []Limit, c *closers) (*Fleet, error) {
 	stores := map[string]golimiter.Store{}
 	for _, l := range limits {
 		store, err := memorystore.New(&memorystore.Config{Tokens: uint64(l.N), Interval: l.Window})
 		if err != nil {
-			return nil, errors.Join(err, c.close())
+			return nil, err
 		}
 		c.add(func() error { return store.Close(context.Background()) })
 		stores[l.Name] = store
@@ -32,5 +30,5 @@ func goLimiter(_ context.Context, limits []Limit) (*Fleet, error) {
 		_, _, reset, allowed, err := stores[l.Name].Take(ctx, feature)
 		return Answer{Allowed: allowed, RetryAfter: max(time.Until(time.Unix(0, int64(reset))), 0)}, err
 	}
-	return &Fleet{Instances: []Instance{instanceFunc(hit)}, Memory: heap, Close: c.close}, nil
+	return &Fleet{Instances: []Instance{instanceFunc(hit)}, Memory: heap}, nil
 }

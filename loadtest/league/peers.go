@@ -77,14 +77,8 @@ type startStore func(context.Context, Programs, *closers) (addr string, memory f
 
 // rateLimit starts processes of envoyproxy/ratelimit. Each listens for gRPC at its address, and at the two after it.
 func rateLimit(p Programs, store startStore, backend func(addr string) []string) start {
-	return func(ctx context.Context, limits []Limit) (f *Fleet, err error) {
-		var c closers
-		defer func() {
-			if err != nil {
-				err = errors.Join(err, c.close())
-			}
-		}()
-		storeAddr, memory, err := store(ctx, p, &c)
+	return closing(func(ctx context.Context, limits []Limit, c *closers) (*Fleet, error) {
+		storeAddr, memory, err := store(ctx, p, c)
 		if err != nil {
 			return nil, err
 		}
@@ -100,7 +94,7 @@ func rateLimit(p Programs, store startStore, backend func(addr string) []string)
 		if err := os.WriteFile(filepath.Join(config, "league.yaml"), []byte(descriptorsOf(limits)), 0o600); err != nil {
 			return nil, err
 		}
-		f = &Fleet{Memory: memory, Buffers: true}
+		f := &Fleet{Memory: memory, Buffers: true}
 		for range instances {
 			server, err := child.Start(ctx, child.Program{
 				Path: p.RateLimit,
@@ -118,15 +112,14 @@ func rateLimit(p Programs, store startStore, backend func(addr string) []string)
 				return nil, err
 			}
 			c.add(server.Stop)
-			instance, err := rlsAt(server.Addr, &c)
+			instance, err := rlsAt(server.Addr, c)
 			if err != nil {
 				return nil, err
 			}
 			f.Instances = append(f.Instances, instance)
 		}
-		f.Close = c.close
 		return f, nil
-	}
+	})
 }
 
 // Algorithms of gubernator, as its protocol numbers them.
@@ -151,13 +144,7 @@ func gubernatorContenders(p Programs) []Contender {
 
 // gubernator starts processes that know each other. Each listens at its address for gRPC, and at the two after it.
 func gubernator(p Programs, algorithm uint64) start {
-	return func(ctx context.Context, _ []Limit) (f *Fleet, err error) {
-		var c closers
-		defer func() {
-			if err != nil {
-				err = errors.Join(err, c.close())
-			}
-		}()
+	return closing(func(ctx context.Context, _ []Limit, c *closers) (*Fleet, error) {
 		var processes []*child.Child
 		known := ""
 		for i := range instances {
@@ -183,9 +170,9 @@ func gubernator(p Programs, algorithm uint64) start {
 			known = member(server.Addr)
 			processes = append(processes, server)
 		}
-		f = &Fleet{Memory: func() (int64, error) { return residentOf(processes) }}
+		f := &Fleet{Memory: func() (int64, error) { return residentOf(processes) }}
 		for _, process := range processes {
-			caller, err := gubernatorAt(process.Addr, &c)
+			caller, err := gubernatorAt(process.Addr, c)
 			if err != nil {
 				return nil, err
 			}
@@ -196,9 +183,8 @@ func gubernator(p Programs, algorithm uint64) start {
 				return caller.hit(ctx, algorithm, l, feature)
 			}))
 		}
-		f.Close = c.close
 		return f, nil
-	}
+	})
 }
 
 // gubernatorCaller speaks the service pb.gubernator.V1. Its few messages are written here, since the package of its

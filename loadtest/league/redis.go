@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -42,18 +41,12 @@ func redisContenders(p Programs, redisVersion string) []Contender {
 
 // onRedis starts instances of a library, each with connections of its own, as many as it has callers.
 func onRedis(p Programs, instanceOf func(client *redis.Client, limits []Limit) (Instance, error)) start {
-	return func(ctx context.Context, limits []Limit) (f *Fleet, err error) {
-		var c closers
-		defer func() {
-			if err != nil {
-				err = errors.Join(err, c.close())
-			}
-		}()
-		addr, memory, err := startRedis(ctx, p, &c)
+	return closing(func(ctx context.Context, limits []Limit, c *closers) (*Fleet, error) {
+		addr, memory, err := startRedis(ctx, p, c)
 		if err != nil {
 			return nil, err
 		}
-		f = &Fleet{Memory: memory, Buffers: true}
+		f := &Fleet{Memory: memory, Buffers: true}
 		for range instances {
 			client := redis.NewClient(&redis.Options{Addr: addr, PoolSize: callers / instances})
 			c.add(client.Close)
@@ -63,9 +56,8 @@ func onRedis(p Programs, instanceOf func(client *redis.Client, limits []Limit) (
 			}
 			f.Instances = append(f.Instances, instance)
 		}
-		f.Close = c.close
 		return f, nil
-	}
+	})
 }
 
 func redisRate(client *redis.Client, _ []Limit) (Instance, error) {

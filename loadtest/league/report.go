@@ -96,7 +96,8 @@ func (r *Row) costCells(first *Row) []string {
 	return cells
 }
 
-// losses lists, for each measure, which others do better than the first row, counterd.
+// losses lists, for each measure, which others do better than the first row, counterd. A contender that admits no hit is
+// better at none.
 func losses(limits []Limit, rows []*Row) (lines []string) {
 	ours := rows[0]
 	if !ours.started {
@@ -104,30 +105,36 @@ func losses(limits []Limit, rows []*Row) (lines []string) {
 	}
 	type measure struct {
 		name string
-		of   func(*Row) (float64, string) // a figure, the smaller the better, and its text
+		of   func(*Row) (figure float64, text string, measured bool) // the smaller the better
 	}
 	var measures []measure
 	for _, l := range limits {
-		measures = append(measures, measure{"the most in " + events.FormatDuration(l.Window), func(r *Row) (float64, string) {
+		measures = append(measures, measure{"the most in " + events.FormatDuration(l.Window), func(r *Row) (float64, string, bool) {
 			worst := r.Judgments[l.Name].Worst
-			return worst, fmt.Sprintf("%.2f", worst)
+			return worst, fmt.Sprintf("%.2f", worst), worst > 0
 		}})
 	}
 	for _, measure := range append(measures, []measure{
-		{"false denials", func(r *Row) (float64, string) {
-			return float64(r.all().FalseDenials), columns.Grouped(int64(r.all().FalseDenials))
+		{"false denials", func(r *Row) (float64, string, bool) {
+			return float64(r.all().FalseDenials), columns.Grouped(int64(r.all().FalseDenials)), true
 		}},
-		{"true retry_after", func(r *Row) (float64, string) {
-			share, _ := r.Retries.True()
-			return -share, fmt.Sprintf("%.0f%%", 100*share)
+		{"true retry_after", func(r *Row) (float64, string, bool) {
+			share, judged := r.Retries.True()
+			return -share, fmt.Sprintf("%.0f%%", 100*share), judged
 		}},
-		{"bytes a user", func(r *Row) (float64, string) { return r.Bytes, columns.Rounded(r.Bytes) }},
-		{"hits a second", func(r *Row) (float64, string) { return -median(r.Rates), columns.Rounded(median(r.Rates)) }},
+		{"bytes a user", func(r *Row) (float64, string, bool) { return r.Bytes, columns.Rounded(r.Bytes), r.Bytes > 0 }},
+		{"hits a second", func(r *Row) (float64, string, bool) {
+			return -median(r.Rates), columns.Rounded(median(r.Rates)), len(r.Rates) > 0
+		}},
 	}...) {
-		own, text := measure.of(ours)
+		own, text, measured := measure.of(ours)
+		if !measured {
+			continue
+		}
 		var better []string
 		for _, row := range rows[1:] {
-			if figure, text := measure.of(row); row.started && figure < own && !strings.HasPrefix(row.Name, "counterd") {
+			figure, text, measured := measure.of(row)
+			if measured && figure < own && row.all().Admitted > 0 && !strings.HasPrefix(row.Name, "counterd") {
 				better = append(better, fmt.Sprintf("%s (%s)", row.Name, text))
 			}
 		}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -20,7 +21,7 @@ func rowsToReport() []*Row {
 		},
 		{
 			Contender: Contender{Name: "other", Version: "v2", Where: "Redis 7", Promise: Bucket}, started: true,
-			Judgments: map[string]Judgment{"minute": {Denied: 1234, Worst: 1.95, FalseDenials: 3, Broken: 2, Undecided: 1}, "second": {Worst: 1.9}},
+			Judgments: map[string]Judgment{"minute": {Admitted: 9, Denied: 1234, Worst: 1.95, FalseDenials: 3, Broken: 2, Undecided: 1}, "second": {Worst: 1.9}},
 			Retries:   Retries{Punctual: 1, TooEarly: 1, Premature: 1, TooLate: 1}, Bytes: 100, Rates: []float64{2000, 3000, 4000},
 			Fault: errors.New("one\nfault"),
 		},
@@ -74,6 +75,23 @@ func TestTheReport(t *testing.T) {
 	text := report(defaults, rowsToReport(), time.Date(2026, 11, 27, 0, 0, 0, 0, time.UTC))
 	assert.Contains(t, text, "Measured on 2026-11-27, ")
 	assert.Contains(t, text, "### "+reported)
+}
+
+// A contender that fails in each hit is better at nothing, and one without a figure not at that. What counterd has no
+// figure of is left out.
+func TestNoLossWithoutAFigure(t *testing.T) {
+	rows := rowsToReport()
+	ours, other := rows[0], rows[1]
+	ours.Judgments["minute"] = Judgment{Worst: 1.05, FalseDenials: 1}
+	other.Judgments = map[string]Judgment{"minute": {Undecided: 99}}
+	other.Bytes, other.Rates, other.Retries = 0, nil, Retries{}
+	assert.Equal(t, 6, strings.Count(strings.Join(losses(defaults.Limits, rows), ""), ": none\n"))
+	other.Judgments["second"] = Judgment{Admitted: 1, Worst: 3}
+	text := strings.Join(losses(defaults.Limits, rows), "")
+	assert.Equal(t, 5, strings.Count(text, ": none\n"))
+	assert.Contains(t, text, "- false denials, of counterd 1: other (0)\n")
+	ours.Bytes = 0
+	assert.NotContains(t, strings.Join(losses(defaults.Limits, rows), ""), "bytes a user")
 }
 
 func TestTheTablesOfAPageAreReplaced(t *testing.T) {

@@ -112,10 +112,11 @@ class TestPackage(unittest.TestCase):
 
     def test_metadata(self) -> None:
         names = {str(file.relative_to(self.folder)) for file in self.folder.glob("counterd*") if file.is_file()}
-        self.assertEqual(names, {"counterd-0.1.0.tar.gz", "counterd-0.1.0-py3-none-any.whl"})
-        for name in ("counterd/py.typed", "counterd-0.1.0.dist-info/LICENSE", "counterd-0.1.0.dist-info/METADATA"):
-            self.assertTrue((self.folder / name).exists(), name)
         project = tomllib.loads((PACKAGE / "pyproject.toml").read_text())["project"]
+        version = re.sub(r"-(a|b|rc)[a-z]*\.", r"\1", project["version"])  # as PyPI writes prereleases
+        self.assertEqual(names, {f"counterd-{version}.tar.gz", f"counterd-{version}-py3-none-any.whl"})
+        for name in ("counterd/py.typed", f"counterd-{version}.dist-info/LICENSE", f"counterd-{version}.dist-info/METADATA"):
+            self.assertTrue((self.folder / name).exists(), name)
         self.assertEqual(project["name"], "counterd")
         self.assertEqual(project["dependencies"], [])
         self.assertEqual(blocks("sh"), ["pip install counterd\n"])
