@@ -158,8 +158,8 @@ func TestTheChartRefusesWrongValues(t *testing.T) {
 		"{drainDelay: 1}":                       "/drainDelay",
 		"{readinessPath: /metrics}":             "/readinessPath",
 		"{networkPolicy: {callers: []}}":        "/networkPolicy/callers",
-		"{maxConnections: 2171}":                "memory: 1024 is enough for maxConnections: 2170",
-		"{memory: 512}":                         "memory: 512 is enough for",
+		"{maxConnections: 2171}":                "memory: 1024 is too small for maxConnections: 2171: set memory to 1025 or more",
+		"{memory: 100}":                         "memory: 100 is too small for maxConnections: 2000: set memory to 991 or more",
 		"{cpu: much}":                           "/cpu",
 		"{fullnameOverride: Limits}":            "/fullnameOverride",
 		"{image: {pullPolicy: Sometimes}}":      "/image/pullPolicy",
@@ -175,6 +175,7 @@ func TestTheChartRefusesWrongValues(t *testing.T) {
 			assert.Contains(t, strings.ReplaceAll(err.Error(), "'/", "/"), complaint, values)
 		}
 	}
+	renderChart(t, "{memory: 991}")
 	renderChart(t, "{memcached: {replicaCount: 1, counterReplicas: 1}}")
 	renderChart(t, "{memcached: {enabled: false, servers: ['dns:cache.internal:11211']}}")
 	most := renderChart(t, "{maxConnections: 2170}")
