@@ -163,6 +163,8 @@ func TestTheChartRefusesWrongValues(t *testing.T) {
 		"{cpu: much}":                           "/cpu",
 		"{fullnameOverride: Limits}":            "/fullnameOverride",
 		"{image: {pullPolicy: Sometimes}}":      "/image/pullPolicy",
+		"{image: {tag: 'sha256:abc'}}":          "/image/tag",
+		"{image: {digest: 'sha256:abc'}}":       "/image/digest",
 		"{service: {type: ExternalName}}":       "/service/type",
 		"{serviceMonitor: {tokenSecret: ''}}":   "/serviceMonitor/tokenSecret",
 		"{memcached: {memory: 1}}":              "/memcached/memory",
@@ -223,6 +225,14 @@ func TestVersionsAgree(t *testing.T) {
 	list.add(t, "chart", renderChart(t, "{}"))
 	assert.Equal(t, image, list.pods(t)["counterd"].Spec.Containers[0].Image)
 	assert.Equal(t, "ghcr.io/counterd/counterd:"+chart.Metadata.AppVersion, image)
+}
+
+// A digest is the image's whole reference: a tag beside it says nothing.
+func TestTheImageOfADigest(t *testing.T) {
+	digest := "sha256:" + strings.Repeat("0a", 32)
+	list := manifests{}
+	list.add(t, "chart", renderChart(t, "{image: {repository: registry.example/counterd, tag: 0.1.0, digest: '"+digest+"'}}"))
+	assert.Equal(t, "registry.example/counterd@"+digest, list.pods(t)["counterd"].Spec.Containers[0].Image)
 }
 
 // describe returns a row of the README for each value, from its comment in values.yaml.
