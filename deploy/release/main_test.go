@@ -253,6 +253,11 @@ func checkDebian(t *testing.T, deb string) {
 			dpkg("--remove", "counterd")
 			assert.NoFileExists(t, filepath.Join(root, "usr/bin/counterd"))
 			assert.FileExists(t, env)
+			tokens := filepath.Join(filepath.Dir(env), "tokens")
+			require.NoError(t, os.WriteFile(tokens, nil, 0o600))
+			dpkg("--purge", "counterd")
+			assert.NoFileExists(t, env)
+			assert.FileExists(t, tokens, "no script has made it")
 		}()
 	}
 	unit, err := os.ReadFile(filepath.Join(root, "usr/lib/systemd/system/counterd.service"))
