@@ -22,6 +22,7 @@ import (
 	"os/exec"
 	"path"
 	"path/filepath"
+	"regexp"
 	"runtime/debug"
 	"strings"
 	"time"
@@ -154,7 +155,7 @@ func (r release) add(binary, system, architecture string, info *debug.BuildInfo)
 	name := fmt.Sprintf("counterd_%s_%s_%s", r.version, system, architecture)
 	content := []file{{filepath.Base(binary), 0o755, program}}
 	for _, document := range documents {
-		text, err := os.ReadFile(filepath.Join(r.source, document))
+		text, err := r.read(document)
 		if err != nil {
 			return err
 		}
@@ -174,6 +175,17 @@ func (r release) add(binary, system, architecture string, info *debug.BuildInfo)
 	return r.create(fmt.Sprintf("counterd_%s_%s.deb", r.version, architecture), func(to io.Writer) error {
 		return r.writeDebian(to, binary, architecture)
 	})
+}
+
+var relativeLink = regexp.MustCompile(`\]\(([^#:)][^:)]*)\)`)
+
+// read returns a file of the clone; the links of a page lead to the tree of the tag, of which packages have little.
+func (r release) read(name string) ([]byte, error) {
+	text, err := os.ReadFile(filepath.Join(r.source, name))
+	if path.Ext(name) == ".md" {
+		text = relativeLink.ReplaceAll(text, []byte("](https://github.com/counterd/counterd/blob/v"+r.version+"/$1)"))
+	}
+	return text, err
 }
 
 func (r release) create(name string, write func(io.Writer) error) error {
@@ -291,7 +303,15 @@ func (r release) writeDebian(to io.Writer, binary, architecture string) error {
 	add("deploy/rules/rules.yaml", "/etc/counterd/rules.yaml", files.TypeConfigNoReplace, 0o640)
 	add("LICENSE", "/usr/share/doc/counterd/copyright", files.TypeFile, 0o644)
 	for _, document := range []string{"NOTICE", "THIRD_PARTY_LICENSES", "README.md", "CHANGELOG.md"} {
-		add(document, "/usr/share/doc/counterd/"+document, files.TypeFile, 0o644)
+		text, err := r.read(document)
+		if err != nil {
+			return err
+		}
+		placed := filepath.Join(scratch, document)
+		if err := os.WriteFile(placed, text, 0o600); err != nil {
+			return err
+		}
+		add(placed, "/usr/share/doc/counterd/"+document, files.TypeFile, 0o644)
 	}
 	for _, c := range content {
 		c.FileInfo.Owner, c.FileInfo.Group, c.FileInfo.MTime = "root", "root", r.date

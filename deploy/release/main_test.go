@@ -179,6 +179,24 @@ func checkArchives(t *testing.T, dist string) {
 	assert.Regexp(t, `^counterd v0\.1\.0 \(commit [0-9a-f]{40}, 2026-11-27T09:00:00Z\) go1\.\S+ `+system+"\n$",
 		output(t, folder, filepath.Join(folder, "counterd"), "-version"))
 	output(t, folder, filepath.Join(folder, "counterd"), "validate", "rules.yaml")
+	checkLinks(t, folder)
+}
+
+// checkLinks holds that the links of the pages in a folder lead to what the tag has.
+func checkLinks(t *testing.T, folder string) {
+	for _, name := range []string{"README.md", "CHANGELOG.md"} {
+		text, err := os.ReadFile(filepath.Join(folder, name))
+		require.NoError(t, err)
+		links := regexp.MustCompile(`\]\(([^)#]+)`).FindAllStringSubmatch(string(text), -1)
+		assert.Greater(t, len(links), 10, name)
+		for _, link := range links {
+			assert.Contains(t, link[1], "://", name)
+			if file, ours := strings.CutPrefix(link[1], "https://github.com/counterd/counterd/blob/v0.1.0/"); ours {
+				_, err := os.Stat(filepath.Join(project, file))
+				assert.NoError(t, err, name)
+			}
+		}
+	}
 }
 
 // Each module of the SBOM has its license in THIRD_PARTY_LICENSES.
@@ -260,6 +278,7 @@ func checkDebian(t *testing.T, deb string) {
 			assert.FileExists(t, tokens, "no script has made it")
 		}()
 	}
+	checkLinks(t, filepath.Join(root, "usr/share/doc/counterd"))
 	unit, err := os.ReadFile(filepath.Join(root, "usr/lib/systemd/system/counterd.service"))
 	require.NoError(t, err)
 	require.Contains(t, string(unit), "\nExecStart=/usr/bin/counterd\n")
