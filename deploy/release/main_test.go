@@ -107,14 +107,17 @@ func TestRelease(t *testing.T) {
 	for _, name := range []string{
 		"counterd_0.1.0_amd64.deb", "counterd_0.1.0_linux_amd64.sbom.json", "counterd_0.1.0_linux_amd64.tar.gz",
 		"counterd_0.1.0_windows_amd64.sbom.json", "counterd_0.1.0_windows_amd64.zip",
+		"loadtest_0.1.0_linux_amd64.sbom.json", "loadtest_0.1.0_windows_amd64.sbom.json",
 	} {
 		assert.Contains(t, string(sums), "  "+name+"\n")
 	}
 
 	t.Run("archive", func(t *testing.T) { checkArchives(t, one) })
 	t.Run("sbom", func(t *testing.T) {
-		checkSBOM(t, filepath.Join(one, "counterd_0.1.0_linux_amd64.sbom.json"))
-		checkSBOM(t, filepath.Join(one, "counterd_0.1.0_windows_amd64.sbom.json"))
+		for _, program := range []string{"counterd", "loadtest"} {
+			checkSBOM(t, filepath.Join(one, program+"_0.1.0_linux_amd64.sbom.json"))
+			checkSBOM(t, filepath.Join(one, program+"_0.1.0_windows_amd64.sbom.json"))
+		}
 	})
 	t.Run("debian", func(t *testing.T) { checkDebian(t, filepath.Join(one, "counterd_0.1.0_amd64.deb")) })
 
@@ -163,10 +166,10 @@ func unpack(t *testing.T, archive, into string) map[string]fs.FileMode {
 }
 
 func checkArchives(t *testing.T, dist string) {
-	for archive, binary := range map[string]string{"linux_amd64.tar.gz": "counterd", "windows_amd64.zip": "counterd.exe"} {
+	for archive, suffix := range map[string]string{"linux_amd64.tar.gz": "", "windows_amd64.zip": ".exe"} {
 		folder := "counterd_0.1.0_" + archive[:strings.Index(archive, ".")] + "/"
 		assert.Equal(t, map[string]fs.FileMode{
-			folder + binary: 0o755, folder + "LICENSE": 0o644, folder + "NOTICE": 0o644,
+			folder + "counterd" + suffix: 0o755, folder + "loadtest" + suffix: 0o755, folder + "LICENSE": 0o644, folder + "NOTICE": 0o644,
 			folder + "THIRD_PARTY_LICENSES": 0o644, folder + "README.md": 0o644, folder + "CHANGELOG.md": 0o644,
 			folder + "rules.yaml": 0o644,
 		}, unpack(t, filepath.Join(dist, "counterd_0.1.0_"+archive), t.TempDir()), archive)
@@ -179,6 +182,7 @@ func checkArchives(t *testing.T, dist string) {
 	assert.Regexp(t, `^counterd v0\.1\.0 \(commit [0-9a-f]{40}, 2026-11-27T09:00:00Z\) go1\.\S+ `+system+"\n$",
 		output(t, folder, filepath.Join(folder, "counterd"), "-version"))
 	output(t, folder, filepath.Join(folder, "counterd"), "validate", "rules.yaml")
+	output(t, folder, filepath.Join(folder, "loadtest"), "plan", "-rules", "rules.yaml", "-features-a-day", "1000", "-events-a-day", "10000")
 	checkLinks(t, folder)
 }
 
