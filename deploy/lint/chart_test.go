@@ -158,11 +158,13 @@ func TestTheChartRefusesWrongValues(t *testing.T) {
 		"{drainDelay: 1}":                       "/drainDelay",
 		"{readinessPath: /metrics}":             "/readinessPath",
 		"{networkPolicy: {callers: []}}":        "/networkPolicy/callers",
-		"{maxConnections: 2171}":                "memory: 1024 is enough for maxConnections: 2170",
-		"{memory: 512}":                         "memory: 512 is enough for",
+		"{maxConnections: 2171}":                "memory: 1024 is too small for maxConnections: 2171: set memory to 1025 or more",
+		"{memory: 100}":                         "memory: 100 is too small for maxConnections: 2000: set memory to 991 or more",
 		"{cpu: much}":                           "/cpu",
 		"{fullnameOverride: Limits}":            "/fullnameOverride",
 		"{image: {pullPolicy: Sometimes}}":      "/image/pullPolicy",
+		"{image: {tag: 'sha256:abc'}}":          "/image/tag",
+		"{image: {digest: 'sha256:abc'}}":       "/image/digest",
 		"{service: {type: ExternalName}}":       "/service/type",
 		"{serviceMonitor: {tokenSecret: ''}}":   "/serviceMonitor/tokenSecret",
 		"{memcached: {memory: 1}}":              "/memcached/memory",
@@ -175,6 +177,7 @@ func TestTheChartRefusesWrongValues(t *testing.T) {
 			assert.Contains(t, strings.ReplaceAll(err.Error(), "'/", "/"), complaint, values)
 		}
 	}
+	renderChart(t, "{memory: 991}")
 	renderChart(t, "{memcached: {replicaCount: 1, counterReplicas: 1}}")
 	renderChart(t, "{memcached: {enabled: false, servers: ['dns:cache.internal:11211']}}")
 	most := renderChart(t, "{maxConnections: 2170}")
@@ -222,6 +225,14 @@ func TestVersionsAgree(t *testing.T) {
 	list.add(t, "chart", renderChart(t, "{}"))
 	assert.Equal(t, image, list.pods(t)["counterd"].Spec.Containers[0].Image)
 	assert.Equal(t, "ghcr.io/counterd/counterd:"+chart.Metadata.AppVersion, image)
+}
+
+// A digest is the image's whole reference: a tag beside it says nothing.
+func TestTheImageOfADigest(t *testing.T) {
+	digest := "sha256:" + strings.Repeat("0a", 32)
+	list := manifests{}
+	list.add(t, "chart", renderChart(t, "{image: {repository: registry.example/counterd, tag: 0.1.0, digest: '"+digest+"'}}"))
+	assert.Equal(t, "registry.example/counterd@"+digest, list.pods(t)["counterd"].Spec.Containers[0].Image)
 }
 
 // describe returns a row of the README for each value, from its comment in values.yaml.

@@ -55,13 +55,12 @@ func buildImage(t *testing.T) *built {
 	if building.done != nil {
 		return building.done
 	}
-	stages, args := parseDockerfile(t)
+	stages := parseDockerfile(t)
 	require.Len(t, stages, 2)
 	folders := map[string]string{}
 	b := &built{env: map[string]string{}}
 	for _, stage := range stages {
-		base := os.Expand(stage.BaseName, func(name string) string { return args[name] })
-		s := step{t: t, root: filepath.Join(image, "stage-"+stage.Name), stages: folders, built: b, base: base, env: map[string]string{}}
+		s := step{t: t, root: filepath.Join(image, "stage-"+stage.Name), stages: folders, built: b, base: stage.BaseName, env: map[string]string{}}
 		require.NoError(t, os.Mkdir(s.root, 0o755))
 		folders[stage.Name], b.root = s.root, s.root
 		b.env = s.env
@@ -73,20 +72,15 @@ func buildImage(t *testing.T) *built {
 	return b
 }
 
-func parseDockerfile(t *testing.T) ([]instructions.Stage, map[string]string) {
+func parseDockerfile(t *testing.T) []instructions.Stage {
 	t.Helper()
 	parsed, err := parser.Parse(bytes.NewReader(read(t, "docker/Dockerfile")))
 	require.NoError(t, err)
 	assert.Empty(t, parsed.Warnings)
 	stages, meta, err := instructions.Parse(parsed.AST, nil)
 	require.NoError(t, err)
-	args := map[string]string{}
-	for _, command := range meta {
-		for _, arg := range command.Args {
-			args[arg.Key] = arg.ValueString()
-		}
-	}
-	return stages, args
+	require.Empty(t, meta, "dependabot updates no base image whose version is an ARG")
+	return stages
 }
 
 // step is where a stage is.
@@ -225,17 +219,27 @@ func TestTheImageHoldsOneStaticBinary(t *testing.T) {
 	}
 }
 
-// The Dockerfile builds with a Go of go.mod's minor version, and what it exposes is what it listens on.
+// The Dockerfile builds with a Go of go.mod's minor version, as the workflows do, and what it exposes is what it listens on.
 func TestTheDockerfileAgreesWithTheProject(t *testing.T) {
 	b := buildImage(t)
-	_, args := parseDockerfile(t)
+	used, found := strings.CutPrefix(parseDockerfile(t)[0].BaseName, "golang:")
+	require.True(t, found)
 	module, err := os.ReadFile(project + "/go.mod")
 	require.NoError(t, err)
 	asked := regexp.MustCompile(`(?m)^go (1\.\d+\.0)$`).FindSubmatch(module)
 	require.NotNil(t, asked, "go.mod asks for no patch of Go: an older one would be downloaded anew")
 	assert.NotContains(t, string(module), "\ntoolchain ")
-	assert.Equal(t, version.Lang("go"+string(asked[1])), version.Lang("go"+args["GO"]))
-	assert.GreaterOrEqual(t, version.Compare("go"+args["GO"], "go"+string(asked[1])), 0)
+	assert.Equal(t, version.Lang("go"+string(asked[1])), version.Lang("go"+used))
+	assert.GreaterOrEqual(t, version.Compare("go"+used, "go"+string(asked[1])), 0)
+	workflows, err := filepath.Glob(project + "/.github/workflows/*.yml")
+	require.NoError(t, err)
+	for _, name := range workflows {
+		text, err := os.ReadFile(name)
+		require.NoError(t, err)
+		for _, line := range regexp.MustCompile(`go-version: .*`).FindAllString(string(text), -1) {
+			assert.Equal(t, "go-version: "+used, line, "%s: dependabot updates the Dockerfile alone", name)
+		}
+	}
 	listen := settings(b.env)
 	listen.check(t, readFlags(t))
 	assert.ElementsMatch(t, b.ports, []string{listen.port("COUNTERD_LISTEN"), listen.port("COUNTERD_ADMIN")})

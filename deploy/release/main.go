@@ -1,5 +1,5 @@
-// Command release builds what a release of counterd consists of: an archive for each system, Debian packages, an SBOM
-// for each binary, and SHA256SUMS. It takes a clean clone at the tag of the release, whose version, commit and date Go
+// Command release builds what a release of counterd consists of: an archive of counterd and loadtest for each system,
+// Debian packages of counterd, an SBOM for each binary, and SHA256SUMS. It takes a clean clone at the tag of the release, whose version, commit and date Go
 // stamps into the binaries. Two builds of one commit are equal, bit for bit.
 //
 // It is not goreleaser, which takes five minutes of processor time to compile, more than all else here.
@@ -22,6 +22,7 @@ import (
 	"os/exec"
 	"path"
 	"path/filepath"
+	"regexp"
 	"runtime/debug"
 	"strings"
 	"time"
@@ -34,7 +35,7 @@ import (
 
 const targets = "linux/amd64,linux/arm64,darwin/amd64,darwin/arm64,windows/amd64,windows/arm64"
 
-// documents are in each archive, beside the binary.
+// documents are in each archive, beside the binaries.
 var documents = []string{
 	"LICENSE", "NOTICE", "THIRD_PARTY_LICENSES", "README.md", "CHANGELOG.md", "deploy/rules/rules.yaml",
 }
@@ -78,11 +79,11 @@ func run(source, out string, list []string) error {
 		if !found {
 			return fmt.Errorf("target %q: name a system and an architecture, such as linux/amd64", target)
 		}
-		binary, err := build(settings, source, scratch, system, architecture)
+		binaries, err := build(settings, source, scratch, system, architecture)
 		if err != nil {
 			return fmt.Errorf("%s: %w", target, err)
 		}
-		info, err := buildinfo.ReadFile(binary)
+		info, err := buildinfo.ReadFile(binaries[0])
 		if err != nil {
 			return err
 		}
@@ -91,28 +92,31 @@ func run(source, out string, list []string) error {
 			return err
 		}
 		r.source, r.out = source, out
-		if err := r.add(binary, system, architecture, info); err != nil {
+		if err := r.add(binaries, system, architecture); err != nil {
 			return fmt.Errorf("%s: %w", target, err)
 		}
 	}
 	return sum(out)
 }
 
-// build compiles counterd for a target, with settings of download. The environment has no part in what comes out.
-func build(settings []string, source, folder, system, architecture string) (string, error) {
-	binary := filepath.Join(folder, system+"-"+architecture, "counterd")
-	if system == "windows" {
-		binary += ".exe"
+// build compiles counterd and loadtest for a target, with settings of download. The environment has no part in what comes out.
+func build(settings []string, source, folder, system, architecture string) ([]string, error) {
+	binaries := []string{"counterd", "loadtest"}
+	for i := range binaries {
+		binaries[i] = filepath.Join(folder, system+"-"+architecture, binaries[i])
+		if system == "windows" {
+			binaries[i] += ".exe"
+		}
 	}
 	command := exec.Command("go", "build", "-trimpath", "-buildvcs=true", "-mod=readonly", "-ldflags=-s -w",
-		"-o", binary, "./cmd/counterd")
+		"-o", filepath.Dir(binaries[0])+"/", "./cmd/counterd", "./loadtest")
 	command.Dir = source
 	command.Env = append(append(os.Environ(), settings...), "GOENV=off", "GOFIPS140=off", "GOOS="+system, "GOARCH="+architecture, "CGO_ENABLED=0",
 		"GOAMD64=v1", "GOARM64=v8.0", "GOFLAGS=", "GOEXPERIMENT=", "GOWORK=off", "GOTOOLCHAIN=local")
 	if said, err := command.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("%w: %s", err, bytes.TrimSpace(said))
+		return nil, fmt.Errorf("%w: %s", err, bytes.TrimSpace(said))
 	}
-	return binary, nil
+	return binaries, nil
 }
 
 // download returns the settings of go by which modules are found and kept, also what go env -w has set.
@@ -145,16 +149,27 @@ func readRelease(info *debug.BuildInfo) (release, error) {
 	return release{version: version, date: date}, err
 }
 
-// add writes the artifacts of one binary.
-func (r release) add(binary, system, architecture string, info *debug.BuildInfo) error {
-	program, err := os.ReadFile(binary)
-	if err != nil {
-		return err
+// add writes the artifacts of the binaries of a target.
+func (r release) add(binaries []string, system, architecture string) error {
+	target := fmt.Sprintf("_%s_%s_%s", r.version, system, architecture)
+	name, content := "counterd"+target, []file{}
+	for _, binary := range binaries {
+		info, err := buildinfo.ReadFile(binary)
+		if err != nil {
+			return err
+		}
+		program, err := os.ReadFile(binary)
+		if err != nil {
+			return err
+		}
+		content = append(content, file{filepath.Base(binary), 0o755, program})
+		of := strings.TrimSuffix(filepath.Base(binary), ".exe") + target
+		if err := r.create(of+".sbom.json", func(to io.Writer) error { return writeSBOM(to, r, program, info) }); err != nil {
+			return err
+		}
 	}
-	name := fmt.Sprintf("counterd_%s_%s_%s", r.version, system, architecture)
-	content := []file{{filepath.Base(binary), 0o755, program}}
 	for _, document := range documents {
-		text, err := os.ReadFile(filepath.Join(r.source, document))
+		text, err := r.read(document)
 		if err != nil {
 			return err
 		}
@@ -164,16 +179,24 @@ func (r release) add(binary, system, architecture string, info *debug.BuildInfo)
 	if system == "windows" {
 		write, suffix = writeZip, ".zip"
 	}
-	err = errors.Join(
-		r.create(name+suffix, func(to io.Writer) error { return write(to, name, r.date, content) }),
-		r.create(name+".sbom.json", func(to io.Writer) error { return writeSBOM(to, r, program, info) }),
-	)
+	err := r.create(name+suffix, func(to io.Writer) error { return write(to, name, r.date, content) })
 	if err != nil || system != "linux" {
 		return err
 	}
 	return r.create(fmt.Sprintf("counterd_%s_%s.deb", r.version, architecture), func(to io.Writer) error {
-		return r.writeDebian(to, binary, architecture)
+		return r.writeDebian(to, binaries[0], architecture)
 	})
+}
+
+var relativeLink = regexp.MustCompile(`\]\(([^#:)][^:)]*)\)`)
+
+// read returns a file of the clone; the links of a page lead to the tree of the tag, of which packages have little.
+func (r release) read(name string) ([]byte, error) {
+	text, err := os.ReadFile(filepath.Join(r.source, name))
+	if path.Ext(name) == ".md" {
+		text = relativeLink.ReplaceAll(text, []byte("](https://github.com/counterd/counterd/blob/v"+r.version+"/$1)"))
+	}
+	return text, err
 }
 
 func (r release) create(name string, write func(io.Writer) error) error {
@@ -291,7 +314,15 @@ func (r release) writeDebian(to io.Writer, binary, architecture string) error {
 	add("deploy/rules/rules.yaml", "/etc/counterd/rules.yaml", files.TypeConfigNoReplace, 0o640)
 	add("LICENSE", "/usr/share/doc/counterd/copyright", files.TypeFile, 0o644)
 	for _, document := range []string{"NOTICE", "THIRD_PARTY_LICENSES", "README.md", "CHANGELOG.md"} {
-		add(document, "/usr/share/doc/counterd/"+document, files.TypeFile, 0o644)
+		text, err := r.read(document)
+		if err != nil {
+			return err
+		}
+		placed := filepath.Join(scratch, document)
+		if err := os.WriteFile(placed, text, 0o600); err != nil {
+			return err
+		}
+		add(placed, "/usr/share/doc/counterd/"+document, files.TypeFile, 0o644)
 	}
 	for _, c := range content {
 		c.FileInfo.Owner, c.FileInfo.Group, c.FileInfo.MTime = "root", "root", r.date

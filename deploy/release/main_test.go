@@ -107,14 +107,17 @@ func TestRelease(t *testing.T) {
 	for _, name := range []string{
 		"counterd_0.1.0_amd64.deb", "counterd_0.1.0_linux_amd64.sbom.json", "counterd_0.1.0_linux_amd64.tar.gz",
 		"counterd_0.1.0_windows_amd64.sbom.json", "counterd_0.1.0_windows_amd64.zip",
+		"loadtest_0.1.0_linux_amd64.sbom.json", "loadtest_0.1.0_windows_amd64.sbom.json",
 	} {
 		assert.Contains(t, sums, "  "+name+"\n")
 	}
 
 	t.Run("archive", func(t *testing.T) { checkArchives(t, one) })
 	t.Run("sbom", func(t *testing.T) {
-		checkSBOM(t, filepath.Join(one, "counterd_0.1.0_linux_amd64.sbom.json"))
-		checkSBOM(t, filepath.Join(one, "counterd_0.1.0_windows_amd64.sbom.json"))
+		for _, program := range []string{"counterd", "loadtest"} {
+			checkSBOM(t, filepath.Join(one, program+"_0.1.0_linux_amd64.sbom.json"))
+			checkSBOM(t, filepath.Join(one, program+"_0.1.0_windows_amd64.sbom.json"))
+		}
 	})
 	t.Run("debian", func(t *testing.T) { checkDebian(t, filepath.Join(one, "counterd_0.1.0_amd64.deb")) })
 
@@ -171,10 +174,10 @@ func unpack(t *testing.T, archive, into string) map[string]fs.FileMode {
 }
 
 func checkArchives(t *testing.T, dist string) {
-	for archive, binary := range map[string]string{"linux_amd64.tar.gz": "counterd", "windows_amd64.zip": "counterd.exe"} {
+	for archive, suffix := range map[string]string{"linux_amd64.tar.gz": "", "windows_amd64.zip": ".exe"} {
 		folder := "counterd_0.1.0_" + archive[:strings.Index(archive, ".")] + "/"
 		assert.Equal(t, map[string]fs.FileMode{
-			folder + binary: 0o755, folder + "LICENSE": 0o644, folder + "NOTICE": 0o644,
+			folder + "counterd" + suffix: 0o755, folder + "loadtest" + suffix: 0o755, folder + "LICENSE": 0o644, folder + "NOTICE": 0o644,
 			folder + "THIRD_PARTY_LICENSES": 0o644, folder + "README.md": 0o644, folder + "CHANGELOG.md": 0o644,
 			folder + "rules.yaml": 0o644,
 		}, unpack(t, filepath.Join(dist, "counterd_0.1.0_"+archive), t.TempDir()), archive)
@@ -188,6 +191,25 @@ func checkArchives(t *testing.T, dist string) {
 	assert.Regexp(t, `^counterd v0\.1\.0 \(commit [0-9a-f]{40}, 2026-11-27T09:00:00Z\) go1\.\S+ `+system+"\n$",
 		output(t, folder, filepath.Join(folder, "counterd"), "-version"))
 	output(t, folder, filepath.Join(folder, "counterd"), "validate", "rules.yaml")
+	output(t, folder, filepath.Join(folder, "loadtest"), "plan", "-rules", "rules.yaml", "-features-a-day", "1000", "-events-a-day", "10000")
+	checkLinks(t, folder)
+}
+
+// checkLinks holds that the links of the pages in a folder lead to what the tag has.
+func checkLinks(t *testing.T, folder string) {
+	for _, name := range []string{"README.md", "CHANGELOG.md"} {
+		text, err := os.ReadFile(filepath.Join(folder, name))
+		require.NoError(t, err)
+		links := regexp.MustCompile(`\]\(([^)#]+)`).FindAllStringSubmatch(string(text), -1)
+		assert.Greater(t, len(links), 10, name)
+		for _, link := range links {
+			assert.Contains(t, link[1], "://", name)
+			if file, ours := strings.CutPrefix(link[1], "https://github.com/counterd/counterd/blob/v0.1.0/"); ours {
+				_, err := os.Stat(filepath.Join(project, file))
+				assert.NoError(t, err, name)
+			}
+		}
+	}
 }
 
 // A binary for Linux needs no loader and no library, so that it runs in any distribution, and in an image without a shell.
@@ -273,8 +295,14 @@ func checkDebian(t *testing.T, deb string) {
 			dpkg("--remove", "counterd")
 			assert.NoFileExists(t, filepath.Join(root, "usr/bin/counterd"))
 			assert.FileExists(t, env)
+			tokens := filepath.Join(filepath.Dir(env), "tokens")
+			require.NoError(t, os.WriteFile(tokens, nil, 0o600))
+			dpkg("--purge", "counterd")
+			assert.NoFileExists(t, env)
+			assert.FileExists(t, tokens, "no script has made it")
 		}()
 	}
+	checkLinks(t, filepath.Join(root, "usr/share/doc/counterd"))
 	unit, err := os.ReadFile(filepath.Join(root, "usr/lib/systemd/system/counterd.service"))
 	require.NoError(t, err)
 	require.Contains(t, string(unit), "\nExecStart=/usr/bin/counterd\n")

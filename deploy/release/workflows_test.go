@@ -104,11 +104,12 @@ func TestUnpinned(t *testing.T) {
 	}
 }
 
-// Dependabot looks at each module, and at the actions, as nothing else moves their pins.
+// Dependabot looks at each module, at the Dockerfile, and at the actions, as nothing else moves their pins.
 func TestDependabotKnowsTheModules(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join(project, ".github/dependabot.yml"))
 	require.NoError(t, err)
 	assert.Contains(t, string(text), "- package-ecosystem: github-actions\n    directory: /\n")
+	assert.Contains(t, string(text), "- package-ecosystem: docker\n    directory: /deploy/docker\n")
 	for file, ecosystem := range map[string]string{"go.mod": "gomod", "package.json": "npm"} {
 		_, entry, _ := strings.Cut(string(text), "package-ecosystem: "+ecosystem+"\n")
 		entry, _, _ = strings.Cut(entry, "- package-ecosystem")
