@@ -96,13 +96,9 @@ func (r *Row) costCells(first *Row) []string {
 	return cells
 }
 
-// losses lists, for each measure, which others do better than the first row, counterd. A contender that admits no hit is
-// better at none.
+// losses lists, for each measure, which others do better than the first row, counterd; of hits a second, than each row of
+// counterd. A contender that admits no hit is better at none.
 func losses(limits []Limit, rows []*Row) (lines []string) {
-	ours := rows[0]
-	if !ours.started {
-		return nil
-	}
 	type measure struct {
 		name string
 		of   func(*Row) (figure float64, text string, measured bool) // the smaller the better
@@ -123,28 +119,34 @@ func losses(limits []Limit, rows []*Row) (lines []string) {
 			return -share, fmt.Sprintf("%.0f%%", 100*share), judged
 		}},
 		{"bytes a user", func(r *Row) (float64, string, bool) { return r.Bytes, columns.Rounded(r.Bytes), r.Bytes > 0 }},
-		{"hits a second", func(r *Row) (float64, string, bool) {
+		{hitsASecond, func(r *Row) (float64, string, bool) {
 			return -median(r.Rates), columns.Rounded(median(r.Rates)), len(r.Rates) > 0
 		}},
 	}...) {
-		own, text, measured := measure.of(ours)
-		if !measured {
-			continue
-		}
-		var better []string
-		for _, row := range rows[1:] {
-			figure, text, measured := measure.of(row)
-			if measured && figure < own && row.all().Admitted > 0 && !strings.HasPrefix(row.Name, "counterd") {
-				better = append(better, fmt.Sprintf("%s (%s)", row.Name, text))
+		for i, ours := range rows {
+			own, text, measured := measure.of(ours)
+			if !measured || !ours.started || !isCounterd(ours) || i > 0 && measure.name != hitsASecond {
+				continue
 			}
+			var better []string
+			for _, row := range rows {
+				figure, text, measured := measure.of(row)
+				if measured && figure < own && row.all().Admitted > 0 && !isCounterd(row) {
+					better = append(better, fmt.Sprintf("%s (%s)", row.Name, text))
+				}
+			}
+			if len(better) == 0 {
+				better = []string{"none"}
+			}
+			lines = append(lines, fmt.Sprintf("- %s, of %s %s: %s\n", measure.name, ours.Name, text, strings.Join(better, "; ")))
 		}
-		if len(better) == 0 {
-			better = []string{"none"}
-		}
-		lines = append(lines, fmt.Sprintf("- %s, of counterd %s: %s\n", measure.name, text, strings.Join(better, "; ")))
 	}
 	return lines
 }
+
+const hitsASecond = "hits a second"
+
+func isCounterd(r *Row) bool { return strings.HasPrefix(r.Name, "counterd") }
 
 // all returns the judgments of all limits together.
 func (r *Row) all() (sum Judgment) {

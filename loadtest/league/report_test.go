@@ -46,12 +46,12 @@ const reported = `Exactness
 
 ### Where counterd loses
 
-- the most in 1m, of counterd 1.05: none
-- the most in 1s, of counterd 2.00: other (1.90)
-- false denials, of counterd 0: none
-- true retry_after, of counterd 100%: none
-- bytes a user, of counterd 576: other (100)
-- hits a second, of counterd 2,000: other (3,000)
+- the most in 1m, of counterd, in a program 1.05: none
+- the most in 1s, of counterd, in a program 2.00: other (1.90)
+- false denials, of counterd, in a program 0: none
+- true retry_after, of counterd, in a program 100%: none
+- bytes a user, of counterd, in a program 576: other (100)
+- hits a second, of counterd, in a program 2,000: other (3,000)
 
 ### Versions
 
@@ -89,7 +89,11 @@ func TestNoLossWithoutAFigure(t *testing.T) {
 	other.Judgments["second"] = Judgment{Admitted: 1, Worst: 3}
 	text := strings.Join(losses(defaults.Limits, rows), "")
 	assert.Equal(t, 5, strings.Count(text, ": none\n"))
-	assert.Contains(t, text, "- false denials, of counterd 1: other (0)\n")
+	assert.Contains(t, text, "- false denials, of counterd, in a program 1: other (0)\n")
+	slow := &Row{Contender: Contender{Name: "counterd, slow"}, started: true, Judgments: ours.Judgments, Rates: []float64{1}, Bytes: 1e9}
+	other.Rates = []float64{2}
+	assert.Contains(t, losses(defaults.Limits, append(rows, slow)), "- hits a second, of counterd, slow 1: other (2)\n")
+	assert.NotContains(t, strings.Join(losses(defaults.Limits, append(rows, slow)), ""), "slow 1,000,000,000")
 	ours.Bytes = 0
 	assert.NotContains(t, strings.Join(losses(defaults.Limits, rows), ""), "bytes a user")
 }
