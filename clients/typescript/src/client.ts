@@ -14,7 +14,10 @@ export interface ClientOptions {
   timeout?: number | undefined;
   /** What decides if counterd does not: error (default) rejects, open admits, closed denies. */
   onFailure?: OnFailure | undefined;
-  /** Whether concurrent hits share requests. Default: true. */
+  /**
+   * Whether concurrent hits share requests. Default: true, but false in Cloudflare Workers and Vercel's Edge Runtime,
+   * which refuse I/O that callers share. There true is for a client that is made for one request.
+   */
   coalesce?: boolean | undefined;
   /** How many hits wait for their turns in queues at a time. Default: 10,000. 0: none waits; see decision.wait. */
   maxWaiting?: number | undefined;
@@ -40,6 +43,8 @@ const DEFAULT_TIMEOUT = 10_000;
 const DEFAULT_MAX_WAITING = 10_000;
 /** How long a hit that does not wait for its turn takes at most to give it back, in milliseconds. */
 const GIVE_BACK_TIMEOUT = 2_000;
+/** Globals of runtimes where requests may not share I/O: Cloudflare Workers, Vercel's Edge Runtime. */
+const ISOLATING = ["WebSocketPair", "EdgeRuntime"];
 
 /** A client of one counterd server. It is made once, and shared. */
 export class Client {
@@ -55,7 +60,8 @@ export class Client {
     this.#server = new Server(options.url, options.token, options.fetch ?? fetch);
     this.#timeout = options.timeout ?? DEFAULT_TIMEOUT;
     const hold = Math.min(MAX_HOLD, this.#timeout * HOLD_SHARE);
-    this.#coalescer = new Coalescer(this.#server, options.coalesce ?? true, hold);
+    const coalesce = options.coalesce ?? !ISOLATING.some((name) => name in globalThis);
+    this.#coalescer = new Coalescer(this.#server, coalesce, hold);
     this.#onFailure = options.onFailure ?? "error";
     this.#maxWaiting = options.maxWaiting ?? DEFAULT_MAX_WAITING;
   }

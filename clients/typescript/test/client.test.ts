@@ -125,6 +125,19 @@ describe("coalescing", () => {
     assert.equal(relay.seen.length, 3);
   });
 
+  for (const name of ["WebSocketPair", "EdgeRuntime"]) {
+    test(`each hit is sent alone in a runtime with ${name}, but for coalesce: true`, async (t) => {
+      Object.assign(globalThis, { [name]: "of the test" });
+      t.after(() => Reflect.deleteProperty(globalThis, name));
+      for (const [options, exchanges] of [[{}, 3], [{ coalesce: undefined }, 3], [{ coalesce: true }, 2]] as const) {
+        const relay = await startRelay(server.url);
+        const client = clientOf(relay.url, options);
+        await Promise.all([1, 2, 3].map(() => client.hit("api", { key: "1" })));
+        assert.equal(relay.seen.length, exchanges);
+      }
+    });
+  }
+
   test("a hit with a fault concerns no other", async () => {
     const relay = await startRelay(server.url);
     const client = clientOf(relay.url);
