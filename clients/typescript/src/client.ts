@@ -53,8 +53,8 @@ export class Client {
   readonly #timeout: number;
   readonly #onFailure: OnFailure;
   readonly #maxWaiting: number;
-  /** How many hits wait for their turns. The tests read it. */
-  private waiting = 0;
+  /** Hits that wait for their turns. A runtime may drop a wait with its request. The tests read it. */
+  private readonly waiting = new Set<{ turn: number }>();
 
   constructor(options: ClientOptions) {
     this.#server = new Server(options.url, options.token, options.fetch ?? fetch);
@@ -226,16 +226,21 @@ export class Client {
     if (milliseconds > call.left()) {
       throw new CounterdError("unavailable", `the turn is in ${wait} s, later than the timeout: it was given back`);
     }
-    if (this.waiting >= this.#maxWaiting) {
+    const now = performance.now();
+    if (this.waiting.size >= this.#maxWaiting) {
+      this.waiting.forEach((other) => other.turn < now && this.waiting.delete(other));
+    }
+    if (this.waiting.size >= this.#maxWaiting) {
       throw new CounterdError("unavailable", "too many hits wait for their turns: this one was given back");
     }
-    this.waiting++;
+    const hit = { turn: now + milliseconds };
+    this.waiting.add(hit);
     let timer: ReturnType<typeof setTimeout> | undefined;
     try {
       await orAbort(new Promise<void>((resolve) => (timer = setTimeout(resolve, milliseconds))), call.signal);
     } finally {
       clearTimeout(timer);
-      this.waiting--;
+      this.waiting.delete(hit);
     }
   }
 

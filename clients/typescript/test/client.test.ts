@@ -252,6 +252,27 @@ describe("queues", () => {
     assert.equal(await remaining("abort"), 5);
   });
 
+  test("a wait that the runtime drops with its request takes no place when its turn has come", async (t) => {
+    t.mock.timers.enable({ apis: ["setTimeout"] }); // which drops it
+    let now = 0;
+    t.mock.method(performance, "now", () => now);
+    const waits = { allowed: true, event: "queue", at: "", retry_after: 0, wait: 5, limits: [] };
+    const client = clientOf(server.url, { maxWaiting: 1, fetch: async () => Response.json(waits) });
+    const settled = async (): Promise<void> => {
+      for (let i = 0; i < 10; i++) {
+        await new Promise(setImmediate); // more turns of the loop than an exchange needs
+      }
+    };
+    const hits = [client.hit("queue", { key: "dropped" })];
+    await settled();
+    await assert.rejects(client.hit("queue", { key: "dropped" }), /too many/);
+    now = 5_001;
+    hits.push(client.hit("queue", { key: "dropped" }));
+    await settled();
+    t.mock.timers.tick(5_000);
+    await Promise.all(hits);
+  });
+
   test("with maxWaiting: 0 the caller waits", async () => {
     const client = clientOf(server.url, { maxWaiting: 0 });
     await client.hit("slow_queue", { key: "zero" });
