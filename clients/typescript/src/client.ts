@@ -41,7 +41,7 @@ const HOLD_SHARE = 1 / 4;
 const MAX_HOLD = 1_000;
 const DEFAULT_TIMEOUT = 10_000;
 const DEFAULT_MAX_WAITING = 10_000;
-/** How long a hit that does not wait for its turn takes at most to give it back, in milliseconds. */
+/** How long a hit whose caller does not wait takes at most to give back its turn or lease, in milliseconds. */
 const GIVE_BACK_TIMEOUT = 2_000;
 /** Globals of runtimes where requests may not share I/O: Cloudflare Workers, Vercel's Edge Runtime. */
 const ISOLATING = ["WebSocketPair", "EdgeRuntime"];
@@ -61,7 +61,8 @@ export class Client {
     this.#timeout = options.timeout ?? DEFAULT_TIMEOUT;
     const hold = Math.min(MAX_HOLD, this.#timeout * HOLD_SHARE);
     const coalesce = options.coalesce ?? !ISOLATING.some((name) => name in globalThis);
-    this.#coalescer = new Coalescer(this.#server, coalesce, hold);
+    const giveBack = (reservation: string): Promise<void> => this.release(reservation, { timeout: GIVE_BACK_TIMEOUT });
+    this.#coalescer = new Coalescer(this.#server, coalesce, hold, giveBack);
     this.#onFailure = options.onFailure ?? "error";
     this.#maxWaiting = options.maxWaiting ?? DEFAULT_MAX_WAITING;
   }
