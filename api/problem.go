@@ -55,7 +55,7 @@ var statuses = []struct {
 	{service.ErrUnauthorized, http.StatusUnauthorized, "A token is wanted that is known here: Authorization: Bearer, or Counterd-Token."},
 	{service.ErrForbidden, http.StatusForbidden, "The token is not good for this route."},
 	{errForeignHost, http.StatusMisdirectedRequest, "Without tokens counterd answers to an IP address, localhost or a name without a dot only: under another name a web page could call it. Call it by http://127.0.0.1 and its port, or start it with -tokens FILE, or with -tokens none to answer to every name."},
-	{errForeignPage, http.StatusForbidden, "A web page of another origin has made this request. Below /ui/ counterd serves its own page only; elsewhere also others, if it is started with -tokens FILE, or with -tokens none."},
+	{errForeignPage, http.StatusForbidden, "A web page of another origin has made this request. counterd answers pages of its own origin only: a proxy can serve both from one origin."},
 	{errNoRoute, http.StatusNotFound, "There is no such route: GET / lists those there are."},
 	{errMethod, http.StatusMethodNotAllowed, ""},
 	{errFields, http.StatusRequestHeaderFieldsTooLarge, fmt.Sprintf("The request has more than %d header fields.", maxFields)},

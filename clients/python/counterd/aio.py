@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import datetime
 import functools
 import ssl
@@ -52,6 +53,7 @@ class _Coalescer:
 
     def forget(self) -> None:
         self._queue: dict[_Pending, EncodedHit] = {}
+        self._giving_back: set[asyncio.Task[None]] = set()
         self._current: _Batch | None = None  # what hits wait for; None: there is none, and none waits
 
     async def decide(self, pending: _Pending) -> Decision:
@@ -75,6 +77,21 @@ class _Coalescer:
             batch.callers -= 1
             if batch.callers == 0 and batch.exchange is not None:
                 batch.exchange.cancel()
+        decided = pending.decided
+        if decided.done() and not decided.cancelled() and decided.exception() is None:  # just before it left
+            self._give_back(decided.result())
+
+    def _give_back(self, result: Result | BaseException) -> None:
+        """Gives back, in the background, what a hit gets whose caller has left: a lease or a turn."""
+        if isinstance(result, Decision) and result.reservation:
+            task = asyncio.create_task(self._release(result.reservation))
+            self._giving_back.add(task)  # the loop's own reference is weak
+            task.add_done_callback(self._giving_back.discard)
+
+    async def _release(self, reservation: str) -> None:
+        with contextlib.suppress(CounterdError, TimeoutError):  # it ends by itself
+            async with asyncio.timeout(protocol.GIVE_BACK_TIMEOUT):
+                await _call(self._streams, protocol.settle(reservation, 0))
 
     def _begin(self) -> None:
         """Begins an exchange. Hits join it until the loop has come to it."""
@@ -110,9 +127,9 @@ class _Coalescer:
             fault = exchange.exception()
         for n, pending in enumerate(batch.hits):
             result = exchange.result()[n] if fault is None else fault
-            if pending.decided.done():
-                continue
-            if isinstance(result, Decision):
+            if pending.decided.done():  # by its caller, which has left
+                self._give_back(result)
+            elif isinstance(result, Decision):
                 pending.decided.set_result(result)
             else:
                 own = result.of_its_own() if isinstance(result, CounterdError) else result

@@ -110,25 +110,21 @@ class UnavailableError(CounterdError):
 
 
 class UnexpectedError(CounterdError):
-    """The answer is not one of counterd's."""
+    """The answer is not one of counterd's, such as a proxy's 404."""
 
 
-_KINDS: Mapping[int, type[CounterdError]] = {
-    401: RefusedError,
-    403: RefusedError,
-    404: UnknownEventError,
-    409: SettledError,
-    410: EndedError,
-    429: UnavailableError,
-}
+_KINDS: Mapping[int, type[CounterdError]] = {404: UnknownEventError, 409: SettledError, 410: EndedError}
 
 
-def _kind_of(status: int) -> type[CounterdError]:
-    if status in _KINDS:
-        return _KINDS[status]
-    if status >= 500:
+def _kind_of(status: int, is_problem: bool) -> type[CounterdError]:
+    """Returns the kind of an error. A proxy's answer has no problem document."""
+    if status in (401, 403):
+        return RefusedError
+    if status >= 500 or status == 429:  # a 429 of a proxy: counterd's own is a decision
         return UnavailableError
-    return InvalidError if status >= 400 else UnexpectedError
+    if status < 400 or not is_problem:
+        return UnexpectedError
+    return _KINDS.get(status, InvalidError)
 
 
 def decide_failure(event: str, error: CounterdError, on_failure: OnFailure) -> Decision:
@@ -190,7 +186,7 @@ def read_decision(body: Any) -> Decision | None:
 
 
 def read_problem(status: int, problem: Any, request_id: str | None = None, place: str = "") -> CounterdError:
-    """Makes an error of an answer that is not a success. A proxy's answer has no problem document.
+    """Makes an error of an answer that is not a success.
 
     Where the error names places, they are relative to place, a JSON pointer.
     """
@@ -198,7 +194,8 @@ def read_problem(status: int, problem: Any, request_id: str | None = None, place
     texts = [document.get(name) for name in ("title", "detail")]
     title, detail = (text if isinstance(text, str) else "" for text in texts)
     message = ": ".join(filter(None, (f"{status} {title}".strip(), detail.removeprefix(place))))
-    error = _kind_of(status)(message, maybe_counted=status >= 500 or status == 429 or status < 400)
+    kind = _kind_of(status, isinstance(problem, dict))
+    error = kind(message, maybe_counted=status >= 500 or status == 429 or status < 400)
     error.status = status
     error.request_id = request_id
     faults = document.get("errors")

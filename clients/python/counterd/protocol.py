@@ -352,4 +352,4 @@ def given_back(decision: Decision, reason: str, *, maybe_counted: bool) -> Unava
 
 
 GIVE_BACK_TIMEOUT = 2.0
-"""How long a hit that does not wait for its turn takes at most to give it back."""
+"""How long a hit whose caller does not wait takes at most to give back its turn or lease."""

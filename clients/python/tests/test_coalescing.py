@@ -268,5 +268,58 @@ class TestCoalescing(unittest.TestCase):
         self.run_cases(Loop)
 
 
+class TestCallersThatLeave(unittest.IsolatedAsyncioTestCase):
+    async def test_what_their_hits_get_is_given_back(self) -> None:
+        loop = asyncio.get_running_loop()
+        faults: list[Any] = []
+        loop.set_exception_handler(lambda _, fault: faults.append(fault))
+        asked: list[Operation[Any]] = []
+        ends: list[asyncio.Future[Answer]] = []
+
+        async def exchange(operation: Operation[Any]) -> Answer:
+            asked.append(operation)
+            ends.append(loop.create_future())
+            answer = await ends[-1]
+            if len(asked) == 2:
+                loop.call_soon(loop.call_soon, hits["last"].cancel)  # when it is decided, before it knows
+            return answer
+
+        def leased(name: str) -> dict[str, Any]:
+            return {**ADMITTED, "event": "lease", "reservation": f"of {name}"}
+
+        async def settle() -> None:
+            for _ in range(20):  # more passes of the loop than a step needs
+                await asyncio.sleep(0)
+
+        client = AsyncClient("http://counterd.test")
+        client._streams.exchange = exchange  # type: ignore[method-assign]
+        hits = {"first": asyncio.create_task(client.hit("lease", {"user": "first"}))}
+        await settle()
+        for name in ("left", "late", "failed", "last", "stays"):
+            timeout = 0.2 if name == "late" else LONG
+            hits[name] = asyncio.create_task(client.hit("lease", {"user": name}, timeout=timeout))
+        await settle()
+        ends[0].set_result(Answer(200, leased("first"), None))
+        await settle()
+        hits["left"].cancel()
+        hits["failed"].cancel()
+        with self.assertRaises(counterd.UnavailableError):
+            await hits["late"]
+        results = [leased("left"), leased("late"), {"status": 404}, leased("last"), leased("stays")]
+        ends[1].set_result(Answer(200, {"results": results}, None))
+        await settle()
+        for name in ("left", "failed", "last"):
+            self.assertTrue(hits[name].cancelled())
+        self.assertEqual([(await hits[name]).reservation for name in ("first", "stays")], ["of first", "of stays"])
+        self.assertEqual(
+            [(operation.path, json.loads(operation.body or b"")) for operation in asked[2:]],
+            [("/v1/settle", {"reservation": f"of {name}", "cost": 0}) for name in ("left", "late", "last")],
+        )
+        for end in ends[2:]:
+            end.set_result(Answer(410, {"title": "Gone"}, None))
+        await settle()
+        self.assertEqual((len(asked), client._coalescer._giving_back, faults), (5, set(), []))
+
+
 if __name__ == "__main__":
     unittest.main()

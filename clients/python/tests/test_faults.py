@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import pathlib
 import shutil
@@ -150,6 +151,23 @@ class Battery:
         for name, serve in UNEXPECTED.items():
             with self.subTest(name):
                 self.fails(serve, counterd.UnexpectedError)
+
+    def test_4xx_of_a_proxy(self) -> None:
+        problem = b'{"title": "Any"}'
+        for status in (400, 401, 403, 404, 405, 409, 410, 413, 415):
+            refused = status in (401, 403)
+            kind = counterd.RefusedError if refused else counterd.UnexpectedError
+            for media, body in (("text/html", HTML), ("application/json", problem), ("application/problem+json", HTML)):
+                text = answer(status, media, body, "Connection: close")
+                serve = lambda connection: (connection.sendall(text), connection.close()) and None
+                with self.subTest(f"{status} {media}"), raw_server(serve) as url:
+                    client = self.client(url)
+                    for call in (lambda: client.hit("api", USER), lambda: client.settle("x", 1)):
+                        with self.assertRaises(kind) as caught:
+                            call()
+                        self.assertEqual((caught.exception.status, caught.exception.maybe_counted), (status, False))
+                    with contextlib.nullcontext() if not refused else self.assertRaises(kind):
+                        self.assertTrue(client.hit("api", USER, on_failure="open").allowed)
 
     def test_slow(self) -> None:
         for name, serve in SLOW.items():

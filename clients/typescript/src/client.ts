@@ -14,7 +14,10 @@ export interface ClientOptions {
   timeout?: number | undefined;
   /** What decides if counterd does not: error (default) rejects, open admits, closed denies. */
   onFailure?: OnFailure | undefined;
-  /** Whether concurrent hits share requests. Default: true. */
+  /**
+   * Whether concurrent hits share requests. Default: true, but false in Cloudflare Workers and Vercel's Edge Runtime,
+   * which refuse I/O that callers share. There true is for a client that is made for one request.
+   */
   coalesce?: boolean | undefined;
   /** How many hits wait for their turns in queues at a time. Default: 10,000. 0: none waits; see decision.wait. */
   maxWaiting?: number | undefined;
@@ -38,8 +41,10 @@ const HOLD_SHARE = 1 / 4;
 const MAX_HOLD = 1_000;
 const DEFAULT_TIMEOUT = 10_000;
 const DEFAULT_MAX_WAITING = 10_000;
-/** How long a hit that does not wait for its turn takes at most to give it back, in milliseconds. */
+/** How long a hit whose caller does not wait takes at most to give back its turn or lease, in milliseconds. */
 const GIVE_BACK_TIMEOUT = 2_000;
+/** Globals of runtimes where requests may not share I/O: Cloudflare Workers, Vercel's Edge Runtime. */
+const ISOLATING = ["WebSocketPair", "EdgeRuntime"];
 
 /** A client of one counterd server. It is made once, and shared. */
 export class Client {
@@ -48,14 +53,16 @@ export class Client {
   readonly #timeout: number;
   readonly #onFailure: OnFailure;
   readonly #maxWaiting: number;
-  /** How many hits wait for their turns. The tests read it. */
-  private waiting = 0;
+  /** Hits that wait for their turns. A runtime may drop a wait with its request. The tests read it. */
+  private readonly waiting = new Set<{ turn: number }>();
 
   constructor(options: ClientOptions) {
     this.#server = new Server(options.url, options.token, options.fetch ?? fetch);
     this.#timeout = options.timeout ?? DEFAULT_TIMEOUT;
     const hold = Math.min(MAX_HOLD, this.#timeout * HOLD_SHARE);
-    this.#coalescer = new Coalescer(this.#server, options.coalesce ?? true, hold);
+    const coalesce = options.coalesce ?? !ISOLATING.some((name) => name in globalThis);
+    const giveBack = (reservation: string): Promise<void> => this.release(reservation, { timeout: GIVE_BACK_TIMEOUT });
+    this.#coalescer = new Coalescer(this.#server, coalesce, hold, giveBack);
     this.#onFailure = options.onFailure ?? "error";
     this.#maxWaiting = options.maxWaiting ?? DEFAULT_MAX_WAITING;
   }
@@ -220,16 +227,21 @@ export class Client {
     if (milliseconds > call.left()) {
       throw new CounterdError("unavailable", `the turn is in ${wait} s, later than the timeout: it was given back`);
     }
-    if (this.waiting >= this.#maxWaiting) {
+    const now = performance.now();
+    if (this.waiting.size >= this.#maxWaiting) {
+      this.waiting.forEach((other) => other.turn < now && this.waiting.delete(other));
+    }
+    if (this.waiting.size >= this.#maxWaiting) {
       throw new CounterdError("unavailable", "too many hits wait for their turns: this one was given back");
     }
-    this.waiting++;
+    const hit = { turn: now + milliseconds };
+    this.waiting.add(hit);
     let timer: ReturnType<typeof setTimeout> | undefined;
     try {
       await orAbort(new Promise<void>((resolve) => (timer = setTimeout(resolve, milliseconds))), call.signal);
     } finally {
       clearTimeout(timer);
-      this.waiting--;
+      this.waiting.delete(hit);
     }
   }
 

@@ -38,14 +38,16 @@ export class Coalescer {
   readonly #server: Server;
   readonly #coalesce: boolean;
   readonly #hold: number;
+  readonly #giveBack: (reservation: string) => Promise<void>;
   readonly #queue = new Set<Pending>();
   /** What hits wait for. Undefined: there is none, and none waits. */
   #current: Batch | undefined;
 
-  constructor(server: Server, coalesce: boolean, hold: number) {
+  constructor(server: Server, coalesce: boolean, hold: number, giveBack: (reservation: string) => Promise<void>) {
     this.#server = server;
     this.#coalesce = coalesce;
     this.#hold = hold;
+    this.#giveBack = giveBack;
   }
 
   /** Returns the decision of a hit. */
@@ -70,6 +72,7 @@ export class Coalescer {
     } catch (error) {
       if (call.signal.aborted && pending !== undefined) {
         this.#leave(pending, call.signal.reason);
+        void this.#giveBackLater(decided);
       }
       throw error;
     }
@@ -86,6 +89,18 @@ export class Coalescer {
       }
     } else if (batch.waiting.delete(pending) && batch.waiting.size === 0) {
       batch.exchange.abort();
+    }
+  }
+
+  /** Gives back what a hit gets whose caller has left: a lease or a turn, which is of no use then. */
+  async #giveBackLater(decided: Promise<Decision | undefined>): Promise<void> {
+    try {
+      const reservation = (await decided)?.reservation;
+      if (reservation !== undefined) {
+        await this.#giveBack(reservation);
+      }
+    } catch {
+      // It ends by itself.
     }
   }
 

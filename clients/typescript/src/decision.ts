@@ -60,7 +60,7 @@ export interface Fault {
  * - settled: 409: the reservation was settled with another cost
  * - ended: 410: the reservation, or the lease, has ended
  * - unavailable: no connection, no answer in time, or 5xx; also a 429 of a proxy
- * - unexpected: the answer is not one of counterd's
+ * - unexpected: the answer is not one of counterd's, such as a proxy's 404
  */
 export type ErrorKind = "invalid" | "refused" | "unknown" | "settled" | "ended" | "unavailable" | "unexpected";
 
@@ -169,27 +169,31 @@ export function readDecision(body: unknown): Decision | undefined {
 /** The type of the problem document that a denial is. */
 export const QUOTA_EXCEEDED = "https://iana.org/assignments/http-problem-types#quota-exceeded";
 
-const KINDS: Readonly<Record<number, ErrorKind>> = {
-  401: "refused",
-  403: "refused",
-  404: "unknown",
-  409: "settled",
-  410: "ended",
-  429: "unavailable", // of a proxy in between: counterd's own is a decision
-};
+const KINDS: Readonly<Record<number, ErrorKind>> = { 404: "unknown", 409: "settled", 410: "ended" };
 
-function kindOf(status: number): ErrorKind {
-  return KINDS[status] ?? (status >= 500 ? "unavailable" : status >= 400 ? "invalid" : "unexpected");
+/** Returns the kind of an error. A proxy's answer has no problem document. */
+function kindOf(status: number, isProblem: boolean): ErrorKind {
+  if (status === 401 || status === 403) {
+    return "refused";
+  }
+  // A 429 of a proxy: counterd's own is a decision.
+  if (status >= 500 || status === 429) {
+    return "unavailable";
+  }
+  if (status < 400 || !isProblem) {
+    return "unexpected";
+  }
+  return KINDS[status] ?? "invalid";
 }
 
-/** Makes an error of an answer that is not a success. A proxy's answer has no problem document. */
+/** Makes an error of an answer that is not a success. */
 export function readProblem(status: number, problem: unknown, requestId?: string): CounterdError {
   const document = isObject(problem) ? problem : {};
   const text = (name: string): string => (typeof document[name] === "string" ? (document[name] as string) : "");
   const faults = Array.isArray(document.errors) ? document.errors.filter(isObject) : [];
   const decision = status === 503 ? readDecision(document) : undefined;
   const message = [`${status} ${text("title")}`.trim(), text("detail")].filter(Boolean).join(": ");
-  return new CounterdError(kindOf(status), message, {
+  return new CounterdError(kindOf(status, isObject(problem)), message, {
     httpStatus: status,
     faults: faults as unknown as Fault[],
     requestId,

@@ -125,6 +125,19 @@ describe("coalescing", () => {
     assert.equal(relay.seen.length, 3);
   });
 
+  for (const name of ["WebSocketPair", "EdgeRuntime"]) {
+    test(`each hit is sent alone in a runtime with ${name}, but for coalesce: true`, async (t) => {
+      Object.assign(globalThis, { [name]: "of the test" });
+      t.after(() => Reflect.deleteProperty(globalThis, name));
+      for (const [options, exchanges] of [[{}, 3], [{ coalesce: undefined }, 3], [{ coalesce: true }, 2]] as const) {
+        const relay = await startRelay(server.url);
+        const client = clientOf(relay.url, options);
+        await Promise.all([1, 2, 3].map(() => client.hit("api", { key: "1" })));
+        assert.equal(relay.seen.length, exchanges);
+      }
+    });
+  }
+
   test("a hit with a fault concerns no other", async () => {
     const relay = await startRelay(server.url);
     const client = clientOf(relay.url);
@@ -237,6 +250,27 @@ describe("queues", () => {
     leave.abort(new Error("left"));
     await waiting;
     assert.equal(await remaining("abort"), 5);
+  });
+
+  test("a wait that the runtime drops with its request takes no place when its turn has come", async (t) => {
+    t.mock.timers.enable({ apis: ["setTimeout"] }); // which drops it
+    let now = 0;
+    t.mock.method(performance, "now", () => now);
+    const waits = { allowed: true, event: "queue", at: "", retry_after: 0, wait: 5, limits: [] };
+    const client = clientOf(server.url, { maxWaiting: 1, fetch: async () => Response.json(waits) });
+    const settled = async (): Promise<void> => {
+      for (let i = 0; i < 10; i++) {
+        await new Promise(setImmediate); // more turns of the loop than an exchange needs
+      }
+    };
+    const hits = [client.hit("queue", { key: "dropped" })];
+    await settled();
+    await assert.rejects(client.hit("queue", { key: "dropped" }), /too many/);
+    now = 5_001;
+    hits.push(client.hit("queue", { key: "dropped" }));
+    await settled();
+    t.mock.timers.tick(5_000);
+    await Promise.all(hits);
   });
 
   test("with maxWaiting: 0 the caller waits", async () => {

@@ -3,7 +3,7 @@ import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { describe, test } from "node:test";
 import { Client, CounterdError } from "counterd";
-import { packageFolder } from "./support.js";
+import { packageFolder, until } from "./support.js";
 
 /** A step of a case. The table says what each member means. */
 interface Step {
@@ -120,4 +120,43 @@ describe("the cases of all clients", () => {
       }
     });
   }
+});
+
+test("what the hit of a caller that has left gets is given back", async () => {
+  const asked: { path: string; body: string; end: (answer: Response) => void }[] = [];
+  const exchange = (url: unknown, init: RequestInit = {}): Promise<Response> =>
+    new Promise((end) => asked.push({ path: (url as URL).pathname, body: String(init.body), end }));
+  const client = new Client({ url: "http://counterd.test", fetch: exchange });
+  const leased = (user: string) => ({
+    status: 200,
+    allowed: true,
+    event: "lease",
+    at: "2026-11-21T04:52:30Z",
+    retry_after: 0,
+    reservation: `of ${user}`,
+    limits: [],
+  });
+  const hit = (user: string, options = {}) => client.hit("lease", { user }, options);
+
+  const first = hit("first");
+  const leaves = new AbortController();
+  const left = assert.rejects(hit("left", { signal: leaves.signal }), /left/);
+  const late = assert.rejects(hit("late", { timeout: 200 }), /no answer within 200 ms/);
+  const failed = assert.rejects(hit("failed", { signal: leaves.signal }), /left/);
+  const stays = hit("stays");
+  asked[0]?.end(answer(leased("first")));
+  assert.equal((await first).reservation, "of first");
+  leaves.abort(new Error("left"));
+  await Promise.all([left, late, failed]);
+  asked[1]?.end(answer({ results: [leased("left"), leased("late"), { status: 404 }, leased("stays")] }));
+  assert.equal((await stays).reservation, "of stays");
+  await until(() => asked.length === 4);
+  assert.deepEqual(
+    asked.slice(2).map(({ path, body }) => [path, JSON.parse(body)]),
+    ["left", "late"].map((user) => ["/v1/settle", { reservation: `of ${user}`, cost: 0 }]),
+  );
+  asked[2]?.end(answer({ title: "Gone" }, 410));
+  asked[3]?.end(answer({}));
+  await new Promise(setImmediate);
+  assert.equal(asked.length, 4);
 });

@@ -102,6 +102,26 @@ describe("a failure decides nothing by itself, or by the caller's choice", () =>
     });
   }
 
+  test("a proxy's 4xx, which counts nothing", async () => {
+    const kinds = { 401: "refused", 403: "refused" } as Record<number, string>;
+    for (const status of [400, 401, 403, 404, 405, 409, 410, 413, 415]) {
+      const problem = JSON.stringify({ title: "Any" });
+      const answers = [answer(status, "text/html", html), answer(status, "application/json", problem)];
+      answers.push(answer(status, "application/problem+json", html));
+      for (const handler of answers) {
+        const client = new Client({ url: await startFake(handler) });
+        for (const call of [() => client.hit("api", user), () => client.settle("x", 1)]) {
+          await assert.rejects(call(), ({ kind, httpStatus, maybeCounted }: CounterdError) => {
+            assert.deepEqual([kind, httpStatus, maybeCounted], [kinds[status] ?? "unexpected", status, false]);
+            return true;
+          });
+        }
+        const opened = client.hit("api", user, { onFailure: "open" });
+        await (kinds[status] ? assert.rejects(opened) : opened);
+      }
+    }
+  });
+
   test("no server", async () => {
     const listener = createServer().listen(0, "127.0.0.1");
     await new Promise((resolve) => listener.once("listening", resolve));

@@ -118,7 +118,7 @@ export function closedGate() {
 
 /** Waits until so many hits of the client wait for their turns. */
 export async function untilWaiting(client: Client, n: number): Promise<void> {
-  await until(() => (client as unknown as { waiting: number }).waiting === n);
+  await until(() => (client as unknown as { waiting: Set<object> }).waiting.size === n);
 }
 
 /** Waits until the condition holds. */
