@@ -13,6 +13,8 @@ const MAX_TIMER = 2 ** 31 - 1;
 /** The time of one call: its signal aborts when the time is over, or the caller's signal aborts. */
 export class Call {
   readonly signal: AbortSignal;
+  /** The reason of the signal when the time is over. */
+  readonly over: CounterdError;
   readonly #end: number;
   readonly #timer: ReturnType<typeof setTimeout>;
   readonly #callers: AbortSignal | undefined;
@@ -27,8 +29,8 @@ export class Call {
     this.#end = performance.now() + timeout;
     this.#callers = signal;
     this.#onAbort = () => controller.abort(signal?.reason);
-    const over = new CounterdError("unavailable", `no answer within ${timeout} ms`, { maybeCounted: true });
-    this.#timer = setTimeout(() => controller.abort(over), Math.min(timeout, MAX_TIMER));
+    this.over = new CounterdError("unavailable", `no answer within ${timeout} ms`, { maybeCounted: true });
+    this.#timer = setTimeout(() => controller.abort(this.over), Math.min(timeout, MAX_TIMER));
     if (signal?.aborted) {
       this.#onAbort();
     }

@@ -71,7 +71,7 @@ export class Coalescer {
       decision = await orAbort(decided, call.signal);
     } catch (error) {
       if (call.signal.aborted && pending !== undefined) {
-        this.#leave(pending, call.signal.reason);
+        this.#leave(pending, call);
         void this.#giveBackLater(decided);
       }
       throw error;
@@ -80,13 +80,11 @@ export class Coalescer {
   }
 
   /** Takes a hit out whose caller does not wait any longer. It harms no other. */
-  #leave(pending: Pending, reason: unknown): void {
+  #leave(pending: Pending, call: Call): void {
     const { batch } = pending;
     if (batch === undefined) {
       this.#queue.delete(pending);
-      if (reason instanceof CounterdError) {
-        reason.maybeCounted = false;
-      }
+      call.over.maybeCounted = false;
     } else if (batch.waiting.delete(pending) && batch.waiting.size === 0) {
       batch.exchange.abort();
     }

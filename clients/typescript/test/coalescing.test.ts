@@ -141,22 +141,30 @@ test("what the hit of a caller that has left gets is given back", async () => {
   const first = hit("first");
   const leaves = new AbortController();
   const left = assert.rejects(hit("left", { signal: leaves.signal }), /left/);
-  const late = assert.rejects(hit("late", { timeout: 200 }), /no answer within 200 ms/);
   const failed = assert.rejects(hit("failed", { signal: leaves.signal }), /left/);
   const stays = hit("stays");
   asked[0]?.end(answer(leased("first")));
   assert.equal((await first).reservation, "of first");
   leaves.abort(new Error("left"));
-  await Promise.all([left, late, failed]);
-  asked[1]?.end(answer({ results: [leased("left"), leased("late"), { status: 404 }, leased("stays")] }));
+  await Promise.all([left, failed]);
+  asked[1]?.end(answer({ results: [leased("left"), { status: 404 }, leased("stays")] }));
   assert.equal((await stays).reservation, "of stays");
-  await until(() => asked.length === 4);
-  assert.deepEqual(
-    asked.slice(2).map(({ path, body }) => [path, JSON.parse(body)]),
-    ["left", "late"].map((user) => ["/v1/settle", { reservation: `of ${user}`, cost: 0 }]),
-  );
+  await until(() => asked.length === 3);
+  assert.equal(asked[2]?.path, "/v1/settle");
+  assert.deepEqual(JSON.parse(asked[2]?.body ?? ""), { reservation: "of left", cost: 0 });
   asked[2]?.end(answer({ title: "Gone" }, 410));
-  asked[3]?.end(answer({}));
   await new Promise(setImmediate);
-  assert.equal(asked.length, 4);
+  assert.equal(asked.length, 3);
+});
+
+test("an error that a caller leaves with stays as it is", async () => {
+  const never = (): Promise<Response> => new Promise(() => {});
+  const client = new Client({ url: "http://counterd.test", fetch: never });
+  const leaves = new AbortController();
+  const reason = new CounterdError("unavailable", "of another hit", { maybeCounted: true });
+  const hits = ["sent", "waits"].map((user) => client.hit("login", { user }, { signal: leaves.signal }));
+  leaves.abort(reason);
+  for (const hit of hits) {
+    await assert.rejects(hit, (error) => error === reason && reason.maybeCounted);
+  }
 });
