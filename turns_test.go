@@ -212,7 +212,7 @@ func TestTheClientGivesTurnsBack(t *testing.T) {
 	server := httptest.NewServer(l.Handler())
 	defer server.Close()
 	dial := func(waiting int) *client.Client {
-		c, err := client.New(client.Config{URL: server.URL, MaxWaiting: waiting})
+		c, err := client.New(client.Config{URL: server.URL, Timeout: 5 * time.Minute, MaxWaiting: waiting})
 		require.NoError(t, err)
 		t.Cleanup(c.Close)
 		return c

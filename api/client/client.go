@@ -38,7 +38,7 @@ type Config struct {
 	// Token returns the token of each request: see TokenFile. nil: requests carry none.
 	// Over http every host on the path can read it.
 	Token   func() (string, error)
-	Timeout time.Duration // longest time for one call; 0: DefaultTimeout
+	Timeout time.Duration // longest time for one call, with the wait for a turn in a queue; 0: DefaultTimeout
 	Conns   int           // idle connections kept; 0: DefaultConns
 	// MaxWaiting bounds the hits that wait for their turn where a rule has a queue; 0: wire.DefaultMaxWaiting;
 	// below 0: none waits, Decision.Wait says how long the caller has to, and Release gives its turn back.
