@@ -147,7 +147,10 @@ func TestInvalidListsOfPeers(t *testing.T) {
 		return listOf(strings.Replace(valid, old, mine, 1))
 	}
 	var body string
-	peer := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, body) }))
+	peer := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", wire.TypeJSON)
+		_, _ = io.WriteString(w, body)
+	}))
 	defer peer.Close()
 	f := New([]string{peer.URL})
 	defer f.Close()
