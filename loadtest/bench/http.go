@@ -23,7 +23,7 @@ const (
 	// Rates: far ones, which are those of the do-nothing server, and full ones after a hit.
 	webRates     = "[1000000/s, 1000000/m, 1000000/h, 1000000/d]"
 	webFullRates = "[1000000/s, 1000000/m, 1000000/h, 1/d]"
-	webOneRate   = "[1000000/m]" // a far one alone
+	webOneRate   = "[1000000/h]" // a far one alone
 )
 
 func httpRows() []row {
@@ -50,9 +50,17 @@ func rpcRules() string { return "headers: none\nevents:\n" + webEvents() }
 // webEvents are the events of rows over HTTP.
 func webEvents() (rules string) {
 	for _, r := range httpRows() {
-		rules += rulesOf(r.eventName(), cmp.Or(r.rates, webRates), "24h")
+		rules += rulesOf(r.eventName(), cmp.Or(r.rates, webRates), events.FormatDuration(r.remembered()))
 	}
 	return rules
+}
+
+// remembered is for how long events are: as long as their longest limit needs.
+func (r row) remembered() time.Duration {
+	if r.rates == webOneRate {
+		return time.Hour
+	}
+	return 24 * time.Hour
 }
 
 // web is hits over HTTP, of random addresses. Sixteen connections with batches keep the server
@@ -189,7 +197,7 @@ func (h *web) verify(ctx context.Context) error {
 	}
 	defer c.Close()
 	return verifySome(h.admitted, func(i int) (int64, error) {
-		count, err := c.Count(ctx, h.row.eventName(), events.Features{events.KindIP: address(i)}, 24*time.Hour, time.Time{})
+		count, err := c.Count(ctx, h.row.eventName(), events.Features{events.KindIP: address(i)}, h.row.remembered(), time.Time{})
 		return count.Count, err
 	})
 }
