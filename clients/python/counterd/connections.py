@@ -1,9 +1,7 @@
-"""Exchanges over kept connections, for threads. It is http.client with a bound for the whole exchange."""
+"""Exchanges over kept connections, for threads."""
 
 from __future__ import annotations
 
-import http.client
-import io
 import os
 import selectors
 import socket
@@ -13,10 +11,11 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from .decisions import RefusedError, UnavailableError
-from .protocol import MAX_ANSWER, Address, Answer, Operation, check_token, no_answer, read_answer, too_long
+from .decisions import RefusedError
+from .http1 import MAX_IDLE, READ_SIZE, ResponseReader, failed, write_request
+from .protocol import Address, Answer, Operation, check_token, no_answer
 
-_MAX_IDLE = 64
+_Selector: Any = getattr(selectors, "PollSelector", selectors.SelectSelector)  # poll takes no descriptor
 
 
 class Deadline:
@@ -40,97 +39,50 @@ class Deadline:
 
 def is_stale(sock: Any) -> bool:
     """Reports whether the server has closed an idle connection, or has sent what no request asked for."""
-    with selectors.DefaultSelector() as selector:
+    with _Selector() as selector:
         selector.register(sock, selectors.EVENT_READ)
         return bool(selector.select(0))
 
 
-class _Reader(io.RawIOBase):
-    """Reads from a connection until its deadline, however slowly the bytes come."""
-
-    def __init__(self, sock: socket.socket, deadline: Deadline) -> None:
-        self._socket = sock
-        self._raw = sock.makefile("rb", buffering=0)  # keeps the socket open
-        self._deadline = deadline
-        self.ended = False
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int | None:
-        if self.ended:
-            return None
-        self._socket.settimeout(self._deadline.socket_timeout())
-        return self._raw.readinto(buffer)
-
-    def close(self) -> None:
-        self._raw.close()
-        super().close()
+def _connect(address: Address, deadline: Deadline) -> socket.socket:
+    """Connects to one of the host's addresses, all within the deadline."""
+    fault = OSError("the name has no address")
+    for family, kind, proto, _, place in socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM):
+        sock = socket.socket(family, kind, proto)
+        try:
+            sock.settimeout(deadline.socket_timeout())
+            sock.connect(place)
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            return sock
+        except OSError as error:
+            sock.close()
+            fault = error
+        except BaseException:
+            sock.close()
+            raise
+    raise fault
 
 
-class _Buffer(io.BufferedReader):
-    """The buffer of an answer. Once it is closed it knows whether more was behind the answer."""
-
-    def __init__(self, reader: _Reader) -> None:
-        super().__init__(reader)
-        self._reader = reader
-        self.more = False
-
-    def close(self) -> None:
-        if not self.closed:
-            self._reader.ended = True
-            self.more = bool(self.peek(1))
-        super().close()
+def _encrypt(sock: socket.socket, tls: ssl.SSLContext, host: str, deadline: Deadline) -> socket.socket:
+    try:
+        sock.settimeout(deadline.socket_timeout())
+        return tls.wrap_socket(sock, server_hostname=host)
+    except BaseException:
+        sock.close()
+        raise
 
 
-class _Connection(http.client.HTTPConnection):
-    def __init__(self, address: Address, context: ssl.SSLContext | None, deadline: Deadline) -> None:
-        super().__init__(address.host, address.port)
-        self.deadline = deadline
-        self.buffer: _Buffer | None = None  # of the last answer
-        self._context = context
-
-    def connect(self) -> None:
-        self.sock = self._connect_socket()
-        self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        if self._context is not None:
-            self.sock.settimeout(self.deadline.socket_timeout())
-            self.sock = self._context.wrap_socket(self.sock, server_hostname=self.host)
-
-    def _connect_socket(self) -> socket.socket:
-        """Connects to one of the host's addresses, all within the deadline."""
-        fault = OSError("the name has no address")
-        for family, kind, proto, _, address in socket.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM):
-            sock = socket.socket(family, kind, proto)
-            try:
-                sock.settimeout(self.deadline.socket_timeout())
-                sock.connect(address)
-                return sock
-            except OSError as error:
-                sock.close()
-                fault = error
-            except BaseException:
-                sock.close()
-                raise
-        raise fault
-
-    def response_class(  # type: ignore[override]
-        self, _sock: socket.socket, **arguments: Any
-    ) -> http.client.HTTPResponse:
-        return http.client.HTTPResponse(self, **arguments)  # type: ignore[arg-type]
-
-    def abandon(self) -> None:
-        """Closes the connection, with what is left of an answer.
-
-        http.client closes a connection before it has read the last answer.
-        """
-        self.close()
-        if self.buffer is not None:
-            self.buffer.close()
-
-    def makefile(self, _mode: str) -> _Buffer:
-        self.buffer = _Buffer(_Reader(self.sock, self.deadline))
-        return self.buffer
+def _exchange(sock: socket.socket, request: bytes, deadline: Deadline) -> tuple[Answer, bool]:
+    """Returns the answer, and whether the connection may be kept. Neither takes longer if the bytes go slowly."""
+    unsent = memoryview(request)
+    while unsent:
+        sock.settimeout(deadline.socket_timeout())
+        unsent = unsent[sock.send(unsent) :]
+    reader = ResponseReader()
+    while True:
+        sock.settimeout(deadline.socket_timeout())
+        if done := reader.feed(sock.recv(READ_SIZE)):
+            return done
 
 
 class Connections:
@@ -145,89 +97,60 @@ class Connections:
     def reset(self) -> None:
         """Forgets the connections. A process that was forked does not share those of its parent."""
         self._lock = threading.Lock()
-        self._idle: list[_Connection] = []
+        self._idle: list[socket.socket] = []
 
     def close(self) -> None:
         """Closes the idle connections."""
         with self._lock:
             idle, self._idle = self._idle, []
-        for connection in idle:
-            connection.abandon()
+        for sock in idle:
+            sock.close()
 
     def exchange(self, operation: Operation[Any], deadline: Deadline) -> Answer:
         """Makes one exchange, whatever the status of its answer."""
-        headers = self._headers(operation)
-        connection: _Connection | None = None
-        sent = False
+        request = write_request(self._address, operation, self._read_token())
+        sock: socket.socket | None = None
         try:
-            connection = self._acquire(deadline)
-            sent = True
-            connection.sock.settimeout(deadline.socket_timeout())
-            connection.request(operation.method, self._address.prefix + operation.path, operation.body, headers)
-            answer = self._read(connection)
+            sock = self._acquire(deadline)
+            answer, keep = _exchange(sock, request, deadline)
         except BaseException as error:
-            if connection is not None:
-                connection.abandon()
-            if isinstance(error, TimeoutError) and deadline.left() == 0:
-                fault = no_answer(deadline.timeout)
-                fault.maybe_counted = sent
-                raise fault from None
-            if isinstance(error, (OSError, http.client.HTTPException)):
-                # The text of some errors holds what the server has sent.
-                fault = UnavailableError(f"the exchange failed: {type(error).__name__}", maybe_counted=sent)
-                raise fault from error
-            raise
+            if sock is not None:
+                sock.close()
+            if not isinstance(error, OSError):
+                raise
+            late = isinstance(error, TimeoutError) and deadline.left() == 0
+            fault = no_answer(deadline.timeout) if late else failed(error)
+            fault.maybe_counted = sock is not None
+            raise fault from (None if late else error)
+        self._release(sock, keep)
         return answer
 
-    def _headers(self, operation: Operation[Any]) -> dict[str, str]:
-        headers = {}
-        if operation.body is not None:
-            headers["Content-Type"] = "application/json"
-        if self._token is not None:
-            token: object = self._token
-            if callable(token):
-                try:
-                    token = token()
-                except Exception as error:
-                    raise RefusedError("the token function failed") from error
-            headers["Authorization"] = f"Bearer {check_token(token)}"
-        return headers
+    def _read_token(self) -> str | None:
+        if not callable(self._token):
+            return None if self._token is None else check_token(self._token)
+        try:
+            token = self._token()
+        except Exception as error:
+            raise RefusedError("the token function failed") from error
+        return check_token(token)
 
-    def _acquire(self, deadline: Deadline) -> _Connection:
+    def _acquire(self, deadline: Deadline) -> socket.socket:
         while True:
             with self._lock:
-                connection = self._idle.pop() if self._idle else None
-            if connection is None:
-                connection = _Connection(self._address, self._tls, deadline)
-                connection.connect()
-                return connection
-            if not is_stale(connection.sock):
-                connection.deadline = deadline
-                return connection
-            connection.abandon()
+                sock = self._idle.pop() if self._idle else None
+            if sock is None:
+                sock = _connect(self._address, deadline)
+                return sock if self._tls is None else _encrypt(sock, self._tls, self._address.host, deadline)
+            if not is_stale(sock):
+                return sock
+            sock.close()
 
-    def _read(self, connection: _Connection) -> Answer:
-        response = connection.getresponse()
-        text = bytearray()
-        while chunk := response.read(1 << 16):
-            text += chunk
-            if len(text) > MAX_ANSWER:
-                raise too_long()
-        if response.length:
-            raise http.client.IncompleteRead(b"", response.length)
-        media, request_id = response.getheader("Content-Type"), response.getheader("X-Request-Id")
-        if response.will_close or connection.buffer is None or connection.buffer.more:
-            connection.abandon()
-        else:
-            self._keep(connection)
-        return read_answer(response.status, media, bytes(text), request_id)
-
-    def _keep(self, connection: _Connection) -> None:
+    def _release(self, sock: socket.socket, keep: bool) -> None:
         with self._lock:
-            if len(self._idle) < _MAX_IDLE:
-                self._idle.append(connection)
+            if keep and len(self._idle) < MAX_IDLE:
+                self._idle.append(sock)
                 return
-        connection.abandon()
+        sock.close()
 
 
 def after_fork(reset: Callable[[], None]) -> None:

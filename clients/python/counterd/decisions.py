@@ -139,8 +139,13 @@ def decide_failure(event: str, error: CounterdError, on_failure: OnFailure) -> D
     return Decision(allowed=allowed, event=event, at=now, retry_after=0 if allowed else 1, failed=error)
 
 
+def is_sound(value: Any, types: tuple[type, ...]) -> bool:
+    """Reports whether a value is of one of the types, and a number one that the server's counters and clocks take."""
+    return type(value) in types and (type(value) not in (int, float) or 0 <= value < 1 << 63)
+
+
 def _has(body: Mapping[str, Any], **types: tuple[type, ...]) -> bool:
-    return all(type(body.get(name)) in wanted for name, wanted in types.items())
+    return all(is_sound(body.get(name), wanted) for name, wanted in types.items())
 
 
 _STR, _INT, _BOOL, _SECONDS = (str,), (int,), (bool,), (int, type(None))

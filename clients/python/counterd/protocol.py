@@ -22,6 +22,7 @@ from .decisions import (
     UnavailableError,
     UnexpectedError,
     decide_failure,
+    is_sound,
     read_decision,
     read_outcome,
     read_problem,
@@ -34,8 +35,6 @@ MAX_HITS = 1000
 """The most hits of a batch."""
 MAX_BATCH_BYTES = 1_000_000
 """The server takes 1 MiB."""
-MAX_ANSWER = 64 << 20
-"""Far above the longest answer that the contract has."""
 MAX_HOLD = 1.0
 HOLD_SHARE = 4
 """Of a timeout."""
@@ -44,6 +43,7 @@ QUOTA_EXCEEDED = "https://iana.org/assignments/http-problem-types#quota-exceeded
 _REFUSES_BATCHES = (400, 404, 405, 413)
 """Statuses of an answer to a batch of which no hit was counted."""
 
+_JSON = json.JSONDecoder(parse_constant=int)  # which refuses NaN and Infinity
 _EVENT = re.compile(r"[a-z][a-z0-9_.-]{0,63}")
 _MAX_KINDS = 16
 
@@ -93,6 +93,7 @@ def parse_url(url: str) -> Address:
     try:
         parts = urllib.parse.urlsplit(url)
         port = parts.port
+        (parts.hostname or "").encode("idna")
     except (ValueError, TypeError, AttributeError):
         raise InvalidError("the URL is written like http://127.0.0.1:8080") from None
     plain = not (parts.username or parts.password or parts.query or parts.fragment)
@@ -109,23 +110,19 @@ def check_token(token: object) -> str:
     raise RefusedError("the token is no text of ASCII without white space")
 
 
-def read_answer(status: int, media: str | None, text: bytes, request_id: str | None) -> Answer:
+def read_answer(status: int, media: str | None, text: bytes | bytearray, request_id: str | None) -> Answer:
     """Returns an answer. A body of another media type than counterd's is none."""
     wanted = "application/json" if 200 <= status < 300 else "application/problem+json"
     body: Any = None
     if media is not None and media.partition(";")[0].strip().lower() == wanted:
         try:
-            body = json.loads(text)
+            body = _JSON.decode(text.decode())
         except (ValueError, RecursionError):
             pass
     # A proxy in between may send a problem document with status 429, too.
     if status == 429 and (read_decision(body) is None or body.get("type") != QUOTA_EXCEEDED):
         body = None
     return Answer(status, body, request_id)
-
-
-def too_long() -> UnexpectedError:
-    return UnexpectedError(f"the answer is longer than {MAX_ANSWER} bytes", maybe_counted=True)
 
 
 def no_answer(timeout: float) -> UnavailableError:
@@ -314,10 +311,10 @@ def increment(event: str, features: Features, by: int, at: datetime.datetime | N
 
 def count(event: str, features: Features, window: str, at: datetime.datetime | None) -> Operation[int]:
     def read(answer: Answer) -> int:
-        sum_ = _success(answer).get("count")
-        if type(sum_) is not int:
+        sum_: Any = _success(answer).get("count")
+        if not is_sound(sum_, (int,)):
             raise UnexpectedError("the answer has no count")
-        return sum_
+        return int(sum_)
 
     query = [*_feature_query(features), ("window", _text(window, "window"))]
     if at is not None:

@@ -405,7 +405,7 @@ class TestHeaders(unittest.TestCase):
 
 class TestAddresses(unittest.TestCase):
     def test_urls(self) -> None:
-        for wrong in ("", "127.0.0.1:8080", "ftp://x", "http://a:b@x", "http://x?y", "http://x#y", "http://x:y", "http://x y", None):
+        for wrong in ("", "127.0.0.1:8080", "ftp://x", "http://a:b@x", "http://x?y", "http://x#y", "http://x:y", "http://x y", "http://x..y", None):
             with self.assertRaises(counterd.InvalidError):
                 protocol.parse_url(wrong)  # type: ignore[arg-type]
         address = protocol.parse_url("https://[::1]/prefix/")
