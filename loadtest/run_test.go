@@ -79,6 +79,7 @@ type hits struct {
 }
 
 func (h *hits) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("Content-Type", "application/json")
 	switch {
 	case strings.HasSuffix(r.URL.Path, "/hit"):
 		n := h.Add(1)
@@ -164,7 +165,10 @@ func TestRunEmbedded(t *testing.T) {
 
 // A target that cannot be reached is said in one line, before any load.
 func TestRunCannotReach(t *testing.T) {
-	gone := httptest.NewServer(http.NotFoundHandler())
+	gone := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/problem+json")
+		w.WriteHeader(http.StatusNotFound)
+	}))
 	got := runWith(t, nil, "run", "-url", gone.URL)
 	assert.Equal(t, exitFailed, got.status)
 	assert.Contains(t, got.err, "-event names one that the server has\n")
