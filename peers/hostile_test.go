@@ -50,7 +50,7 @@ func TestEndlessAnswersOfPeers(t *testing.T) {
 			for i := 0; i < 64 && err == nil; i++ {
 				_, err = conn.Write(many)
 			}
-		}, 24 << 20},
+		}, 48 << 20}, // with what grows meanwhile
 		"many header lines": {func(conn net.Conn) {
 			_, err := conn.Write([]byte("HTTP/1.1 200 OK\r\n"))
 			for err == nil {

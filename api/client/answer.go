@@ -78,6 +78,9 @@ func (a answer) decode(out any) error {
 		return a.problem()
 	}
 	if out == nil {
+		if len(a.data) > 0 {
+			return a.unexpected()
+		}
 		return nil
 	}
 	if !a.isOf(wire.TypeJSON) || a.unmarshal(out) != nil {
@@ -96,7 +99,11 @@ func (a answer) unexpected() error {
 
 // isOfHit reports whether a hit is answered by that decision, with that status.
 func isOfHit(d *wire.Decision, status int) bool {
-	return d.Event != "" && d.Allowed == (status == http.StatusOK)
+	switch status {
+	case http.StatusOK, http.StatusTooManyRequests, http.StatusServiceUnavailable:
+		return d.Event != "" && d.Allowed == (status == http.StatusOK)
+	}
+	return false
 }
 
 const (
@@ -156,7 +163,7 @@ func (a answer) results(hits int) ([]wire.Result, error) {
 func (a answer) refusesBatches() bool {
 	switch a.StatusCode {
 	case http.StatusBadRequest, http.StatusNotFound, http.StatusMethodNotAllowed, http.StatusRequestEntityTooLarge:
-		return true
+		return a.isOf(wire.TypeProblem) // a proxy may have passed it on
 	}
 	return false
 }
@@ -180,7 +187,7 @@ func (a answer) problem() error {
 	e := &Error{foreign: !a.isOf(wire.TypeProblem)}
 	if !e.foreign {
 		if err := a.unmarshal(&e.Problem); err != nil {
-			e.Problem = wire.Problem{}
+			e.Problem, e.foreign = wire.Problem{}, true
 		}
 	}
 	e.Status = a.StatusCode

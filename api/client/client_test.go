@@ -199,6 +199,7 @@ func TestAnswersOfOthersToHits(t *testing.T) {
 		{200, "application/json", `{"status": "ok"}`, client.ErrUnexpected},
 		{200, "application/json", `{"allowed": true}`, client.ErrUnexpected},
 		{200, "application/json", `{"allowed": false, "event": "e"}`, client.ErrUnexpected},
+		{202, "application/json", `{"allowed": false, "event": "e"}`, client.ErrUnexpected},
 	} {
 		leaktest.Check(t)
 		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -219,6 +220,7 @@ func TestAnswersOfOthersToHits(t *testing.T) {
 	for _, body := range []string{
 		`{"results": []}`, `{}`, `{"results": [{"status": 200}]}`, `{"results": [{"status": 400, "allowed": true, "title": "x"}]}`,
 		`{"results": [{"status": 200, "allowed": true}]}`, `{"results": [{"status": 200, "allowed": false, "event": "e"}]}`,
+		`{"results": [{"allowed": false, "event": "e"}]}`, `{"results": [{"status": 403, "allowed": false, "event": "e"}]}`,
 		`{"results": [{"status": 429, "allowed": true, "event": "e"}]}`, `{"results": [{"status": 500, "allowed": true, "event": "e"}]}`,
 	} {
 		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -283,6 +285,8 @@ func TestAnswersOfOthers(t *testing.T) {
 		{502, "text/html", "<html>bad gateway</html>", client.ErrUnavailable},
 		{404, "text/html", "<html>not found</html>", client.ErrUnexpected},
 		{404, "application/problem+json", `{}`, client.ErrUnknown},
+		{404, "application/problem+json", `[]`, client.ErrUnexpected},
+		{409, "application/problem+json", ``, client.ErrUnexpected},
 		{409, "application/problem+json", `{"type": "about:blank"}`, client.ErrConflict},
 		{410, "text/html", "", client.ErrUnexpected},
 		{400, "text/html", "", client.ErrUnexpected},

@@ -4,6 +4,7 @@ import (
 	"container/list"
 	"context"
 	"fmt"
+	"maps"
 	"net/http"
 	"runtime"
 	"slices"
@@ -101,6 +102,7 @@ func (c *coalescer) decide(ctx context.Context, event string, hit wire.Hit) (wir
 	if err != nil {
 		return wire.Decision{}, fmt.Errorf("%w: %w", ErrInvalid, err)
 	}
+	hit.Features = maps.Clone(hit.Features) // which the caller may change once it has left
 	if len(body) > maxJoining || len(hit.Features) > wire.MaxFeatures/wire.MaxHits {
 		return c.server.hit(ctx, event, hit)
 	}
@@ -121,6 +123,7 @@ func (c *coalescer) decide(ctx context.Context, event string, hit wire.Hit) (wir
 
 // giveBack gives back what a hit gets whose caller has left: a lease, or a turn in a queue, is of no use then.
 func (c *coalescer) giveBack(w *waiting) {
+	defer func() { _ = recover() }() // of the config's Transport or Token: no caller is there
 	if o := <-w.done; o.result != nil && o.result.Decision != nil {
 		_ = giveBack(w.ctx, c.server, o.result.Reservation) // else it ends by itself, as when no answer comes
 	}

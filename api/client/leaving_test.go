@@ -41,6 +41,23 @@ func TestWhatACallerThatLeftGetsIsGivenBack(t *testing.T) {
 	})
 }
 
+// A caller that has left may change its features: the hit that goes alone has what was called.
+func TestFeaturesAreTheCallersAgain(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		s := &script{}
+		c := newCaller(t, s)
+		c.hit(t.Context(), "a")
+		features := client.Features{"user": "b"}
+		ctx, leave := context.WithCancel(t.Context())
+		go func() { _, _ = c.client.Hit(ctx, "login", features, 1) }()
+		synctest.Wait()
+		features["user"] = "c" // as if it had left, which the race detector sees
+		s.end(0, ending{})
+		assert.Equal(t, [][]string{{"a"}, {"b"}}, s.exchanges())
+		leave()
+	})
+}
+
 // A call ends alike alone, while it waits, and when it has gone with others.
 func TestTheEndOfAContext(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
@@ -93,8 +110,16 @@ func TestATransportThatPanics(t *testing.T) {
 			assert.Equal(t, "of the transport", <-recovered)
 		}
 		c.hit(t.Context(), "d")
+		ctx, leave := context.WithCancel(t.Context())
+		c.hit(ctx, "e")
+		c.hit(t.Context(), "f")
 		s.end(2, ending{})
 		c.admitted("d")
+		leave()
+		leased := `{"status":200,"allowed":true,"event":"e","at":"2026-11-21T04:52:30Z","retry_after":0,"reservation":"r","limits":[]}`
+		s.end(3, ending{Results: map[string]jsontext.Value{"e": jsontext.Value(leased)}})
+		c.admitted("f")
+		s.end(4, ending{Panic: "as the lease is given back"})
 		time.Sleep(client.DefaultTimeout) // net/http waits for the timeouts of exchanges that panicked
 	})
 }

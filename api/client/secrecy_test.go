@@ -42,6 +42,17 @@ func TestErrorsNameNobody(t *testing.T) {
 			w.WriteHeader(http.StatusTooManyRequests)
 			io.WriteString(w, said(w, r))
 		},
+		"no HTTP": func(w http.ResponseWriter, r *http.Request) {
+			text := "HTTP/1.1 " + said(w, r) + "\r\n\r\n"
+			if conn, _, err := http.NewResponseController(w).Hijack(); assert.NoError(t, err) {
+				_, _ = io.WriteString(conn, text)
+				conn.Close()
+			}
+		},
+		"a place that is none": func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Location", "https://login.test:x"+r.URL.String())
+			w.WriteHeader(http.StatusFound)
+		},
 		"hangs up": func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) },
 	} {
 		server := httptest.NewServer(answer)

@@ -3,9 +3,11 @@ package client
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/url"
 	"sync"
@@ -130,8 +132,30 @@ func (s server) unavailable(ctx context.Context, method string, fault error) err
 			fault = fmt.Errorf("%w: %w", end, cause)
 		}
 	}
+	if !isTold(fault) {
+		fault = withheld{fault}
+	}
 	return fmt.Errorf("%w: %s %s: %w", ErrUnavailable, method, s.base.Host, fault)
 }
+
+// isTold reports whether the text of a fault may be told: it holds nothing of what was sent.
+func isTold(fault error) bool {
+	for _, known := range []error{context.Canceled, context.DeadlineExceeded, io.EOF, io.ErrUnexpectedEOF, http.ErrSchemeMismatch} {
+		if errors.Is(fault, known) {
+			return true
+		}
+	}
+	_, ofTLS := errors.AsType[*tls.CertificateVerificationError](fault)
+	_, ofNet := errors.AsType[net.Error](fault)
+	return ofTLS || ofNet
+}
+
+// withheld is a fault whose text may quote the request, features too, as a server has sent it back.
+type withheld struct{ fault error }
+
+func (w withheld) Error() string { return fmt.Sprintf("the exchange failed (%T)", w.fault) }
+
+func (w withheld) Unwrap() error { return w.fault }
 
 // buffers have the bodies of answers until they are read.
 var buffers = sync.Pool{New: func() any { return new(bytes.Buffer) }}

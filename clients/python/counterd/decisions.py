@@ -199,8 +199,10 @@ def read_problem(status: int, problem: Any, request_id: str | None = None, place
     texts = [document.get(name) for name in ("title", "detail")]
     title, detail = (text if isinstance(text, str) else "" for text in texts)
     message = ": ".join(filter(None, (f"{status} {title}".strip(), detail.removeprefix(place))))
-    kind = _kind_of(status, isinstance(problem, dict))
-    error = kind(message, maybe_counted=status >= 500 or status == 429 or status < 400)
+    is_problem = isinstance(problem, dict)  # else a proxy says it, which may have passed the hit on
+    error = _kind_of(status, is_problem)(
+        message, maybe_counted=status >= 500 or status == 429 or status < 400 or not is_problem
+    )
     error.status = status
     error.request_id = request_id
     faults = document.get("errors")

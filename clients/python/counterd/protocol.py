@@ -209,7 +209,7 @@ def batch(hits: Sequence[EncodedHit], *, coalesced: bool = False) -> Operation[l
         raise InvalidError(f"a batch has 1 to {MAX_HITS} hits")
 
     def read(answer: Answer) -> list[Result]:
-        if coalesced and answer.status in _REFUSES_BATCHES:
+        if coalesced and answer.status in _REFUSES_BATCHES and isinstance(answer.body, dict):
             raise BatchRefusedError
         results = _success(answer).get("results")
         if not isinstance(results, list) or len(results) != len(hits):

@@ -40,6 +40,7 @@ class _Batch:
     def __init__(self, hits: list[_Pending]) -> None:
         self.hits = hits
         self.began = time.monotonic()
+        self.sent = False
 
 
 class _Coalescer:
@@ -77,7 +78,7 @@ class _Coalescer:
             return pending.outcome
         if isinstance(pending.outcome, protocol.BatchRefusedError):
             return _call(self._connections, protocol.hit(encoded), deadline)
-        raise pending.outcome or UnavailableError("another caller was interrupted", maybe_counted=True)
+        raise pending.outcome or _interrupted()
 
     def _wait(self, pending: _Pending) -> None:
         """Waits until there is an outcome, or a batch to send."""
@@ -109,10 +110,15 @@ class _Coalescer:
         with self._lock:
             self._queue.pop(pending, None)
             pending.gone = True
-            if pending.batch is not None and pending.outcome is None:
+            if pending.batch is None or pending.outcome is not None:
+                return
+            if pending.batch.sent:
+                self._end(pending.batch, [_interrupted() for _ in pending.batch.hits])
+            else:
                 self._delegate(pending.batch)
 
     def _send(self, sender: _Pending, batch: _Batch) -> None:
+        batch.sent = True
         outcomes: Sequence[Result] = ()
         hits = [pending.encoded for pending in batch.hits]
         try:
@@ -120,15 +126,16 @@ class _Coalescer:
         except CounterdError as error:
             outcomes = [error, *(error.of_its_own() for _ in hits[1:])]
         finally:  # also if the caller is interrupted
-            if not outcomes:
-                fault = UnavailableError("another caller was interrupted", maybe_counted=True)
-                outcomes = [fault.of_its_own() for _ in hits]
             with self._lock:
-                for pending, outcome in zip(batch.hits, outcomes):
-                    pending.outcome = outcome
-                    pending.woken.set()
-                if self._current is batch:
-                    self._begin()
+                self._end(batch, outcomes or [_interrupted() for _ in hits])
+
+    def _end(self, batch: _Batch, outcomes: Sequence[Result]) -> None:
+        """Hands on the outcomes of a batch, once, and begins the next exchange."""
+        for pending, outcome in zip(batch.hits, outcomes):
+            pending.outcome = pending.outcome or outcome
+            pending.woken.set()
+        if self._current is batch:
+            self._begin()
 
     def _begin(self) -> None:
         """Begins an exchange of those that have waited longest, if any wait. Others wait for it."""
@@ -146,6 +153,10 @@ class _Coalescer:
             sender.woken.set()
         elif self._current is batch:
             self._begin()
+
+
+def _interrupted() -> UnavailableError:
+    return UnavailableError("another caller was interrupted", maybe_counted=True)
 
 
 def _call(connections: Connections, operation: Operation[T], deadline: Deadline) -> T:

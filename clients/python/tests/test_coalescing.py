@@ -8,6 +8,7 @@ import itertools
 import json
 import math
 import threading
+import time
 import types
 import unittest
 from collections.abc import Callable
@@ -295,17 +296,14 @@ class TestCallersThatLeave(unittest.IsolatedAsyncioTestCase):
         client._streams.exchange = exchange  # type: ignore[method-assign]
         hits = {"first": asyncio.create_task(client.hit("lease", {"user": "first"}))}
         await settle()
-        for name in ("left", "late", "failed", "last", "stays"):
-            timeout = 0.2 if name == "late" else LONG
-            hits[name] = asyncio.create_task(client.hit("lease", {"user": name}, timeout=timeout))
+        for name in ("left", "failed", "last", "stays"):
+            hits[name] = asyncio.create_task(client.hit("lease", {"user": name}, timeout=LONG))
         await settle()
         ends[0].set_result(Answer(200, leased("first"), None))
         await settle()
         hits["left"].cancel()
         hits["failed"].cancel()
-        with self.assertRaises(counterd.UnavailableError):
-            await hits["late"]
-        results = [leased("left"), leased("late"), {"status": 404}, leased("last"), leased("stays")]
+        results = [leased("left"), {"status": 404}, leased("last"), leased("stays")]
         ends[1].set_result(Answer(200, {"results": results}, None))
         await settle()
         for name in ("left", "failed", "last"):
@@ -313,12 +311,59 @@ class TestCallersThatLeave(unittest.IsolatedAsyncioTestCase):
         self.assertEqual([(await hits[name]).reservation for name in ("first", "stays")], ["of first", "of stays"])
         self.assertEqual(
             [(operation.path, json.loads(operation.body or b"")) for operation in asked[2:]],
-            [("/v1/settle", {"reservation": f"of {name}", "cost": 0}) for name in ("left", "late", "last")],
+            [("/v1/settle", {"reservation": f"of {name}", "cost": 0}) for name in ("left", "last")],
         )
         for end in ends[2:]:
             end.set_result(Answer(410, {"title": "Gone"}, None))
         await settle()
-        self.assertEqual((len(asked), client._coalescer._giving_back, faults), (5, set(), []))
+        self.assertEqual((len(asked), client._coalescer._giving_back, faults), (4, set(), []))
+
+class TestInterruptedCallers(unittest.TestCase):
+    def test_a_batch_that_was_sent_is_not_sent_again(self) -> None:
+        asked: list[Operation[Any]] = []
+        first = threading.Event()
+
+        def exchange(operation: Operation[Any], deadline: Deadline) -> Answer:
+            asked.append(operation)
+            if len(asked) == 1:
+                first.wait(LONG)
+                return Answer(200, {**ADMITTED, "event": "login"}, None)
+            return Answer(200, {"results": [{**ADMITTED, "event": "login"}] * 2}, None)
+
+        client = Client("http://counterd.test", timeout=LONG)
+        client._connections.exchange = exchange  # type: ignore[method-assign]
+        coalescer: Any = client._coalescer
+        end, results = coalescer._end, []
+
+        def interrupted(batch: Any, outcomes: Any) -> None:
+            if len(asked) == 2 and coalescer._end is interrupted:  # as the outcomes are to be handed on
+                coalescer._end = end
+                raise KeyboardInterrupt
+            end(batch, outcomes)
+
+        coalescer._end = interrupted
+
+        def hit() -> None:
+            try:
+                results.append(client.hit("login", {"user": "42"}))
+            except BaseException as error:
+                results.append(error)
+
+        threads = [threading.Thread(target=hit) for _ in range(3)]
+        threads[0].start()
+        while not asked:
+            time.sleep(0.001)
+        for thread in threads[1:]:
+            thread.start()
+        while len(coalescer._queue) < 2:
+            time.sleep(0.001)
+        first.set()
+        for thread in threads:
+            thread.join()
+        self.assertEqual([operation.path for operation in asked], ["/v1/events/login/hit", "/v1/batch"])
+        kinds = sorted(type(result).__name__ for result in results)
+        self.assertEqual(kinds, ["Decision", "KeyboardInterrupt", "UnavailableError"])
+        self.assertTrue(all(result.maybe_counted for result in results if isinstance(result, counterd.CounterdError)))
 
 
 if __name__ == "__main__":

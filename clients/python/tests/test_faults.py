@@ -151,7 +151,7 @@ class Battery:
                     for call in (lambda: client.hit("api", USER), lambda: client.settle("x", 1)):
                         with self.assertRaises(kind) as caught:
                             call()
-                        self.assertEqual((caught.exception.status, caught.exception.maybe_counted), (status, False))
+                        self.assertEqual((caught.exception.status, caught.exception.maybe_counted), (status, True))
                     with contextlib.nullcontext() if not refused else self.assertRaises(kind):
                         self.assertTrue(client.hit("api", USER, on_failure="open").allowed)
 

@@ -149,7 +149,7 @@ export class Coalescer {
     }
     const body = `{"hits":[${hits.map((pending) => pending.json).join(",")}]}`;
     const answer = await this.#server.exchange("POST", "v1/batch", body, signal);
-    if (REFUSES_BATCHES.includes(answer.status)) {
+    if (REFUSES_BATCHES.includes(answer.status) && answer.body !== undefined) {
       hits.forEach((pending) => pending.resolve(undefined));
       return;
     }

@@ -198,7 +198,8 @@ export function readProblem(status: number, problem: unknown, requestId?: string
     faults: faults as unknown as Fault[],
     requestId,
     decision,
-    maybeCounted: status >= 500 || status === 429 || status < 400,
+    // A proxy may have passed the hit on.
+    maybeCounted: status >= 500 || status === 429 || status < 400 || !isObject(problem),
   });
 }
 
