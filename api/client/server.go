@@ -132,14 +132,14 @@ func (s server) unavailable(ctx context.Context, method string, fault error) err
 			fault = fmt.Errorf("%w: %w", end, cause)
 		}
 	}
-	if !isTold(fault) {
+	if !isPublic(fault) {
 		fault = withheld{fault}
 	}
 	return fmt.Errorf("%w: %s %s: %w", ErrUnavailable, method, s.base.Host, fault)
 }
 
-// isTold reports whether the text of a fault may be told: it holds nothing of what was sent.
-func isTold(fault error) bool {
+// isPublic reports whether the text of a fault holds nothing of what was sent.
+func isPublic(fault error) bool {
 	for _, known := range []error{context.Canceled, context.DeadlineExceeded, io.EOF, io.ErrUnexpectedEOF, http.ErrSchemeMismatch} {
 		if errors.Is(fault, known) {
 			return true
