@@ -168,6 +168,7 @@ func TestRunCannotReach(t *testing.T) {
 	gone := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/problem+json")
 		w.WriteHeader(http.StatusNotFound)
+		_, _ = w.Write([]byte(`{"type":"about:blank"}`))
 	}))
 	got := runWith(t, nil, "run", "-url", gone.URL)
 	assert.Equal(t, exitFailed, got.status)
