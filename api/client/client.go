@@ -206,11 +206,13 @@ func settle(ctx context.Context, s server, in wire.Settle) (settled wire.Settled
 // decide returns the decision of a hit when it comes, and when its turn comes.
 func (c *Client) decide(ctx context.Context, event string, hit wire.Hit) (wire.Decision, error) {
 	end := time.Now().Add(c.server.http.Timeout)
-	ask := c.server.hit
-	if c.coalescer != nil {
-		ask = c.coalescer.decide
+	var decision wire.Decision
+	var err error
+	if c.coalescer == nil {
+		decision, err = c.server.hit(ctx, event, hit)
+	} else {
+		decision, err = c.coalescer.decide(ctx, event, hit)
 	}
-	decision, err := ask(ctx, event, hit)
 	if err != nil {
 		return wire.Decision{}, err
 	}

@@ -4,7 +4,6 @@ import (
 	"container/list"
 	"context"
 	"fmt"
-	"maps"
 	"net/http"
 	"runtime"
 	"slices"
@@ -62,14 +61,18 @@ type turn struct {
 type waiting struct {
 	ctx   context.Context
 	event string
-	hit   wire.Hit
-	body  jsontext.Value // as a hit of a batch
+	body  jsontext.Value // as a hit of a batch: once it has left, the caller may change what it gave
 	since time.Time
 	done  chan outcome // has room for one
 
 	// Of the coalescer's lock.
 	place *list.Element // in waiting
 	batch *batch        // that the hit went with; nil: it waits
+}
+
+// alone returns the body without the event, which is then in the path.
+func (w *waiting) alone() jsontext.Value {
+	return append(jsontext.Value("{"), w.body[len(`{"event":"",`)+len(w.event):]...)
 }
 
 // batch is the hits of an exchange.
@@ -102,11 +105,10 @@ func (c *coalescer) decide(ctx context.Context, event string, hit wire.Hit) (wir
 	if err != nil {
 		return wire.Decision{}, fmt.Errorf("%w: %w", ErrInvalid, err)
 	}
-	hit.Features = maps.Clone(hit.Features) // which the caller may change once it has left
 	if len(body) > maxJoining || len(hit.Features) > wire.MaxFeatures/wire.MaxHits {
 		return c.server.hit(ctx, event, hit)
 	}
-	w := &waiting{ctx: ctx, event: event, hit: hit, body: body, since: time.Now(), done: make(chan outcome, 1)}
+	w := &waiting{ctx: ctx, event: event, body: body, since: time.Now(), done: make(chan outcome, 1)}
 	if t := c.join(w); t != nil {
 		return c.alone(ctx, t, event, hit)
 	}
@@ -243,7 +245,7 @@ func (c *coalescer) send(b *batch) {
 	}()
 	if w := b.hits[0]; len(b.hits) == 1 {
 		var decision wire.Decision
-		decision, o.err = c.server.hit(b.ctx, w.event, w.hit)
+		decision, o.err = c.server.hit(b.ctx, w.event, w.alone())
 		results = []wire.Result{{Decision: &decision}}
 		return
 	}
@@ -330,7 +332,7 @@ func (c *coalescer) decisionOf(w *waiting, o outcome) (wire.Decision, error) {
 	case result == nil && o.answer.refusesBatches():
 		ctx, cancel := context.WithDeadline(w.ctx, w.since.Add(c.timeout))
 		defer cancel()
-		return c.server.hit(ctx, w.event, w.hit)
+		return c.server.hit(ctx, w.event, w.alone())
 	case result == nil:
 		return wire.Decision{}, o.answer.problem()
 	case result.Problem != nil:

@@ -54,6 +54,7 @@ func TestFeaturesAreTheCallersAgain(t *testing.T) {
 		features["user"] = "c" // as if it had left, which the race detector sees
 		s.end(0, ending{})
 		assert.Equal(t, [][]string{{"a"}, {"b"}}, s.exchanges())
+		assert.JSONEq(t, `{"features":{"user":"b"},"cost":1}`, s.asked[1].body)
 		leave()
 	})
 }

@@ -172,8 +172,8 @@ func (s server) read(response *http.Response) (string, error) {
 	return text, err
 }
 
-// hit returns the decision of a hit that is a request.
-func (s server) hit(ctx context.Context, event string, hit wire.Hit) (decision wire.Decision, err error) {
+// hit returns the decision of a hit that is a request, with that body.
+func (s server) hit(ctx context.Context, event string, hit any) (decision wire.Decision, err error) {
 	to, err := s.event(event, "hit")
 	if err != nil {
 		return decision, err

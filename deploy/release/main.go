@@ -1,6 +1,6 @@
 // Command release builds what a release of counterd consists of: an archive of counterd and loadtest for each system,
-// Debian packages of counterd, an SBOM for each binary, and SHA256SUMS. It takes a clean clone at the tag of the release, whose version, commit and date Go
-// stamps into the binaries. Two builds of one commit are equal, bit for bit.
+// Debian packages of counterd, an SBOM for each binary, and SHA256SUMS. It takes a clean clone at the tag of the release,
+// whose version, commit and date Go stamps into the binaries. Two builds of one commit are equal, bit for bit.
 //
 // It is not goreleaser, which takes five minutes of processor time to compile, more than all else here.
 //
@@ -99,7 +99,8 @@ func run(source, out string, list []string) error {
 	return sum(out)
 }
 
-// build compiles counterd and loadtest for a target, with settings of download. The environment has no part in what comes out.
+// build compiles counterd and loadtest for a target, with settings of download. The environment has no part in what comes
+// out.
 func build(settings []string, source, folder, system, architecture string) ([]string, error) {
 	binaries := []string{"counterd", "loadtest"}
 	for i := range binaries {
