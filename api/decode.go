@@ -98,7 +98,7 @@ func bodyError(err error) error {
 // plainBody is a body that reads itself from text without faults in its most common
 // shape, and reports whether it was such a text.
 type plainBody interface {
-	ReadPlain(text string) bool
+	ReadPlain(text []byte) bool
 }
 
 // decodeBody reads the request's JSON body into v. Unknown and repeated fields,
@@ -118,7 +118,7 @@ func decodeBody(r *http.Request, v any) error {
 	if err := buffer.readFrom(r.Body); err != nil {
 		return bodyError(err)
 	}
-	if p, ok := v.(plainBody); ok && p.ReadPlain(string(buffer.text)) {
+	if p, ok := v.(plainBody); ok && p.ReadPlain(buffer.text) {
 		return nil
 	}
 	return decodeStrictly(buffer.text, v)

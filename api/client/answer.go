@@ -1,12 +1,13 @@
 package client
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"mime"
 	"net/http"
 	"reflect"
-	"strings"
+	"sync"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
@@ -61,10 +62,21 @@ func (e *Error) Unwrap() error {
 	return ErrInvalid
 }
 
-// answer is what came back.
+// answer is what came back, until it is freed.
 type answer struct {
 	*http.Response
-	data string
+	body *bytes.Buffer
+}
+
+// buffers have the bodies of answers.
+var buffers = sync.Pool{New: func() any { return new(bytes.Buffer) }}
+
+// free gives the memory of the body to a later answer.
+func (a answer) free() {
+	if a.body.Cap() <= maxKept {
+		a.body.Reset()
+		buffers.Put(a.body)
+	}
 }
 
 func (a answer) succeeds() bool { return a.StatusCode >= 200 && a.StatusCode <= 299 }
@@ -78,7 +90,7 @@ func (a answer) decode(out any) error {
 		return a.problem()
 	}
 	if out == nil {
-		if len(a.data) > 0 {
+		if a.body.Len() > 0 {
 			return a.unexpected()
 		}
 		return nil
@@ -94,7 +106,7 @@ func (a answer) decode(out any) error {
 }
 
 func (a answer) unexpected() error {
-	return fmt.Errorf("%w: the body of %d bytes is not what the contract has", ErrUnexpected, len(a.data))
+	return fmt.Errorf("%w: the body of %d bytes is not what the contract has", ErrUnexpected, a.body.Len())
 }
 
 // isOfHit reports whether a hit is answered by that decision, with that status.
@@ -123,18 +135,18 @@ func (a answer) unmarshal(out any) error {
 	plain := false
 	switch out := out.(type) {
 	case *wire.Decision:
-		plain = out.ReadPlain(a.data)
+		plain = out.ReadPlain(a.body.Bytes())
 	case *wire.Results:
-		plain = out.ReadPlain(a.data)
+		plain = out.ReadPlain(a.body.Bytes())
 	}
 	if plain {
 		return nil
 	}
-	if len(a.data) <= smallAnswer {
-		return json.UnmarshalRead(strings.NewReader(a.data), out)
+	if a.body.Len() <= smallAnswer {
+		return json.Unmarshal(a.body.Bytes(), out)
 	}
-	left := memoryPerByte * len(a.data)
-	return json.UnmarshalRead(strings.NewReader(a.data), out, json.WithUnmarshalers(json.UnmarshalFromFunc(func(_ *jsontext.Decoder, v any) error {
+	left := memoryPerByte * a.body.Len()
+	return json.Unmarshal(a.body.Bytes(), out, json.WithUnmarshalers(json.UnmarshalFromFunc(func(_ *jsontext.Decoder, v any) error {
 		if left -= int(reflect.TypeOf(v).Elem().Size()); left < 0 {
 			return errDense
 		}

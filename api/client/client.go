@@ -309,6 +309,7 @@ func (c *Client) Batch(ctx context.Context, hits []wire.BatchHit) ([]wire.Result
 	if err != nil {
 		return nil, err
 	}
+	defer answer.free()
 	return answer.results(len(hits))
 }
 

@@ -1,7 +1,6 @@
 package client
 
 import (
-	"container/list"
 	"context"
 	"fmt"
 	"net/http"
@@ -23,32 +22,33 @@ const (
 	// maxJoining bounds a hit that joins others, in bytes of JSON, far above what the contract has. A larger one
 	// goes by itself, as the fault that it is.
 	maxJoining = 64 << 10
-	// usualHit is about how long a hit is there.
+	// usualHit is about how long a hit is there, and maxUsual for how long a one memory is kept for later ones.
 	usualHit = 128
+	maxUsual = 1 << 10
 	// maxHold and holdShare, a part of the timeout, bound for how long an exchange that does not end, as on a connection
 	// that is lost, holds up those after it.
 	maxHold   = time.Second
 	holdShare = 4
-	// maxTurns is how many exchanges go side by side at most, when many hits come, and fullTurn how many hits each has at
-	// least then. With one alone, client, server and store would wait for each other.
+	// maxTurns is how many exchanges go side by side at most, and fullTurn from how many hits on one has many. With one
+	// alone, client, server and store would wait for each other.
 	maxTurns = 3
-	fullTurn = 16
+	fullTurn = 8
 )
 
 // coalescer has the hits that arrive while an exchange of hits is under way wait for its end, and then go together, in
 // the order of their calls. No hit waits for others to arrive: one that finds no exchange under way goes at once.
 //
-// When an exchange of many hits ends and as many wait, one more may be under way from then on: they are shared out. When
-// none waits, it is one again.
+// When an exchange of many hits ends and more wait, they are shared out to as many exchanges as may go side by side. A turn
+// at whose end none waits is over.
 type coalescer struct {
 	server  server
 	timeout time.Duration // of a hit, with its wait
+	freed   sync.Pool     // of *waiting
 
 	mu      sync.Mutex
-	turns   []*turn   // whose exchanges hits wait for; none: no hit waits
-	more    int       // how many turns there may be beside the first
-	waiting list.List // of *waiting, for the next exchange
-	watched bool      // a timer is to call watch
+	turns   []*turn    // whose exchanges hits wait for; none: no hit waits
+	waiting []*waiting // for the next exchange, the one that has waited longest first
+	watched bool       // a timer is to call watch
 }
 
 // turn is an exchange, or several one after the other, that hits wait for.
@@ -63,11 +63,27 @@ type waiting struct {
 	event string
 	body  jsontext.Value // as a hit of a batch: once it has left, the caller may change what it gave
 	since time.Time
-	done  chan outcome // has room for one
+	done  chan struct{} // has room for one: the batch has ended
 
-	// Of the coalescer's lock.
-	place *list.Element // in waiting
-	batch *batch        // that the hit went with; nil: it waits
+	// Of the coalescer's lock, until the batch has ended.
+	batch *batch // that the hit went with; nil: it waits
+	at    int    // its place there
+}
+
+// newWaiting returns one without a hit.
+func (c *coalescer) newWaiting() *waiting {
+	if w, ok := c.freed.Get().(*waiting); ok {
+		return w
+	}
+	return &waiting{body: make([]byte, 0, usualHit), done: make(chan struct{}, 1)}
+}
+
+// free gives the memory of a hit that has its decision to a later one.
+func (c *coalescer) free(w *waiting) {
+	if cap(w.body) <= maxUsual {
+		*w = waiting{body: w.body[:0], done: w.done}
+		c.freed.Put(w)
+	}
 }
 
 // alone returns the body without the event, which is then in the path.
@@ -75,21 +91,18 @@ func (w *waiting) alone() jsontext.Value {
 	return append(jsontext.Value("{"), w.body[len(`{"event":"",`)+len(w.event):]...)
 }
 
-// batch is the hits of an exchange.
+// batch is the hits of an exchange, and what became of it.
 type batch struct {
 	ctx     context.Context
 	cancel  context.CancelFunc
 	hits    []*waiting
 	callers int // that wait for it, of the coalescer's lock
-}
 
-// outcome is what became of the exchange that a hit went with.
-type outcome struct {
-	answer answer       // to the whole batch
-	result *wire.Result // of the hit; nil: the answer has none
-	at     int          // the hit's place in the batch
-	err    error        // there is no answer
-	panic  any          // not nil: nor an error
+	results   []wire.Result // of the hits; nil: there are none
+	requestID string
+	refused   bool  // the server takes no such batch: no hit was counted
+	err       error // there are no results, and the batch was not refused
+	panic     any   // not nil: nor an error
 }
 
 // decide returns the decision of a hit.
@@ -101,20 +114,22 @@ func (c *coalescer) decide(ctx context.Context, event string, hit wire.Hit) (wir
 		return wire.Decision{}, err
 	}
 	in := wire.BatchHit{Event: event, Features: hit.Features, Cost: hit.Cost, Reserve: hit.Reserve}
-	body, err := in.AppendTo(make([]byte, 0, usualHit))
-	if err != nil {
+	w := c.newWaiting()
+	var err error
+	if w.body, err = in.AppendTo(w.body); err != nil {
 		return wire.Decision{}, fmt.Errorf("%w: %w", ErrInvalid, err)
 	}
-	if len(body) > maxJoining || len(hit.Features) > wire.MaxFeatures/wire.MaxHits {
+	if len(w.body) > maxJoining || len(hit.Features) > wire.MaxFeatures/wire.MaxHits {
 		return c.server.hit(ctx, event, hit)
 	}
-	w := &waiting{ctx: ctx, event: event, body: body, since: time.Now(), done: make(chan outcome, 1)}
+	w.ctx, w.event, w.since = ctx, event, time.Now()
 	if t := c.join(w); t != nil {
 		return c.alone(ctx, t, event, hit)
 	}
 	select {
-	case o := <-w.done:
-		return c.decisionOf(w, o)
+	case <-w.done:
+		defer c.free(w)
+		return c.decisionOf(w)
 	case <-ctx.Done():
 		if c.leave(w) {
 			go c.giveBack(w)
@@ -126,8 +141,9 @@ func (c *coalescer) decide(ctx context.Context, event string, hit wire.Hit) (wir
 // giveBack gives back what a hit gets whose caller has left: a lease, or a turn in a queue, is of no use then.
 func (c *coalescer) giveBack(w *waiting) {
 	defer func() { _ = recover() }() // of the config's Transport or Token: no caller is there
-	if o := <-w.done; o.result != nil && o.result.Decision != nil {
-		_ = giveBack(w.ctx, c.server, o.result.Reservation) // else it ends by itself, as when no answer comes
+	<-w.done
+	if results := w.batch.results; results != nil && results[w.at].Decision != nil {
+		_ = giveBack(w.ctx, c.server, results[w.at].Reservation) // else it ends by itself, as when no answer comes
 	}
 }
 
@@ -156,7 +172,7 @@ func (c *coalescer) join(w *waiting) *turn {
 	if len(c.turns) == 0 {
 		return c.addTurn()
 	}
-	w.place = c.waiting.PushBack(w)
+	c.waiting = append(c.waiting, w)
 	c.release()
 	return nil
 }
@@ -164,15 +180,15 @@ func (c *coalescer) join(w *waiting) *turn {
 // release has the hits that wait go now if all exchanges under way are late, else when they are. Turns that are late are
 // none from then on. It is called with the lock.
 func (c *coalescer) release() {
-	if c.waiting.Len() == 0 {
+	if len(c.waiting) == 0 {
 		return
 	}
 	c.turns = slices.DeleteFunc(c.turns, func(t *turn) bool { return time.Since(t.began) > c.hold() })
 	if len(c.turns) == 0 {
 		t := c.addTurn()
-		go c.run(t, c.take(t, c.waiting.Len()))
+		go c.run(t, c.take(t, len(c.waiting)))
 	}
-	if c.waiting.Len() > 0 && !c.watched {
+	if len(c.waiting) > 0 && !c.watched {
 		c.watched = true
 		first := slices.MinFunc(c.turns, func(a, b *turn) int { return a.began.Compare(b.began) })
 		time.AfterFunc(c.hold()-time.Since(first.began)+1, c.watch)
@@ -195,7 +211,8 @@ func (c *coalescer) leave(w *waiting) (went bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if w.batch == nil {
-		c.waiting.Remove(w.place)
+		at := slices.Index(c.waiting, w)
+		c.waiting = slices.Delete(c.waiting, at, at+1)
 		return false
 	}
 	if w.batch.callers--; w.batch.callers == 0 {
@@ -216,7 +233,7 @@ func (c *coalescer) alone(ctx context.Context, t *turn, event string, hit wire.H
 
 // yields is how often a goroutine gives way between two exchanges, so that callers that have their answers and call again
 // go with the next one: fewer exchanges take less time in all.
-const yields = 3
+const yields = 2
 
 // run makes one exchange of a turn after the other, until no hit waits. It ends with its callers.
 func (c *coalescer) run(t *turn, b *batch) {
@@ -230,47 +247,50 @@ func (c *coalescer) run(t *turn, b *batch) {
 
 // send makes the exchange of a batch, and hands on what became of it. One hit alone goes as a hit.
 func (c *coalescer) send(b *batch) {
-	o := outcome{err: fmt.Errorf("%w: the exchange was broken off", ErrUnavailable)}
-	var results []wire.Result
+	b.err = fmt.Errorf("%w: the exchange was broken off", ErrUnavailable)
 	defer func() {
 		b.cancel()
-		o.panic = recover() // of the config's Transport or Token: the callers', as if each hit went by itself
-		for i, w := range b.hits {
-			o.at = i
-			if results != nil {
-				o.result = &results[i]
-			}
-			w.done <- o
+		b.panic = recover() // of the config's Transport or Token: the callers', as if each hit went by itself
+		for _, w := range b.hits {
+			w.done <- struct{}{}
 		}
 	}()
 	if w := b.hits[0]; len(b.hits) == 1 {
 		var decision wire.Decision
-		decision, o.err = c.server.hit(b.ctx, w.event, w.alone())
-		results = []wire.Result{{Decision: &decision}}
+		decision, b.err = c.server.hit(b.ctx, w.event, w.alone())
+		if b.err == nil {
+			b.results = []wire.Result{{Decision: &decision}}
+		}
 		return
 	}
-	o.answer, o.err = c.exchange(b)
-	if o.err == nil && o.answer.succeeds() {
-		results, o.err = o.answer.results(len(b.hits))
+	answer, err := c.exchange(b)
+	if b.err = err; err != nil {
+		return
+	}
+	defer answer.free()
+	b.requestID = answer.requestID()
+	if b.refused = answer.refusesBatches(); !b.refused {
+		b.results, b.err = answer.results(len(b.hits))
 	}
 }
 
-// next returns the hits that have waited longest, as many as go together, and has others go beside them if so many wait.
+// next returns the hits that have waited longest, as many as go together, and has others go beside them if many wait.
 // If no hit waits it is nil, and the turn is over; so it is if it was late.
 func (c *coalescer) next(t *turn) *batch {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	at, wait := slices.Index(c.turns, t), c.waiting.Len()
-	switch {
-	case at < 0:
+	at, wait := slices.Index(c.turns, t), len(c.waiting)
+	if at < 0 {
 		return nil
-	case wait == 0:
-		c.turns, c.more = slices.Delete(c.turns, at, at+1), 0
-		return nil
-	case min(t.hits, wait) >= fullTurn:
-		c.more = min(c.more+1, maxTurns-1)
 	}
-	shares := max(min(c.more+2-len(c.turns), wait/fullTurn), 1)
+	if wait == 0 {
+		c.turns = slices.Delete(c.turns, at, at+1)
+		return nil
+	}
+	shares := 1
+	if t.hits >= fullTurn {
+		shares = max(min(maxTurns+1-len(c.turns), wait/fullTurn), 1)
+	}
 	share := (wait + shares - 1) / shares
 	b := c.take(t, share)
 	for range shares - 1 {
@@ -284,16 +304,14 @@ func (c *coalescer) next(t *turn) *batch {
 // lock, when hits wait.
 func (c *coalescer) take(t *turn, most int) *batch {
 	b, size := &batch{}, 0
-	for c.waiting.Len() > 0 && len(b.hits) < min(most, wire.MaxHits) {
-		w := c.waiting.Front().Value.(*waiting)
+	for _, w := range c.waiting[:min(most, len(c.waiting), wire.MaxHits)] {
 		if size += len(w.body); size > maxBatchBytes {
 			break
 		}
-		c.waiting.Remove(w.place)
-		w.batch = b
-		b.hits = append(b.hits, w)
+		w.batch, w.at = b, b.callers
+		b.callers++
 	}
-	b.callers = len(b.hits)
+	b.hits, c.waiting = c.waiting[:b.callers:b.callers], c.waiting[b.callers:]
 	t.began, t.hits = time.Now(), len(b.hits)
 	// It has the values of the first caller's context, a trace among them, and no caller's end. No call takes longer than
 	// the timeout: the first one has waited longest.
@@ -321,34 +339,35 @@ func (c *coalescer) exchange(b *batch) (answer, error) {
 // A batch is its hits between these.
 const beginHits, endHits = `{"hits":[`, `]}`
 
-// decisionOf returns the decision of a hit that went with a batch.
-func (c *coalescer) decisionOf(w *waiting, o outcome) (wire.Decision, error) {
-	if o.panic != nil {
-		panic(o.panic)
-	}
-	switch result := o.result; {
-	case o.err != nil:
-		return wire.Decision{}, o.err
-	case result == nil && o.answer.refusesBatches():
+// decisionOf returns the decision of a hit whose batch has ended.
+func (c *coalescer) decisionOf(w *waiting) (wire.Decision, error) {
+	b := w.batch
+	switch {
+	case b.panic != nil:
+		panic(b.panic)
+	case b.refused:
 		ctx, cancel := context.WithDeadline(w.ctx, w.since.Add(c.timeout))
 		defer cancel()
 		return c.server.hit(ctx, w.event, w.alone())
-	case result == nil:
-		return wire.Decision{}, o.answer.problem()
+	case b.err != nil:
+		return wire.Decision{}, b.err
+	}
+	switch result := b.results[w.at]; {
 	case result.Problem != nil:
 		problem := *result.Problem
-		place := "/hits/" + strconv.Itoa(o.at)
+		place := "/hits/" + strconv.Itoa(w.at)
 		problem.Status = result.Status
 		problem.Detail = strings.TrimPrefix(problem.Detail, place)
 		for i := range problem.Errors {
 			problem.Errors[i].Pointer = strings.TrimPrefix(problem.Errors[i].Pointer, place)
 		}
-		return wire.Decision{}, &Error{Problem: problem, RequestID: o.answer.requestID()}
+		return wire.Decision{}, &Error{Problem: problem, RequestID: b.requestID}
 	case result.Status == http.StatusServiceUnavailable:
-		return wire.Decision{}, &Error{RequestID: o.answer.requestID(), Problem: wire.Problem{
+		return wire.Decision{}, &Error{RequestID: b.requestID, Problem: wire.Problem{
 			Type: "about:blank", Title: http.StatusText(result.Status), Status: result.Status,
 			Detail: wire.StoreFailed,
 		}}
+	default:
+		return *result.Decision, nil
 	}
-	return *o.result.Decision, nil
 }

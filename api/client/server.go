@@ -10,7 +10,6 @@ import (
 	"net"
 	"net/http"
 	"net/url"
-	"sync"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
@@ -69,6 +68,7 @@ func (s server) call(ctx context.Context, method string, to *url.URL, query url.
 	if err != nil {
 		return err
 	}
+	defer answer.free()
 	return answer.decode(out)
 }
 
@@ -81,7 +81,7 @@ func (s server) callOn(ctx context.Context, event, method, route string, query u
 	return s.call(ctx, method, to, query, in, out)
 }
 
-// exchange makes one exchange, whatever the status of its answer. A body that is a jsontext.Value is sent as it is.
+// exchange makes one exchange, whatever the status of its answer, which the caller frees. A body that is a jsontext.Value is sent as it is.
 func (s server) exchange(ctx context.Context, method string, to *url.URL, query url.Values, in any) (answer, error) {
 	var body io.Reader
 	if in != nil {
@@ -114,14 +114,16 @@ func (s server) exchange(ctx context.Context, method string, to *url.URL, query 
 		return answer{}, s.unavailable(ctx, method, err)
 	}
 	defer response.Body.Close()
-	data, err := s.read(response)
-	switch {
+	a := answer{response, buffers.Get().(*bytes.Buffer)}
+	switch read, err := a.body.ReadFrom(io.LimitReader(response.Body, s.most+1)); {
 	case err != nil:
+		a.free()
 		return answer{}, s.unavailable(ctx, method, err)
-	case int64(len(data)) > s.most:
+	case read > s.most:
+		a.free()
 		return answer{}, fmt.Errorf("%w: %s %s: longer than %d bytes", ErrUnexpected, method, s.base.Host, s.most)
 	}
-	return answer{response, data}, nil
+	return a, nil
 }
 
 // unavailable returns the error of an exchange without an answer: the fault, or the end of the context and its cause.
@@ -157,21 +159,6 @@ func (w withheld) Error() string { return fmt.Sprintf("the exchange failed (%T)"
 
 func (w withheld) Unwrap() error { return w.fault }
 
-// buffers have the bodies of answers until they are read.
-var buffers = sync.Pool{New: func() any { return new(bytes.Buffer) }}
-
-// read returns the body of an answer, or more than the most of it.
-func (s server) read(response *http.Response) (string, error) {
-	buffer := buffers.Get().(*bytes.Buffer)
-	buffer.Reset()
-	_, err := buffer.ReadFrom(io.LimitReader(response.Body, s.most+1))
-	text := buffer.String()
-	if buffer.Cap() <= maxKept {
-		buffers.Put(buffer)
-	}
-	return text, err
-}
-
 // hit returns the decision of a hit that is a request, with that body.
 func (s server) hit(ctx context.Context, event string, hit any) (decision wire.Decision, err error) {
 	to, err := s.event(event, "hit")
@@ -182,6 +169,7 @@ func (s server) hit(ctx context.Context, event string, hit any) (decision wire.D
 	if err != nil {
 		return decision, err
 	}
+	defer answer.free()
 	if denial, denied := answer.denial(); denied {
 		return denial, nil
 	}

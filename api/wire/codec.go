@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"bytes"
 	"iter"
 	"slices"
 	"strconv"
@@ -15,24 +16,22 @@ import (
 // are read here in a fraction of the time that json.Unmarshal takes. json.Unmarshal reads
 // every other body, so that one reader alone reports faults. The tests compare the two.
 
-// ReadPlain reads a plain body, and reports whether it was one. What it keeps is
-// of the text.
-func (h *Hit) ReadPlain(text string) bool {
+// ReadPlain reads a plain body, and reports whether it was one. What it keeps is its own.
+func (h *Hit) ReadPlain(text []byte) bool {
 	var in Hit
 	p := plain{text: text}
-	if !p.object(func(name string) bool { return p.hit(name, &in.Features, &in.Cost) }) || !p.ends() {
+	if !p.object(func(name []byte) bool { return p.hit(name, &in.Features, &in.Cost) }) || !p.ends() {
 		return false
 	}
 	*h = in
 	return true
 }
 
-// ReadPlain reads a plain body, and reports whether it was one. What it keeps is
-// of the text.
-func (b *Batch) ReadPlain(text string) bool {
+// ReadPlain reads a plain body, and reports whether it was one. What it keeps is its own.
+func (b *Batch) ReadPlain(text []byte) bool {
 	var in Batch
 	p := plain{text: text}
-	if !p.object(func(name string) bool { return name == "hits" && in.Hits == nil && p.hits(&in.Hits) }) || !p.ends() {
+	if !p.object(func(name []byte) bool { return string(name) == "hits" && in.Hits == nil && p.hits(&in.Hits) }) || !p.ends() {
 		return false
 	}
 	*b = in
@@ -40,7 +39,7 @@ func (b *Batch) ReadPlain(text string) bool {
 }
 
 // ReadPlain reads a plain answer as AppendTo writes it, and reports whether it was one. What it keeps is its own.
-func (d *Decision) ReadPlain(text string) bool {
+func (d *Decision) ReadPlain(text []byte) bool {
 	in := Result{Decision: new(Decision)}
 	p := plain{text: text}
 	if !members(&p, resultMembers[1:], &in, &Result{Decision: new(Decision)}) || !p.ends() {
@@ -52,10 +51,12 @@ func (d *Decision) ReadPlain(text string) bool {
 
 // ReadPlain reads a plain answer that has decisions alone, as AppendTo writes it, and reports whether it was one. What it
 // keeps is its own.
-func (r *Results) ReadPlain(text string) bool {
+func (r *Results) ReadPlain(text []byte) bool {
 	var in Results
 	p := plain{text: text}
-	if !p.object(func(name string) bool { return name == "results" && in.Results == nil && p.results(&in.Results) }) || !p.ends() {
+	if !p.object(func(name []byte) bool {
+		return string(name) == "results" && in.Results == nil && p.results(&in.Results)
+	}) || !p.ends() {
 		return false
 	}
 	*r = in
@@ -65,11 +66,12 @@ func (r *Results) ReadPlain(text string) bool {
 // plain is a text, and how far it is read. Its methods report whether what they
 // read was there, and plain.
 type plain struct {
-	text string
+	text []byte
 	next int // place in the text
 
-	moment Moment // the last one
-	was    string // its text
+	moment  Moment // the last one
+	was     []byte // its text
+	feature string // the last one of a limit
 }
 
 // minPlain is how many bytes of text a decision and a limit have at least: their values take no more memory than a few
@@ -121,7 +123,11 @@ var (
 	}
 	limitMembers = []member[LimitState]{
 		{"name", func(p *plain, s, like *LimitState) bool { return p.str(&s.Name, like.Name) }},
-		{"feature", func(p *plain, s, like *LimitState) bool { return p.str(&s.Feature, like.Feature) }},
+		{"feature", func(p *plain, s, _ *LimitState) bool {
+			read := p.str(&p.feature, p.feature) // mostly that of the limit in front
+			s.Feature = p.feature
+			return read
+		}},
 		{"limit", func(p *plain, s, _ *LimitState) bool { return p.integer(&s.Limit) }},
 		{"window", func(p *plain, s, like *LimitState) bool { return p.str(&s.Window, like.Window) }},
 		{"algorithm", func(p *plain, s, like *LimitState) bool { return p.str(&s.Algorithm, like.Algorithm) }},
@@ -187,7 +193,7 @@ func members[T any](p *plain, all []member[T], to, like *T) bool {
 // names reads the name of a member, if it is that one.
 func (p *plain) names(name string) bool {
 	text, quoted := p.text[p.next:], len(name)+2
-	if len(text) <= quoted || text[0] != '"' || text[1:1+len(name)] != name || text[quoted-1] != '"' || text[quoted] != ':' {
+	if len(text) <= quoted || text[0] != '"' || string(text[1:1+len(name)]) != name || text[quoted-1] != '"' || text[quoted] != ':' {
 		return false
 	}
 	p.next += quoted + 1
@@ -213,22 +219,24 @@ func (p *plain) list(value func() bool) bool {
 // hits reads a list of hits.
 func (p *plain) hits(hits *[]BatchHit) bool {
 	*hits = []BatchHit{}
+	before := "" // the event of the hit in front
 	return p.list(func() bool {
 		var in BatchHit
-		read := len(*hits) < MaxHits && p.object(func(name string) bool {
-			if name == "event" {
-				return in.Event == "" && p.token(&in.Event) && in.Event != ""
+		read := len(*hits) < MaxHits && p.object(func(name []byte) bool {
+			if string(name) == "event" {
+				return in.Event == "" && p.str(&in.Event, before) && in.Event != ""
 			}
 			return p.hit(name, &in.Features, &in.Cost)
 		})
+		before = in.Event
 		*hits = append(*hits, in)
 		return read
 	})
 }
 
 // hit reads a member of a hit.
-func (p *plain) hit(name string, features *map[string]string, cost **int64) bool {
-	switch name {
+func (p *plain) hit(name []byte, features *map[string]string, cost **int64) bool {
+	switch string(name) {
 	case "features":
 		return *features == nil && p.features(features)
 	case "cost":
@@ -240,18 +248,18 @@ func (p *plain) hit(name string, features *map[string]string, cost **int64) bool
 func (p *plain) features(features *map[string]string) bool {
 	in := map[string]string{}
 	*features = in
-	return p.object(func(kind string) bool {
-		var value string
-		if _, twice := in[kind]; twice || len(in) == maxKinds || !p.token(&value) {
+	return p.object(func(kind []byte) bool {
+		if _, twice := in[string(kind)]; twice || len(in) == maxKinds {
 			return false
 		}
-		in[kind] = value
-		return true
+		value, read := p.token()
+		in[string(kind)] = string(value)
+		return read
 	})
 }
 
 // object reads an object, the value of each of its members by a call.
-func (p *plain) object(member func(name string) bool) bool {
+func (p *plain) object(member func(name []byte) bool) bool {
 	if !p.skip('{') {
 		return false
 	}
@@ -259,8 +267,8 @@ func (p *plain) object(member func(name string) bool) bool {
 		return true
 	}
 	for {
-		var name string
-		if !p.token(&name) || !p.skip(':') || !member(name) {
+		name, read := p.token()
+		if !read || !p.skip(':') || !member(name) {
 			return false
 		}
 		if !p.skip(',') {
@@ -272,28 +280,28 @@ func (p *plain) object(member func(name string) bool) bool {
 // str reads a string. What it keeps is like, if that is the same, or a copy.
 func (p *plain) str(s *string, like string) bool {
 	p.space()
-	if text := p.text[p.next:]; len(text) > len(like)+1 && text[0] == '"' && text[1+len(like)] == '"' && text[1:1+len(like)] == like {
+	if text := p.text[p.next:]; len(text) > len(like)+1 && text[0] == '"' && text[1+len(like)] == '"' && string(text[1:1+len(like)]) == like {
 		p.next += len(like) + 2
 		*s = like
 		return true
 	}
-	read := p.token(s)
-	*s = strings.Clone(*s)
+	text, read := p.token()
+	*s = string(text)
 	return read
 }
 
-// token reads a string, of the text.
-func (p *plain) token(s *string) bool {
+// token reads a string, which is of the text.
+func (p *plain) token() (text []byte, read bool) {
 	if !p.skip('"') {
-		return false
+		return nil, false
 	}
 	for i := p.next; i < len(p.text); i++ {
 		if c := p.text[i]; !plainBytes[c] {
-			*s, p.next = p.text[p.next:i], i+1
-			return c == '"'
+			text, p.next = p.text[p.next:i], i+1
+			return text, c == '"'
 		}
 	}
-	return false
+	return nil, false
 }
 
 // plainBytes are the bytes that a JSON string holds unescaped.
@@ -306,14 +314,14 @@ var plainBytes = func() (plain [256]bool) {
 
 // time reads a time.
 func (p *plain) time(m *Moment) bool {
-	var text string
-	if !p.token(&text) {
+	text, read := p.token()
+	if !read {
 		return false
 	}
 	var err error
-	if p.was == "" || p.was != text {
+	if p.was == nil || !bytes.Equal(p.was, text) {
 		p.was = text
-		p.moment, err = ParseMoment(text)
+		p.moment, err = ParseMoment(string(text))
 	}
 	*m = p.moment
 	return err == nil
@@ -322,8 +330,9 @@ func (p *plain) time(m *Moment) bool {
 // boolean reads true or false.
 func (p *plain) boolean(b *bool) bool {
 	p.space()
-	*b = strings.HasPrefix(p.text[p.next:], "true")
-	if !*b && !strings.HasPrefix(p.text[p.next:], "false") {
+	rest := p.text[p.next:]
+	*b = len(rest) >= 4 && string(rest[:4]) == "true"
+	if !*b && (len(rest) < 5 || string(rest[:5]) != "false") {
 		return false
 	}
 	p.next += len(strconv.FormatBool(*b))
