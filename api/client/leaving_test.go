@@ -3,6 +3,8 @@ package client_test
 import (
 	"context"
 	"errors"
+	"fmt"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -123,4 +125,31 @@ func TestATransportThatPanics(t *testing.T) {
 		s.end(4, ending{Panic: "as the lease is given back"})
 		time.Sleep(client.DefaultTimeout) // net/http waits for the timeouts of exchanges that panicked
 	})
+}
+
+// What waits takes the memory of hits before it: each caller has its own decision all the same, also while others leave.
+func TestEachCallerHasItsOwnDecision(t *testing.T) {
+	c := open(t, client.Config{URL: realServer(t).URL})
+	var all sync.WaitGroup
+	for g := range 32 {
+		all.Go(func() {
+			for i := range 50 {
+				ctx, leave := context.WithCancel(t.Context())
+				if g%4 == 0 {
+					go leave()
+				}
+				user := fmt.Sprintf("203.0.%d.%d", g, i)
+				d, err := c.Hit(ctx, "url_shorten", events.Features{"ip": user}, 1)
+				leave()
+				if g%4 == 0 && err != nil {
+					assert.ErrorIs(t, err, context.Canceled)
+					continue
+				}
+				if assert.NoError(t, err) {
+					assert.Equal(t, "ip:"+user, d.Limits[0].Feature)
+				}
+			}
+		})
+	}
+	all.Wait()
 }
