@@ -290,7 +290,7 @@ func spoil(r *http.Request, path string) {
 	}
 }
 
-// misname has a request name what there is not.
+// misname has a request name what there is not, such as an event that no rules can have.
 func misname(r *http.Request, path string) {
 	switch {
 	case path == "/ui/" || path == "/v1/top":
@@ -300,7 +300,7 @@ func misname(r *http.Request, path string) {
 	case strings.HasPrefix(path, "/ui/"):
 		r.Body = io.NopCloser(strings.NewReader(aForm + url.QueryEscape("event=nothing&feature=ip:203.0.113.9")))
 	default:
-		r.URL.Path = regexp.MustCompile("^(/v1/[a-z]+/)[a-z_]+").ReplaceAllString(r.URL.Path, "${1}nothing")
+		r.URL.Path = regexp.MustCompile("^(/v1/[a-z]+/)[a-z_]+").ReplaceAllString(r.URL.Path, "${1}Nothing")
 	}
 }
 

@@ -78,6 +78,10 @@ func overrideOf(in wire.SetOverride) (o overrides.Override, faults []wire.Fault)
 
 // removeOverride ends a temporary override. The event may be one that the rules have no more.
 func (e *endpoints) removeOverride(x *exchange) error {
+	name := eventName(x)
+	if !events.ValidName(name) {
+		return events.ErrUnknownEvent
+	}
 	q, err := newQuery(x.request, "feature")
 	if err != nil {
 		return err
@@ -90,7 +94,7 @@ func (e *endpoints) removeOverride(x *exchange) error {
 		return err
 	}
 	for kind, value := range features {
-		x.event = eventName(x)
+		x.event = name
 		removed, err := e.service.RemoveOverride(x.request.Context(), x.event, kind, value)
 		if err != nil {
 			return err

@@ -70,6 +70,7 @@ func TestOverridesOverHTTP(t *testing.T) {
 	assert.JSONEq(t, `{"removed": true}`, asks(200, "DELETE", route+"?feature=ip:203.0.113.9", ""))
 	assert.JSONEq(t, `{"removed": false}`, asks(200, "DELETE", route+"?feature=ip:203.0.113.9", ""))
 	assert.JSONEq(t, `{"removed": false}`, asks(200, "DELETE", "/v1/events/gone/override?feature=ip:203.0.113.9", ""))
+	assert.Contains(t, asks(404, "DELETE", "/v1/events/-/override?feature=ip:203.0.113.9", ""), "No event of this name is known")
 	hit(429)
 }
 

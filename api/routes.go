@@ -212,11 +212,11 @@ func handOn(to http.Handler) action {
 // unusual one.
 const Other = "other"
 
-// routeOf returns the template of the request's route, or Other.
+// routeOf returns the template of the request's route as the index lists it, or Other.
 func routeOf(r *http.Request) string {
 	if route := mux.CurrentRoute(r); route != nil {
 		if path, err := route.GetPathTemplate(); err == nil {
-			return path
+			return listed(path)
 		}
 	}
 	return Other

@@ -33,6 +33,7 @@ func TestRequestsAreTold(t *testing.T) {
 			Limiter:  decider,
 		}),
 		Metrics: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "metrics") }),
+		Page:    http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "page") }),
 		OnRequest: func(route, method string, status int, took time.Duration) {
 			assert.GreaterOrEqual(t, took, time.Duration(0))
 			told = append(told, fmt.Sprint(method, " ", route, " ", status))
@@ -47,6 +48,9 @@ func TestRequestsAreTold(t *testing.T) {
 		{"GET", "/healthz", "", "GET /healthz 200"},
 		{"HEAD", "/healthz", "", "HEAD /healthz 200"},
 		{"GET", "/metrics", "", "GET /metrics 200"},
+		{"GET", "/ui/rules", "", "GET /ui 200"},
+		{"GET", "/ui", "", "GET /ui 200"},
+		{"POST", "/ui/reset", "", "POST /ui/reset 200"},
 		{"GET", "/203.0.113.9", "", "GET other 404"},
 		{"GET", "/v1/events/a%2Fb/count", "", "GET other 404"},
 		{"POST", "/healthz", "", "POST other 405"},

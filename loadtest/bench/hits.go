@@ -42,7 +42,7 @@ func hitRows() []row {
 // deny. The event is the row's own.
 type hits struct {
 	day       int64
-	retention string
+	retention string // a line of the event; "": the longest window
 	one       bool
 	denied    bool // as all are
 	first     bool // none is denied from memory, or by buckets that the process has read before
@@ -62,9 +62,9 @@ type hits struct {
 
 var (
 	// far are hits far from their limits.
-	far = hits{day: 1_000_000_000, retention: "24h"}
+	far = hits{day: 1_000_000_000}
 	// flood are hits on a counter that is full.
-	flood = hits{day: 1000, retention: "24h", one: true, denied: true}
+	flood = hits{day: 1000, one: true, denied: true}
 )
 
 // inSight are such hits that top and the history of denied hits see.
@@ -111,7 +111,7 @@ func (h *hits) open(kept store.Store, s *stage, r row) (err error) {
 	if h.before > 0 {
 		rates = fmt.Sprintf("[100/s, 1000/m, 1000/h, %d/d], algorithm: %s", h.day, slidinglog.Algorithm)
 	}
-	rules, err := rulesfile.Parse([]byte("events:\n" + rulesOf(r.eventName(), rates, h.retention)))
+	rules, err := rulesfile.Parse([]byte("events:\n" + rulesOf(r.eventName(), rates) + h.retention))
 	if err != nil {
 		return err
 	}
@@ -238,7 +238,7 @@ func (h *hits) preload(ctx context.Context, by int64, at time.Time) error {
 // prepareNear adds a million events to yesterday's bucket of each counter, ahead of the last
 // 24 hours: the bucket alone leaves the day's limit open, so hits read the window's edge.
 func prepareNear(ctx context.Context, s *stage, r row) (*subject, error) {
-	near := hits{day: engine.MaxBy, retention: "48h", edge: true}
+	near := hits{day: engine.MaxBy, retention: "    retention: 48h\n", edge: true}
 	return near.prepareWith(ctx, s, r, func(h *hits) error { return h.preload(ctx, engine.MaxBy, s.now().Add(-30*time.Hour)) })
 }
 

@@ -65,7 +65,7 @@ func TestHitsThatAreNotWhatTheyShouldBe(t *testing.T) {
 	require.NoError(t, err)
 	assert.ErrorContains(t, h.verify(t.Context()), "holds 0, and 1 were added")
 
-	h, _ = make(hits{day: 1, retention: "24h"})
+	h, _ = make(hits{day: 1})
 	err = h.hit(0)
 	require.NoError(t, err)
 	err = h.hit(0)

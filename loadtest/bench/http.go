@@ -50,17 +50,9 @@ func rpcRules() string { return "headers: none\nevents:\n" + webEvents() }
 // webEvents are the events of rows over HTTP.
 func webEvents() (rules string) {
 	for _, r := range httpRows() {
-		rules += rulesOf(r.eventName(), cmp.Or(r.rates, webRates), events.FormatDuration(r.remembered()))
+		rules += rulesOf(r.eventName(), cmp.Or(r.rates, webRates))
 	}
 	return rules
-}
-
-// remembered is for how long events are: as long as their longest limit needs.
-func (r row) remembered() time.Duration {
-	if r.rates == webOneRate {
-		return time.Hour
-	}
-	return 24 * time.Hour
 }
 
 // web is hits over HTTP, of random addresses. Sixteen connections with batches keep the server
@@ -197,7 +189,10 @@ func (h *web) verify(ctx context.Context) error {
 	}
 	defer c.Close()
 	return verifySome(h.admitted, func(i int) (int64, error) {
-		count, err := c.Count(ctx, h.row.eventName(), events.Features{events.KindIP: address(i)}, h.row.remembered(), time.Time{})
-		return count.Count, err
+		d, err := c.Check(ctx, h.row.eventName(), events.Features{events.KindIP: address(i)}, 1)
+		if err != nil {
+			return 0, err
+		}
+		return d.Limits[len(d.Limits)-1].Count, nil // of the longest window
 	})
 }

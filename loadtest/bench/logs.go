@@ -15,7 +15,7 @@ import (
 
 func logRows() []row {
 	hit := func(before int) func(context.Context, *stage, row) (*subject, error) {
-		return hits{day: int64(before + 100), retention: "24h", before: before}.prepareLogs
+		return hits{day: int64(before + 100), before: before}.prepareLogs
 	}
 	return []row{
 		{id: "A15", name: "Hit, sliding log of up to 48 events", callers: 16, prepare: hit(48), against: []string{"A3"}},
@@ -25,7 +25,7 @@ func logRows() []row {
 		{id: "A19", name: "First denial, 142 buckets there", callers: 16, prepare: prepareDenials},
 		{
 			id: "A20", name: "First denial, sliding log of 142 events", callers: 16, against: []string{"A19"},
-			prepare: hits{day: 142 - phases, retention: "24h", before: 142, denied: true, first: true}.prepareLogs,
+			prepare: hits{day: 142 - phases, before: 142, denied: true, first: true}.prepareLogs,
 		},
 	}
 }
@@ -120,7 +120,7 @@ func writeLog(ctx context.Context, kept store.Store, counter string, log []byte)
 
 // prepareDenials prepares hits on counters that are full, and have all the buckets of a day.
 func prepareDenials(ctx context.Context, s *stage, r row) (*subject, error) {
-	full := hits{retention: "24h", denied: true, first: true}
+	full := hits{denied: true, first: true}
 	var buckets []uint64
 	for bucket := range hierarchy.CoverOf(hierarchy.WindowAt(opened, 24*time.Hour), hierarchy.Second, hierarchy.Day).Buckets() {
 		for level := range hierarchy.Day + 1 {

@@ -26,7 +26,7 @@ import (
 // The handler that does nothing says what counterd says, in other numbers: else the
 // two could not be compared.
 func TestNothingAnswersAsCounterdDoes(t *testing.T) {
-	rules, err := rulesfile.Parse([]byte("events:\n" + rulesOf("e", webRates, "24h")))
+	rules, err := rulesfile.Parse([]byte("events:\n" + rulesOf("e", webRates)))
 	require.NoError(t, err)
 	store := memcache.NewEmbedded(memcache.EmbeddedConfig{})
 	decider, err := limiter.New(limiter.Config{Timeout: 20 * time.Second}, hierarchy.NewCounters(hierarchy.Config{Store: store, Grace: 40 * time.Second}))

@@ -165,9 +165,9 @@ func dayOf(now time.Time) (buckets []uint64) {
 	return buckets
 }
 
-// rulesOf returns an event with one rule per address.
-func rulesOf(name, rates, retention string) string {
-	return fmt.Sprintf("  %s:\n    retention: %s\n    limits: [{per: ip, rate: %s}]\n", name, retention, rates)
+// rulesOf returns an event with one rule per address. It is remembered for the longest window.
+func rulesOf(name, rates string) string {
+	return fmt.Sprintf("  %s:\n    limits: [{per: ip, rate: %s}]\n", name, rates)
 }
 
 // sampled is the number of counters that a row verifies.

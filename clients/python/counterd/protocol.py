@@ -33,8 +33,8 @@ T_co = TypeVar("T_co", covariant=True)
 
 MAX_HITS = 1000
 """The most hits of a batch."""
-MAX_BATCH_BYTES = 1_000_000
-"""The server takes 1 MiB."""
+MAX_BATCH_BYTES = 512 << 10
+"""Half of what the server reads."""
 MAX_HOLD = 1.0
 HOLD_SHARE = 4
 """Of a timeout."""
@@ -240,7 +240,7 @@ def coalesced(hits: Sequence[EncodedHit]) -> Operation[list[Result]]:
 def take(queue: dict[T, EncodedHit]) -> list[T]:
     """Takes out what has waited longest, as much as goes together in a batch."""
     taken: list[T] = []
-    size = 0
+    size = 10  # of what is around the hits
     for waiting, encoded in itertools.islice(queue.items(), MAX_HITS):
         size += len(encoded.member) + 1
         if taken and size > MAX_BATCH_BYTES:

@@ -19,6 +19,7 @@ from unittest import mock
 
 import counterd
 from counterd import CounterdError, Hit, http1, protocol
+from counterd.connections import is_stale
 
 from .support import CLIENTS, LONG, Counterd, Relay, raw_server, read_request
 
@@ -91,6 +92,10 @@ class Battery:
     """The tests of both clients."""
 
     kind: ClassVar[str]
+
+    def has_parted(self, client: Any) -> bool:
+        """Reports whether what the server has sent since the last answer has reached the client's only connection."""
+        raise NotImplementedError
 
     def client(self, url: str, **settings: Any) -> Any:
         settings.setdefault("timeout", LONG)
@@ -244,7 +249,10 @@ class Battery:
                     self.assertEqual(len(opened), n)
                 answered.release()
                 parted.acquire()
-                time.sleep(0.1)  # in which an event loop reads it
+                end = time.monotonic() + LONG
+                while not self.has_parted(client):
+                    self.assertLess(time.monotonic(), end)
+                    time.sleep(0.001)
 
     def test_the_server_may_be_below_a_path(self) -> None:
         with Counterd() as server, Relay(server.url) as relay:
@@ -276,9 +284,15 @@ class Battery:
 class TestThreads(Battery, unittest.TestCase):
     kind = "threads"
 
+    def has_parted(self, client: Any) -> bool:
+        return is_stale(client._connections._idle[0])
+
 
 class TestAsyncio(Battery, unittest.TestCase):
     kind = "asyncio"
+
+    def has_parted(self, client: Any) -> bool:
+        return client.client._streams._idle[0].transport.is_closing()  # its event loop has read what came
 
 
 if __name__ == "__main__":

@@ -5,8 +5,8 @@ import { success, type Answer, type Server } from "./server.js";
 
 /** The most hits of one batch. */
 export const MAX_HITS = 1000;
-/** The server takes 1 MiB. */
-const MAX_BYTES = 1_000_000;
+/** Half of what the server reads. */
+const MAX_BYTES = 512 * 1024;
 /** Statuses of an answer to a batch of which no hit was counted: the server takes no batches, or none of this size. */
 const REFUSES_BATCHES = [400, 404, 405, 413];
 
@@ -127,7 +127,7 @@ export class Coalescer {
 
   #nextBatch(): Batch {
     const batch: Batch = { hits: [], waiting: new Set(), exchange: new AbortController() };
-    let bytes = 0;
+    let bytes = 10; // of what is around the hits
     for (const pending of this.#queue) {
       bytes += pending.bytes;
       if (batch.hits.length === MAX_HITS || (batch.hits.length > 0 && bytes > MAX_BYTES)) {
