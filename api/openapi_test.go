@@ -290,7 +290,7 @@ func spoil(r *http.Request, path string) {
 	}
 }
 
-// misname has a request name what there is not, such as an event that no rules can have.
+// misname has a request name what there is not. An override of an event without rules can be removed: there, the event's is no name.
 func misname(r *http.Request, path string) {
 	switch {
 	case path == "/ui/" || path == "/v1/top":
@@ -299,8 +299,10 @@ func misname(r *http.Request, path string) {
 		r.URL.Path = strings.Replace(strings.Replace(r.URL.Path, "rules", "nothing", 1), "heap", "nothing", 1)
 	case strings.HasPrefix(path, "/ui/"):
 		r.Body = io.NopCloser(strings.NewReader(aForm + url.QueryEscape("event=nothing&feature=ip:203.0.113.9")))
+	case r.Method == http.MethodDelete && strings.HasSuffix(path, "/override"):
+		r.URL.Path = strings.Replace(r.URL.Path, "/events/", "/events/-", 1)
 	default:
-		r.URL.Path = regexp.MustCompile("^(/v1/[a-z]+/)[a-z_]+").ReplaceAllString(r.URL.Path, "${1}Nothing")
+		r.URL.Path = regexp.MustCompile("^(/v1/[a-z]+/)[a-z_]+").ReplaceAllString(r.URL.Path, "${1}nothing")
 	}
 }
 

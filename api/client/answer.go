@@ -26,7 +26,7 @@ var (
 	ErrUnexpected  = errors.New("client: unexpected answer")         // not one of counterd's
 )
 
-// Error is an answer that is not a success. The callers of hits that went together may have the same one: none changes it.
+// Error is an answer that is not a success. Callers of hits that went together may share it: do not modify it.
 type Error struct {
 	wire.Problem
 	RequestID string // the server's log has it; empty: it said none

@@ -1,6 +1,7 @@
 package client
 
 import (
+	"container/list"
 	"context"
 	"fmt"
 	"net/http"
@@ -22,14 +23,14 @@ const (
 	// maxJoining bounds a hit that joins others, in bytes of JSON, far above what the contract has. A larger one
 	// goes by itself, as the fault that it is.
 	maxJoining = 64 << 10
-	// usualHit is about how long a hit is there, and maxUsual for how long a one memory is kept for later ones.
+	// usualHit is the room that a hit has there at first. That of one larger than maxUsual is not for later hits.
 	usualHit = 128
 	maxUsual = 1 << 10
 	// maxHold and holdShare, a part of the timeout, bound for how long an exchange that does not end, as on a connection
 	// that is lost, holds up those after it.
 	maxHold   = time.Second
 	holdShare = 4
-	// maxTurns is how many exchanges go side by side at most, and fullTurn from how many hits on one has many. With one
+	// maxTurns is how many exchanges go side by side at most, and fullTurn how many hits each has at least then. With one
 	// alone, client, server and store would wait for each other.
 	maxTurns = 3
 	fullTurn = 8
@@ -38,17 +39,17 @@ const (
 // coalescer has the hits that arrive while an exchange of hits is under way wait for its end, and then go together, in
 // the order of their calls. No hit waits for others to arrive: one that finds no exchange under way goes at once.
 //
-// When an exchange of many hits ends and more wait, they are shared out to as many exchanges as may go side by side. A turn
-// at whose end none waits is over.
+// When an exchange of many hits ends and many wait, they are shared out to as many exchanges of many as may go side by side.
+// A turn at whose end none waits is over.
 type coalescer struct {
 	server  server
 	timeout time.Duration // of a hit, with its wait
 	freed   sync.Pool     // of *waiting
 
 	mu      sync.Mutex
-	turns   []*turn    // whose exchanges hits wait for; none: no hit waits
-	waiting []*waiting // for the next exchange, the one that has waited longest first
-	watched bool       // a timer is to call watch
+	turns   []*turn   // whose exchanges hits wait for; none: no hit waits
+	waiting list.List // of *waiting, for the next exchange
+	watched bool      // a timer is to call watch
 }
 
 // turn is an exchange, or several one after the other, that hits wait for.
@@ -66,11 +67,12 @@ type waiting struct {
 	done  chan struct{} // has room for one: the batch has ended
 
 	// Of the coalescer's lock, until the batch has ended.
-	batch *batch // that the hit went with; nil: it waits
-	at    int    // its place there
+	place *list.Element // in waiting
+	batch *batch        // that the hit went with; nil: it waits
+	at    int           // its place there
 }
 
-// newWaiting returns one without a hit.
+// newWaiting returns one that is to be filled in.
 func (c *coalescer) newWaiting() *waiting {
 	if w, ok := c.freed.Get().(*waiting); ok {
 		return w
@@ -78,7 +80,7 @@ func (c *coalescer) newWaiting() *waiting {
 	return &waiting{body: make([]byte, 0, usualHit), done: make(chan struct{}, 1)}
 }
 
-// free gives the memory of a hit that has its decision to a later one.
+// free gives the memory of a hit whose batch has ended, and is over, to a later one.
 func (c *coalescer) free(w *waiting) {
 	if cap(w.body) <= maxUsual {
 		*w = waiting{body: w.body[:0], done: w.done}
@@ -102,7 +104,7 @@ type batch struct {
 	requestID string
 	refused   bool  // the server takes no such batch: no hit was counted
 	err       error // there are no results, and the batch was not refused
-	panic     any   // not nil: nor an error
+	panic     any   // not nil: nothing else counts
 }
 
 // decide returns the decision of a hit.
@@ -172,7 +174,7 @@ func (c *coalescer) join(w *waiting) *turn {
 	if len(c.turns) == 0 {
 		return c.addTurn()
 	}
-	c.waiting = append(c.waiting, w)
+	w.place = c.waiting.PushBack(w)
 	c.release()
 	return nil
 }
@@ -180,15 +182,15 @@ func (c *coalescer) join(w *waiting) *turn {
 // release has the hits that wait go now if all exchanges under way are late, else when they are. Turns that are late are
 // none from then on. It is called with the lock.
 func (c *coalescer) release() {
-	if len(c.waiting) == 0 {
+	if c.waiting.Len() == 0 {
 		return
 	}
 	c.turns = slices.DeleteFunc(c.turns, func(t *turn) bool { return time.Since(t.began) > c.hold() })
 	if len(c.turns) == 0 {
 		t := c.addTurn()
-		go c.run(t, c.take(t, len(c.waiting)))
+		go c.run(t, c.take(t, c.waiting.Len()))
 	}
-	if len(c.waiting) > 0 && !c.watched {
+	if c.waiting.Len() > 0 && !c.watched {
 		c.watched = true
 		first := slices.MinFunc(c.turns, func(a, b *turn) int { return a.began.Compare(b.began) })
 		time.AfterFunc(c.hold()-time.Since(first.began)+1, c.watch)
@@ -211,8 +213,7 @@ func (c *coalescer) leave(w *waiting) (went bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if w.batch == nil {
-		at := slices.Index(c.waiting, w)
-		c.waiting = slices.Delete(c.waiting, at, at+1)
+		c.waiting.Remove(w.place)
 		return false
 	}
 	if w.batch.callers--; w.batch.callers == 0 {
@@ -237,6 +238,11 @@ const yields = 2
 
 // run makes one exchange of a turn after the other, until no hit waits. It ends with its callers.
 func (c *coalescer) run(t *turn, b *batch) {
+	defer func() {
+		if b != nil { // the config's Transport or Token has ended the goroutine
+			go c.run(t, c.next(t))
+		}
+	}()
 	for ; b != nil; b = c.next(t) {
 		c.send(b)
 		for range yields {
@@ -279,7 +285,7 @@ func (c *coalescer) send(b *batch) {
 func (c *coalescer) next(t *turn) *batch {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	at, wait := slices.Index(c.turns, t), len(c.waiting)
+	at, wait := slices.Index(c.turns, t), c.waiting.Len()
 	if at < 0 {
 		return nil
 	}
@@ -303,15 +309,18 @@ func (c *coalescer) next(t *turn) *batch {
 // take begins an exchange of the turn with the hits that have waited longest, at most so many. It is called with the
 // lock, when hits wait.
 func (c *coalescer) take(t *turn, most int) *batch {
-	b, size := &batch{}, 0
-	for _, w := range c.waiting[:min(most, len(c.waiting), wire.MaxHits)] {
-		if size += len(w.body); size > maxBatchBytes {
+	most = min(most, c.waiting.Len(), wire.MaxHits)
+	b, size := &batch{hits: make([]*waiting, 0, most)}, len(beginHits)+len(endHits)-1
+	for len(b.hits) < most {
+		w := c.waiting.Front().Value.(*waiting)
+		if size += len(w.body) + 1; size > maxBatchBytes {
 			break
 		}
-		w.batch, w.at = b, b.callers
-		b.callers++
+		c.waiting.Remove(w.place)
+		w.batch, w.at = b, len(b.hits)
+		b.hits = append(b.hits, w)
 	}
-	b.hits, c.waiting = c.waiting[:b.callers:b.callers], c.waiting[b.callers:]
+	b.callers = len(b.hits)
 	t.began, t.hits = time.Now(), len(b.hits)
 	// It has the values of the first caller's context, a trace among them, and no caller's end. No call takes longer than
 	// the timeout: the first one has waited longest.

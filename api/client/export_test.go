@@ -4,5 +4,5 @@ package client
 func (c *Client) Waiting() int {
 	c.coalescer.mu.Lock()
 	defer c.coalescer.mu.Unlock()
-	return len(c.coalescer.waiting)
+	return c.coalescer.waiting.Len()
 }

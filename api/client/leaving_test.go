@@ -4,10 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
+	"runtime"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
+	"weak"
 
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/stretchr/testify/assert"
@@ -127,7 +131,7 @@ func TestATransportThatPanics(t *testing.T) {
 	})
 }
 
-// What waits takes the memory of hits before it: each caller has its own decision all the same, also while others leave.
+// Hits reuse the memory of hits before them. Each caller has its own decision all the same, also while others leave.
 func TestEachCallerHasItsOwnDecision(t *testing.T) {
 	c := open(t, client.Config{URL: realServer(t).URL})
 	var all sync.WaitGroup
@@ -152,4 +156,51 @@ func TestEachCallerHasItsOwnDecision(t *testing.T) {
 		})
 	}
 	all.Wait()
+}
+
+// A transport that ends the goroutine of an exchange holds up nothing.
+func TestAnExchangeWithoutAnEnd(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		s := &script{}
+		c := newCaller(t, s)
+		for _, user := range []string{"a", "b", "c"} {
+			c.hit(t.Context(), user)
+		}
+		s.end(0, ending{})
+		c.admitted("a")
+		c.hit(t.Context(), "d")
+		s.end(1, ending{Panic: goexit})
+		assert.Equal(t, [][]string{{"a"}, {"b", "c"}, {"d"}}, s.exchanges())
+		log := s.logged()
+		assert.Contains(t, log, "b is unavailable")
+		assert.Contains(t, log, "c is unavailable")
+		s.end(2, ending{})
+		c.admitted("d")
+		time.Sleep(client.DefaultTimeout) // as above
+	})
+}
+
+// A client at rest keeps nothing of its callers, also of those that left while their hits were under way.
+func TestNothingIsKeptOfCallers(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		s := &script{}
+		c := newCaller(t, s)
+		ctx, leave := context.WithCancel(t.Context())
+		var kept []weak.Pointer[http.Request]
+		c.hit(t.Context(), "a")
+		for i := range 20 {
+			request := new(http.Request)
+			kept = append(kept, weak.Make(request))
+			c.hit(context.WithValue(ctx, key{}, request), strings.Repeat("b", 200*i))
+		}
+		s.end(0, ending{})
+		c.admitted("a")
+		leave()
+		time.Sleep(client.DefaultTimeout) // of timers that were stopped
+		s.asked = nil
+		runtime.GC()
+		for i, request := range kept {
+			assert.Nil(t, request.Value(), i)
+		}
+	})
 }

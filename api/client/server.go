@@ -81,7 +81,8 @@ func (s server) callOn(ctx context.Context, event, method, route string, query u
 	return s.call(ctx, method, to, query, in, out)
 }
 
-// exchange makes one exchange, whatever the status of its answer, which the caller frees. A body that is a jsontext.Value is sent as it is.
+// exchange makes one exchange, whatever the status of its answer, which the caller frees. A body that is a jsontext.Value
+// is sent as it is.
 func (s server) exchange(ctx context.Context, method string, to *url.URL, query url.Values, in any) (answer, error) {
 	var body io.Reader
 	if in != nil {
