@@ -303,7 +303,7 @@ class TestCallersThatLeave(unittest.IsolatedAsyncioTestCase):
         await settle()
         hits["left"].cancel()
         hits["failed"].cancel()
-        results = [leased("left"), {"status": 404}, leased("last"), leased("stays")]
+        results = [leased("left"), {"status": 404, "title": "Any"}, leased("last"), leased("stays")]
         ends[1].set_result(Answer(200, {"results": results}, None))
         await settle()
         for name in ("left", "failed", "last"):
