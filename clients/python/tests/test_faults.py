@@ -62,7 +62,7 @@ UNAVAILABLE: dict[str, Serve] = {
 UNEXPECTED: dict[str, Serve] = {
     "a page in place of JSON": answer(200, "text/html", HTML),
     "UTF-16": answer(200, "application/json", json.dumps(DECISION).encode("utf-16")),
-    "no UTF-8": answer(200, "application/json", b'"\xff"'),
+    "no UTF-8": answer(200, "application/json", json.dumps(DECISION).replace("api", "\xe9").encode("latin-1")),
     "deep JSON": answer(200, "application/json", b"[" * 100_000),
     "a redirect": answer(302, "text/html", b"", "Location: /elsewhere"),
     "an answer without end": without_end,
