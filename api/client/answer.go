@@ -165,9 +165,8 @@ const (
 )
 
 var (
-	errDense    = errors.New("client: the answer holds more values than the contract has")
-	errNoObject = errors.New("client: the answer is no object")
-	errLacking  = errors.New("client: a decision lacks members")
+	errDense   = errors.New("client: the answer holds more values than the contract has")
+	errLacking = errors.New("client: the answer is no object, or its decision lacks members")
 )
 
 // unmarshal decodes the body into out.
@@ -222,7 +221,7 @@ func (a answer) isDecided(out any) bool {
 // than their text, as a list of a million empty objects does.
 func (a answer) unmarshalAny(out any) error {
 	if jsontext.Value(a.body.Bytes()).Kind() != jsontext.KindBeginObject {
-		return errNoObject // null would leave out as it is
+		return errLacking // null would leave out as it is
 	}
 	if a.body.Len() <= smallAnswer {
 		return json.Unmarshal(a.body.Bytes(), out)
