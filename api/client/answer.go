@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"math"
 	"mime"
 	"net/http"
 	"reflect"
@@ -83,37 +84,74 @@ func (a answer) succeeds() bool { return a.StatusCode >= 200 && a.StatusCode <= 
 
 func (a answer) requestID() string { return a.Header.Get("X-Request-Id") }
 
-// decode reads the body of a success into out, if that is not nil. Any other
+// decode reads the body of a 200 into out. If out is nil, a 204 is the success. Any other
 // answer is an error.
 func (a answer) decode(out any) error {
 	if !a.succeeds() {
 		return a.problem()
 	}
 	if out == nil {
-		if a.body.Len() > 0 {
+		if a.StatusCode != http.StatusNoContent || a.body.Len() > 0 {
 			return a.unexpected()
 		}
 		return nil
 	}
-	if !a.isOf(wire.TypeJSON) || a.unmarshal(out) != nil {
+	if a.StatusCode != http.StatusOK || !a.isOf(wire.TypeJSON) || a.unmarshal(out) != nil || !isOfContract(out) {
 		// What json says repeats what it cannot read.
-		return a.unexpected()
-	}
-	if d, ok := out.(*wire.Decision); ok && d.Event == "" {
 		return a.unexpected()
 	}
 	return nil
 }
 
 func (a answer) unexpected() error {
-	return fmt.Errorf("%w: the body of %d bytes is not what the contract has", ErrUnexpected, a.body.Len())
+	return fmt.Errorf("%w: a %d with a body of %d bytes is not what the contract has", ErrUnexpected, a.StatusCode, a.body.Len())
+}
+
+// isOfContract reports whether a success that was read has what each answer of counterd has.
+func isOfContract(out any) bool {
+	switch out := out.(type) {
+	case *wire.Decision:
+		return isDecision(out)
+	case *wire.Explained:
+		d := out.Decision
+		d.Limits = make([]wire.LimitState, len(out.Limits))
+		for i, limit := range out.Limits {
+			d.Limits[i] = limit.LimitState
+		}
+		return out.Limits != nil && isDecision(&d)
+	case *wire.Incremented:
+		return out.Event != ""
+	case *wire.Count:
+		return out.Count >= 0
+	}
+	return true
+}
+
+// isDecision reports whether all that a decision has is there, and its numbers are in their ranges.
+func isDecision(d *wire.Decision) bool {
+	least := min(orZero(d.RetryAfter), d.RetryAfterMS)
+	for i := range d.Limits {
+		s := &d.Limits[i]
+		if s.Name == "" {
+			return false
+		}
+		least = min(least, s.Limit, s.Count, s.Remaining, orZero(s.Reset))
+	}
+	return d.Event != "" && !d.At.IsZero() && d.Limits != nil && least >= 0 && d.Wait >= 0 && d.Wait < math.MaxInt64
+}
+
+func orZero(n *int64) int64 {
+	if n == nil {
+		return 0
+	}
+	return *n
 }
 
 // isOfHit reports whether a hit is answered by that decision, with that status.
 func isOfHit(d *wire.Decision, status int) bool {
 	switch status {
 	case http.StatusOK, http.StatusTooManyRequests, http.StatusServiceUnavailable:
-		return d.Event != "" && d.Allowed == (status == http.StatusOK)
+		return isDecision(d) && d.Allowed == (status == http.StatusOK)
 	}
 	return false
 }
@@ -126,10 +164,12 @@ const (
 	memoryPerByte = 4
 )
 
-var errDense = errors.New("client: the answer holds more values than the contract has")
+var (
+	errDense   = errors.New("client: the answer holds more values than the contract has")
+	errLacking = errors.New("client: the answer is no object, or its decision lacks members")
+)
 
-// unmarshal decodes the body into out. It stops where the values take far more memory
-// than their text, as a list of a million empty objects does.
+// unmarshal decodes the body into out.
 func (a answer) unmarshal(out any) error {
 	// By their types, not by the method: types that embed a Decision have it, too, and more members.
 	plain := false
@@ -141,6 +181,47 @@ func (a answer) unmarshal(out any) error {
 	}
 	if plain {
 		return nil
+	}
+	if err := a.unmarshalAny(out); err != nil {
+		return err
+	}
+	if !a.isDecided(out) {
+		return errLacking
+	}
+	return nil
+}
+
+// isDecided reports whether each decision that was read of the body has the members whose absence it does not show.
+func (a answer) isDecided(out any) bool {
+	type decided struct {
+		Allowed    *bool          `json:"allowed"`
+		RetryAfter jsontext.Value `json:"retry_after"`
+	}
+	var one decided
+	var all struct {
+		Results []decided `json:"results"`
+	}
+	switch out := out.(type) {
+	case *wire.Decision, *wire.Denial, *wire.Explained:
+		return json.Unmarshal(a.body.Bytes(), &one) == nil && one.Allowed != nil && one.RetryAfter != nil
+	case *wire.Results:
+		if json.Unmarshal(a.body.Bytes(), &all) != nil {
+			return false
+		}
+		for i, result := range out.Results {
+			if one = all.Results[i]; result.Decision != nil && (one.Allowed == nil || one.RetryAfter == nil) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// unmarshalAny decodes the body into out. It stops where the values take far more memory
+// than their text, as a list of a million empty objects does.
+func (a answer) unmarshalAny(out any) error {
+	if jsontext.Value(a.body.Bytes()).Kind() != jsontext.KindBeginObject {
+		return errLacking // null would leave out as it is
 	}
 	if a.body.Len() <= smallAnswer {
 		return json.Unmarshal(a.body.Bytes(), out)
@@ -164,7 +245,11 @@ func (a answer) results(hits int) ([]wire.Result, error) {
 		return nil, fmt.Errorf("%w: %d results for %d hits", ErrUnexpected, len(out.Results), hits)
 	}
 	for i, result := range out.Results {
-		if (result.Decision == nil) == (result.Problem == nil) || result.Decision != nil && !isOfHit(result.Decision, result.Status) {
+		fits := result.Status >= 400
+		if result.Decision != nil {
+			fits = isOfHit(result.Decision, result.Status)
+		}
+		if !fits || (result.Decision == nil) == (result.Problem == nil) {
 			return nil, fmt.Errorf("%w: result %d is neither a decision nor a problem", ErrUnexpected, i)
 		}
 	}
@@ -175,7 +260,7 @@ func (a answer) results(hits int) ([]wire.Result, error) {
 func (a answer) refusesBatches() bool {
 	switch a.StatusCode {
 	case http.StatusBadRequest, http.StatusNotFound, http.StatusMethodNotAllowed, http.StatusRequestEntityTooLarge:
-		return a.isOf(wire.TypeProblem) // a proxy may have passed it on
+		return !a.problem().foreign // a proxy may have passed it on
 	}
 	return false
 }
@@ -195,7 +280,7 @@ func (a answer) denial() (decision wire.Decision, denied bool) {
 
 // problem makes an error of the answer. An answer of a proxy in between is not a problem
 // document.
-func (a answer) problem() error {
+func (a answer) problem() *Error {
 	e := &Error{foreign: !a.isOf(wire.TypeProblem)}
 	if !e.foreign {
 		if err := a.unmarshal(&e.Problem); err != nil {

@@ -123,15 +123,17 @@ func (c *Client) Increment(ctx context.Context, event string, features Features,
 // Count returns the exact sum of one counter over a window, in whole seconds,
 // that ends at the moment at; the zero time is now.
 func (c *Client) Count(ctx context.Context, event string, features Features, window time.Duration, at time.Time) (wire.Count, error) {
-	var count wire.Count
 	if window < time.Second || window%time.Second != 0 {
-		return count, fmt.Errorf("%w: the window, %s, is not in whole seconds, at least 1s", ErrInvalid, window)
+		return wire.Count{}, fmt.Errorf("%w: the window, %s, is not in whole seconds, at least 1s", ErrInvalid, window)
 	}
 	query := featureQuery(features)
 	query.Set("window", events.FormatDuration(window))
 	setMoment(query, "at", at)
-	err := c.server.callOn(ctx, event, http.MethodGet, "count", query, nil, &count)
-	return count, err
+	count := wire.Count{Count: -1} // until it is read
+	if err := c.server.callOn(ctx, event, http.MethodGet, "count", query, nil, &count); err != nil {
+		return wire.Count{}, err
+	}
+	return count, nil
 }
 
 // History returns the buckets of one counter at a level: second, minute, hour or
@@ -200,6 +202,13 @@ func (c *Client) Renew(ctx context.Context, reservation string, by time.Duration
 
 func settle(ctx context.Context, s server, in wire.Settle) (settled wire.Settled, err error) {
 	err = s.call(ctx, http.MethodPost, s.base.JoinPath("v1", "settle"), nil, in, &settled)
+	done := settled.Settled
+	if in.Renew != nil {
+		done = settled.Reservation != ""
+	}
+	if err == nil && !done {
+		err = fmt.Errorf("%w: the answer does not say that it is done", ErrUnexpected)
+	}
 	return settled, err
 }
 

@@ -179,61 +179,6 @@ func TestBatch(t *testing.T) {
 	require.ErrorIs(t, err, client.ErrInvalid)
 }
 
-// What others send in the server's place is no decision.
-func TestAnswersOfOthersToHits(t *testing.T) {
-	for _, test := range []struct {
-		status    int
-		mediaType string
-		body      string
-		want      error
-	}{
-		{429, "text/html", "<html>slow down</html>", client.ErrUnavailable},
-		{429, "application/problem+json", `{"type": "about:blank", "status": 429}`, client.ErrUnavailable},
-		{429, "application/problem+json", `{"type": "https://iana.org/assignments/http-problem-types#quota-exceeded"}`, client.ErrUnavailable},
-		{429, "application/problem+json", `{"type": "https://iana.org/assignments/http-problem-types#quota-exceeded", "event": "e", "later": 1, "limits": [{"later": 1}]}`, nil},
-		{503, "application/problem+json", `{"status": 503, "allowed": false, "event": "e"}`, client.ErrUnavailable},
-		{429, "application/problem+json", `{"type": "https://iana.org/assignments/http-problem-types#quota-exceeded", "event": "e", "allowed": true}`, client.ErrUnavailable},
-		{200, "text/html", "<html>", client.ErrUnexpected},
-		{200, "text/html", `{"allowed": true, "event": "e"}`, client.ErrUnexpected},
-		{200, "application/json", `null`, client.ErrUnexpected},
-		{200, "application/json", `{"status": "ok"}`, client.ErrUnexpected},
-		{200, "application/json", `{"allowed": true}`, client.ErrUnexpected},
-		{200, "application/json", `{"allowed": false, "event": "e"}`, client.ErrUnexpected},
-		{202, "application/json", `{"allowed": false, "event": "e"}`, client.ErrUnexpected},
-	} {
-		leaktest.Check(t)
-		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-			w.Header().Set("Content-Type", test.mediaType)
-			w.WriteHeader(test.status)
-			fmt.Fprint(w, test.body)
-		}))
-		c := open(t, client.Config{URL: server.URL})
-		d, err := c.Hit(t.Context(), "e", nil, 1)
-		if test.want == nil {
-			assert.NoError(t, err)
-		} else {
-			assert.ErrorIs(t, err, test.want, test.body)
-		}
-		assert.False(t, d.Allowed)
-		server.Close()
-	}
-	for _, body := range []string{
-		`{"results": []}`, `{}`, `{"results": [{"status": 200}]}`, `{"results": [{"status": 400, "allowed": true, "title": "x"}]}`,
-		`{"results": [{"status": 200, "allowed": true}]}`, `{"results": [{"status": 200, "allowed": false, "event": "e"}]}`,
-		`{"results": [{"allowed": false, "event": "e"}]}`, `{"results": [{"status": 403, "allowed": false, "event": "e"}]}`,
-		`{"results": [{"status": 429, "allowed": true, "event": "e"}]}`, `{"results": [{"status": 500, "allowed": true, "event": "e"}]}`,
-	} {
-		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-			w.Header().Set("Content-Type", wire.TypeJSON)
-			fmt.Fprint(w, body)
-		}))
-		c := open(t, client.Config{URL: server.URL})
-		_, err := c.Batch(t.Context(), make([]wire.BatchHit, 1))
-		assert.ErrorIs(t, err, client.ErrUnexpected, body)
-		server.Close()
-	}
-}
-
 func TestErrorsAreTyped(t *testing.T) {
 	c := open(t, client.Config{URL: realServer(t).URL})
 	_, err := c.Event(t.Context(), "unknown")
@@ -273,44 +218,6 @@ func TestTimeouts(t *testing.T) {
 	time.AfterFunc(10*time.Millisecond, cancel)
 	_, err = c.Events(ctx)
 	require.ErrorIs(t, err, context.Canceled)
-}
-
-func TestAnswersOfOthers(t *testing.T) {
-	for _, test := range []struct {
-		status    int
-		mediaType string
-		body      string
-		want      error
-	}{
-		{502, "text/html", "<html>bad gateway</html>", client.ErrUnavailable},
-		{404, "text/html", "<html>not found</html>", client.ErrUnexpected},
-		{404, "application/problem+json", `{}`, client.ErrUnknown},
-		{404, "application/problem+json", `[]`, client.ErrUnexpected},
-		{409, "application/problem+json", ``, client.ErrUnexpected},
-		{409, "application/problem+json", `{"type": "about:blank"}`, client.ErrConflict},
-		{410, "text/html", "", client.ErrUnexpected},
-		{400, "text/html", "", client.ErrUnexpected},
-		{403, "text/html", "", client.ErrRefused},
-		{503, "application/problem+json", "{broken", client.ErrUnavailable},
-		{503, "application/problem+json", `{"title": "t", "detail": "d", "more": 1}`, client.ErrUnavailable},
-		{200, "application/json", "<html>", client.ErrUnexpected},
-		{200, "application/json", `{"events": [{"name": "new", "added": {"later": true}}]}`, nil},
-	} {
-		leaktest.Check(t)
-		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-			w.Header().Set("Content-Type", test.mediaType)
-			w.WriteHeader(test.status)
-			fmt.Fprint(w, test.body)
-		}))
-		c := open(t, client.Config{URL: server.URL + "/"})
-		_, err := c.Events(t.Context())
-		if test.want == nil {
-			assert.NoError(t, err, "fields of a later version are no fault")
-		} else {
-			assert.ErrorIs(t, err, test.want, test.body)
-		}
-		server.Close()
-	}
 }
 
 func TestConfigsOutOfRange(t *testing.T) {

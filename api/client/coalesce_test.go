@@ -45,6 +45,7 @@ type asked struct {
 // ending is how an exchange ends. The zero value admits all of its hits.
 type ending struct {
 	Status  int                       `json:"status"`  // not 0: of an answer to the whole
+	Foreign bool                      `json:"foreign"` // that is a proxy's page
 	Broken  bool                      `json:"broken"`  // there is no answer
 	Panic   string                    `json:"-"`       // not empty: of the transport
 	Results map[string]jsontext.Value `json:"results"` // of hits that are not admitted
@@ -117,6 +118,8 @@ func (a *asked) answer(r *http.Request, end ending) (*http.Response, error) {
 		panic(end.Panic)
 	case end.Broken:
 		return nil, errors.New("the connection is lost")
+	case end.Foreign:
+		return reply(r, end.Status, "application/problem+json", "<html>"), nil
 	case end.Status != 0:
 		return reply(r, end.Status, "application/problem+json", fmt.Sprintf(`{"title":"x","status":%d}`, end.Status)), nil
 	}

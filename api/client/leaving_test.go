@@ -180,7 +180,7 @@ func TestAnExchangeWithoutAnEnd(t *testing.T) {
 	})
 }
 
-// A client at rest keeps nothing of its callers, also of those that left while their hits were under way.
+// A client at rest keeps nothing of its callers, also of callers that left while their hits were under way.
 func TestNothingIsKeptOfCallers(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		s := &script{}

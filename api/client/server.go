@@ -174,7 +174,7 @@ func (s server) hit(ctx context.Context, event string, hit any) (decision wire.D
 	if denial, denied := answer.denial(); denied {
 		return denial, nil
 	}
-	if err = answer.decode(&decision); err == nil && !isOfHit(&decision, answer.StatusCode) {
+	if err = answer.decode(&decision); err == nil && !decision.Allowed {
 		err = answer.unexpected()
 	}
 	return decision, err

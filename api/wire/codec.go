@@ -100,50 +100,51 @@ func (p *plain) results(results *[]Result) bool {
 // member is a member of an object whose members are in order, and what reads it. like is an object that was read before:
 // a text that comes again is kept once.
 type member[T any] struct {
-	name string
-	read func(p *plain, to, like *T) bool
+	name   string
+	read   func(p *plain, to, like *T) bool
+	needed bool // an object without it is not plain
 }
 
 // The members of decisions, behind their statuses, and of limits, as far as they are plain, in their order.
 var (
 	resultMembers = []member[Result]{
-		{"status", func(p *plain, r, _ *Result) bool {
+		{name: "status", read: func(p *plain, r, _ *Result) bool {
 			var status int64
 			read := p.integer(&status)
 			r.Status = int(status)
 			return read
 		}},
-		{"allowed", func(p *plain, r, _ *Result) bool { return p.boolean(&r.Allowed) }},
-		{"event", func(p *plain, r, like *Result) bool { return p.str(&r.Event, like.Event) }},
-		{"at", func(p *plain, r, _ *Result) bool { return p.time(&r.At) }},
-		{"retry_after", func(p *plain, r, _ *Result) bool { return p.number(&r.RetryAfter) }},
-		{"retry_after_ms", func(p *plain, r, _ *Result) bool { return p.integer(&r.RetryAfterMS) }},
-		{"reservation", func(p *plain, r, like *Result) bool { return p.str(&r.Reservation, like.Reservation) }},
-		{"limits", func(p *plain, r, like *Result) bool { return p.limits(&r.Limits, like.Limits) }},
+		{name: "allowed", needed: true, read: func(p *plain, r, _ *Result) bool { return p.boolean(&r.Allowed) }},
+		{name: "event", read: func(p *plain, r, like *Result) bool { return p.str(&r.Event, like.Event) }},
+		{name: "at", read: func(p *plain, r, _ *Result) bool { return p.time(&r.At) }},
+		{name: "retry_after", needed: true, read: func(p *plain, r, _ *Result) bool { return p.number(&r.RetryAfter) }},
+		{name: "retry_after_ms", read: func(p *plain, r, _ *Result) bool { return p.integer(&r.RetryAfterMS) }},
+		{name: "reservation", read: func(p *plain, r, like *Result) bool { return p.str(&r.Reservation, like.Reservation) }},
+		{name: "limits", read: func(p *plain, r, like *Result) bool { return p.limits(&r.Limits, like.Limits) }},
 	}
 	limitMembers = []member[LimitState]{
-		{"name", func(p *plain, s, like *LimitState) bool { return p.str(&s.Name, like.Name) }},
-		{"feature", func(p *plain, s, _ *LimitState) bool {
+		{name: "name", read: func(p *plain, s, like *LimitState) bool { return p.str(&s.Name, like.Name) }},
+		{name: "feature", read: func(p *plain, s, _ *LimitState) bool {
 			read := p.str(&p.feature, p.feature) // mostly that of the limit in front
 			s.Feature = p.feature
 			return read
 		}},
-		{"limit", func(p *plain, s, _ *LimitState) bool { return p.integer(&s.Limit) }},
-		{"window", func(p *plain, s, like *LimitState) bool { return p.str(&s.Window, like.Window) }},
-		{"algorithm", func(p *plain, s, like *LimitState) bool { return p.str(&s.Algorithm, like.Algorithm) }},
-		{"count", func(p *plain, s, _ *LimitState) bool { return p.integer(&s.Count) }},
-		{"remaining", func(p *plain, s, _ *LimitState) bool { return p.integer(&s.Remaining) }},
-		{"reset", func(p *plain, s, _ *LimitState) bool { return p.number(&s.Reset) }},
-		{"allowed", func(p *plain, s, _ *LimitState) bool { return p.boolean(&s.Allowed) }},
-		{"exact", func(p *plain, s, _ *LimitState) bool {
+		{name: "limit", read: func(p *plain, s, _ *LimitState) bool { return p.integer(&s.Limit) }},
+		{name: "window", read: func(p *plain, s, like *LimitState) bool { return p.str(&s.Window, like.Window) }},
+		{name: "algorithm", read: func(p *plain, s, like *LimitState) bool { return p.str(&s.Algorithm, like.Algorithm) }},
+		{name: "count", read: func(p *plain, s, _ *LimitState) bool { return p.integer(&s.Count) }},
+		{name: "remaining", read: func(p *plain, s, _ *LimitState) bool { return p.integer(&s.Remaining) }},
+		{name: "reset", read: func(p *plain, s, _ *LimitState) bool { return p.number(&s.Reset) }},
+		{name: "allowed", read: func(p *plain, s, _ *LimitState) bool { return p.boolean(&s.Allowed) }},
+		{name: "exact", read: func(p *plain, s, _ *LimitState) bool {
 			s.Exact = new(bool)
 			return p.boolean(s.Exact)
 		}},
-		{"shadow", func(p *plain, s, _ *LimitState) bool { return p.boolean(&s.Shadow) }},
-		{"over", func(p *plain, s, _ *LimitState) bool { return p.boolean(&s.Over) }},
-		{"incomplete", func(p *plain, s, _ *LimitState) bool { return p.boolean(&s.Incomplete) }},
-		{"unreserved", func(p *plain, s, _ *LimitState) bool { return p.boolean(&s.Unreserved) }},
-		{"on_error", func(p *plain, s, like *LimitState) bool { return p.str(&s.OnError, like.OnError) }},
+		{name: "shadow", read: func(p *plain, s, _ *LimitState) bool { return p.boolean(&s.Shadow) }},
+		{name: "over", read: func(p *plain, s, _ *LimitState) bool { return p.boolean(&s.Over) }},
+		{name: "incomplete", read: func(p *plain, s, _ *LimitState) bool { return p.boolean(&s.Incomplete) }},
+		{name: "unreserved", read: func(p *plain, s, _ *LimitState) bool { return p.boolean(&s.Unreserved) }},
+		{name: "on_error", read: func(p *plain, s, like *LimitState) bool { return p.str(&s.OnError, like.OnError) }},
 	}
 )
 
@@ -178,6 +179,9 @@ func members[T any](p *plain, all []member[T], to, like *T) bool {
 	}
 	for {
 		for len(all) > 0 && !p.names(all[0].name) {
+			if all[0].needed {
+				return false
+			}
 			all = all[1:]
 		}
 		if len(all) == 0 || !all[0].read(p, to, like) {

@@ -144,91 +144,85 @@ def is_sound(value: Any, types: tuple[type, ...]) -> bool:
     return type(value) in types and (type(value) not in (int, float) or 0 <= value < 1 << 63)
 
 
-def _has(body: Mapping[str, Any], **types: tuple[type, ...]) -> bool:
-    return all(is_sound(body.get(name), wanted) for name, wanted in types.items())
+_Types: TypeAlias = Mapping[str, tuple[type, ...]]
+
+_STR, _INT, _BOOL, _SECONDS, _LIST = (str,), (int,), (bool,), (int, type(None)), (list,)
+_LIMIT: _Types = dict(
+    name=_STR, feature=_STR, limit=_INT, window=_STR, count=_INT, remaining=_INT, reset=_SECONDS, allowed=_BOOL
+)
+_LIMIT_OPTIONS: _Types = dict(
+    algorithm=_STR, exact=_BOOL, shadow=_BOOL, over=_BOOL, incomplete=_BOOL, unreserved=_BOOL, on_error=_STR
+)
+_DECISION: _Types = dict(allowed=_BOOL, event=_STR, at=_STR, retry_after=_SECONDS, limits=_LIST)
+_DECISION_OPTIONS: _Types = dict(retry_after_ms=_INT, wait=(int, float), reservation=_STR)
+_PROBLEM_OPTIONS: _Types = dict(type=_STR, title=_STR, status=_INT, detail=_STR, errors=_LIST)
+_FAULT_OPTIONS: _Types = dict(detail=_STR, pointer=_STR, parameter=_STR)
 
 
-_STR, _INT, _BOOL, _SECONDS = (str,), (int,), (bool,), (int, type(None))
-_LIMIT_FIELDS = frozenset(field.name for field in dataclasses.fields(LimitState))
-
-
-def _read_limit(body: Any) -> LimitState | None:
-    if not isinstance(body, dict):
+def _read_members(body: Any, members: _Types, options: _Types) -> dict[str, Any] | None:
+    """Returns the members of an object. It has all but the options, and each is of one of its types."""
+    if not isinstance(body, dict) or not members.keys() <= body.keys():
         return None
-    required = dict(name=_STR, feature=_STR, limit=_INT, window=_STR, count=_INT, remaining=_INT, allowed=_BOOL)
-    if not _has(body, reset=_SECONDS, **required) or "reset" not in body:
-        return None
-    return LimitState(**{name: value for name, value in body.items() if name in _LIMIT_FIELDS})
+    read = {name: body[name] for name in (*members, *options) if name in body}
+    types = {**members, **options}
+    return read if all(is_sound(value, types[name]) for name, value in read.items()) else None
 
 
 def read_decision(body: Any) -> Decision | None:
     """Returns the decision that a body is."""
-    if not isinstance(body, dict) or not isinstance(body.get("limits"), list) or "retry_after" not in body:
+    read = _read_members(body, _DECISION, _DECISION_OPTIONS)
+    if read is None or not read["event"] or not read["at"]:
         return None
-    limits = [_read_limit(limit) for limit in body["limits"]]
-    decision = Decision(
-        allowed=body.get("allowed", None),
-        event=body.get("event", None),
-        at=body.get("at", None),
-        retry_after=body["retry_after"],
-        retry_after_ms=body.get("retry_after_ms", 0),
-        wait=body.get("wait", 0),
-        reservation=body.get("reservation", ""),
-        limits=tuple(limit for limit in limits if limit is not None),
+    limits = [_read_members(limit, _LIMIT, _LIMIT_OPTIONS) for limit in read["limits"]]
+    if not all(limit and limit["name"] for limit in limits):
+        return None
+    read["limits"] = tuple(LimitState(**limit) for limit in limits if limit)
+    return Decision(**read)
+
+
+def is_problem(body: Any) -> bool:
+    """Reports whether a body is a problem document."""
+    read = _read_members(body, {}, _PROBLEM_OPTIONS)
+    return read is not None and all(
+        _read_members(fault, {}, _FAULT_OPTIONS) is not None for fault in read.get("errors", ())
     )
-    fields = {field.name: getattr(decision, field.name) for field in dataclasses.fields(decision)}
-    sound = _has(
-        fields,
-        allowed=_BOOL,
-        event=_STR,
-        at=_STR,
-        retry_after=_SECONDS,
-        retry_after_ms=_INT,
-        wait=(int, float),
-        reservation=_STR,
-    )
-    return decision if sound and len(decision.limits) == len(limits) else None
+
+
+def read_result(result: Any, request_id: str | None, place: str) -> Decision | CounterdError | None:
+    """Returns the decision that a result of a batch is, or the error. A result that is neither, or both, is none."""
+    read = _read_members(result, {"status": _INT}, {})
+    if read is None:
+        return None
+    status = read["status"]
+    has_problem = not result.keys().isdisjoint(_PROBLEM_OPTIONS.keys() - {"status"})
+    if result.keys().isdisjoint({*_DECISION, *_DECISION_OPTIONS}):
+        fits = has_problem and status >= 400 and is_problem(result)
+        return read_problem(status, result, request_id, place) if fits else None
+    decision = None if has_problem else read_decision(result)
+    if decision is None or status not in (200, 429, 503) or decision.allowed != (status == 200):
+        return None
+    return read_problem(status, result, request_id) if status == 503 else decision
 
 
 def read_problem(status: int, problem: Any, request_id: str | None = None, place: str = "") -> CounterdError:
-    """Makes an error of an answer that is not a success.
+    """Makes an error of an answer that is not a success. A problem of None is an answer without a problem document.
 
     Where the error names places, they are relative to place, a JSON pointer.
     """
-    document = problem if isinstance(problem, dict) else {}
-    texts = [document.get(name) for name in ("title", "detail")]
-    title, detail = (text if isinstance(text, str) else "" for text in texts)
+    document = problem or {}
+    title, detail = document.get("title", ""), document.get("detail", "")
     message = ": ".join(filter(None, (f"{status} {title}".strip(), detail.removeprefix(place))))
-    is_problem = isinstance(problem, dict)  # else a proxy says it, which may have passed the hit on
-    error = _kind_of(status, is_problem)(
-        message, maybe_counted=status >= 500 or status == 429 or status < 400 or not is_problem
+    foreign = problem is None  # a proxy says it, which may have passed the hit on
+    error = _kind_of(status, not foreign)(
+        message, maybe_counted=status >= 500 or status == 429 or status < 400 or foreign
     )
     error.status = status
     error.request_id = request_id
-    faults = document.get("errors")
-    if isinstance(faults, list):
-        error.faults = tuple(
-            Fault(
-                str(fault.get("detail", "")),
-                str(fault.get("pointer", "")).removeprefix(place),
-                str(fault.get("parameter", "")),
-            )
-            for fault in faults
-            if isinstance(fault, dict)
-        )
-    if status == 503:
-        error.decision = read_decision(document)
+    error.faults = tuple(
+        Fault(fault.get("detail", ""), fault.get("pointer", "").removeprefix(place), fault.get("parameter", ""))
+        for fault in document.get("errors", ())
+    )
+    refusal = read_decision(document) if status == 503 else None
+    if refusal is not None and not refusal.allowed:
+        error.decision = refusal
     return error
-
-
-def read_outcome(status: int, body: Any, request_id: str | None = None, place: str = "") -> Decision:
-    """Returns the decision that the answer to a hit has, or raises what is wrong with it."""
-    if status in (200, 429):
-        decision = read_decision(body)
-        if decision is not None and decision.allowed == (status == 200):
-            return decision
-    if status == 200:
-        error = UnexpectedError("the answer is no decision", maybe_counted=True)
-        error.status = status
-        raise error
-    raise read_problem(status, body, request_id, place)

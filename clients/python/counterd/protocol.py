@@ -22,10 +22,11 @@ from .decisions import (
     UnavailableError,
     UnexpectedError,
     decide_failure,
+    is_problem,
     is_sound,
     read_decision,
-    read_outcome,
     read_problem,
+    read_result,
 )
 
 T = TypeVar("T")
@@ -111,18 +112,17 @@ def check_token(token: object) -> str:
 
 
 def read_answer(status: int, media: str | None, text: bytes | bytearray, request_id: str | None) -> Answer:
-    """Returns an answer. A body of another media type than counterd's is none."""
-    wanted = "application/json" if 200 <= status < 300 else "application/problem+json"
+    """Returns an answer. A body of another media type than counterd's is none, nor is one that is no problem document
+    with a status of failure."""
+    succeeds = 200 <= status < 300
+    wanted = "application/json" if succeeds else "application/problem+json"
     body: Any = None
     if media is not None and media.partition(";")[0].strip().lower() == wanted:
         try:
             body = _JSON.decode(text.decode())
         except (ValueError, RecursionError):
             pass
-    # A proxy in between may send a problem document with status 429, too.
-    if status == 429 and (read_decision(body) is None or body.get("type") != QUOTA_EXCEEDED):
-        body = None
-    return Answer(status, body, request_id)
+    return Answer(status, body if succeeds or is_problem(body) else None, request_id)
 
 
 def no_answer(timeout: float) -> UnavailableError:
@@ -189,7 +189,12 @@ def encode_hit(hit: Hit) -> EncodedHit:
 
 def hit(encoded: EncodedHit) -> Operation[Decision]:
     def read(answer: Answer) -> Decision:
-        return read_outcome(answer.status, answer.body, answer.request_id)
+        # A proxy in between may send a problem document with status 429, too.
+        denies = answer.status == 429 and answer.body is not None and answer.body.get("type") == QUOTA_EXCEEDED
+        decision = read_decision(answer.body if denies else _success(answer))
+        if decision is not None and decision.allowed != denies:
+            return decision
+        raise read_problem(429, None, answer.request_id) if denies else _unexpected(answer)
 
     return Operation("POST", f"/v1/events/{encoded.event}/hit", encoded.alone, read)
 
@@ -213,20 +218,16 @@ def batch(hits: Sequence[EncodedHit], *, coalesced: bool = False) -> Operation[l
             raise BatchRefusedError
         results = _success(answer).get("results")
         if not isinstance(results, list) or len(results) != len(hits):
-            raise UnexpectedError("the answer has not one result for each hit", maybe_counted=True)
+            raise _unexpected(answer, "it has not one result for each hit")
         places = [f"/hits/{n}" if coalesced else "" for n in range(len(hits))]
-        return [_read_result(result, answer.request_id, place) for result, place in zip(results, places)]
+        read = [read_result(result, answer.request_id, place) for result, place in zip(results, places)]
+        outcomes = [outcome for outcome in read if outcome is not None]
+        if len(outcomes) != len(hits):
+            raise _unexpected(answer, "a result is neither a decision nor a problem")
+        return outcomes
 
     body = b'{"hits":[' + b",".join(hit.member for hit in hits) + b"]}"
     return Operation("POST", "/v1/batch", body, read)
-
-
-def _read_result(result: Any, request_id: str | None, place: str) -> Result:
-    status = result.get("status") if isinstance(result, dict) else None
-    try:
-        return read_outcome(status if type(status) is int else 0, result, request_id, place)
-    except CounterdError as error:
-        return error
 
 
 def coalesced(hits: Sequence[EncodedHit]) -> Operation[list[Result]]:
@@ -272,9 +273,10 @@ def decide_failures(hits: Sequence[Hit], results: Sequence[Result], on_failure: 
 
 def check(event: str, features: Features, cost: int) -> Operation[Decision]:
     def read(answer: Answer) -> Decision:
-        # A check that denies is a success.
-        denies = answer.status == 200 and isinstance(answer.body, dict) and answer.body.get("allowed") is False
-        return read_outcome(429 if denies else answer.status, answer.body, answer.request_id)
+        decision = read_decision(_success(answer))
+        if decision is None:
+            raise _unexpected(answer)
+        return decision
 
     query = [*_feature_query(features), ("cost", str(_whole(cost)))]
     return Operation("GET", f"/v1/events/{_event(event)}/check?{_query(query)}", None, read)
@@ -282,7 +284,8 @@ def check(event: str, features: Features, cost: int) -> Operation[Decision]:
 
 def settle(reservation: str, cost: int) -> Operation[None]:
     def read(answer: Answer) -> None:
-        _success(answer)
+        if _success(answer).get("settled") is not True:
+            raise _unexpected(answer)
 
     body = _encode({"reservation": _text(reservation, "reservation"), "cost": _whole(cost)})
     return Operation("POST", "/v1/settle", body, read)
@@ -291,8 +294,8 @@ def settle(reservation: str, cost: int) -> Operation[None]:
 def renew(reservation: str, by: str) -> Operation[str]:
     def read(answer: Answer) -> str:
         renewed = _success(answer).get("reservation")
-        if not isinstance(renewed, str):
-            raise UnexpectedError("the answer has no reservation")
+        if not isinstance(renewed, str) or not renewed:
+            raise _unexpected(answer)
         return renewed
 
     body = _encode({"reservation": _text(reservation, "reservation"), "renew": _text(by, "by")})
@@ -301,7 +304,9 @@ def renew(reservation: str, by: str) -> Operation[str]:
 
 def increment(event: str, features: Features, by: int, at: datetime.datetime | None) -> Operation[None]:
     def read(answer: Answer) -> None:
-        _success(answer)
+        counted = _success(answer).get("event")
+        if not isinstance(counted, str) or not counted:
+            raise _unexpected(answer)
 
     body: dict[str, object] = {"features": _given(features), "by": _whole(by)}
     if at is not None:
@@ -313,7 +318,7 @@ def count(event: str, features: Features, window: str, at: datetime.datetime | N
     def read(answer: Answer) -> int:
         sum_: Any = _success(answer).get("count")
         if not is_sound(sum_, (int,)):
-            raise UnexpectedError("the answer has no count")
+            raise _unexpected(answer)
         return int(sum_)
 
     query = [*_feature_query(features), ("window", _text(window, "window"))]
@@ -336,9 +341,17 @@ def _query(pairs: Sequence[tuple[str, str]]) -> str:
 def _success(answer: Answer) -> dict[str, Any]:
     if not 200 <= answer.status < 300:
         raise read_problem(answer.status, answer.body, answer.request_id)
-    if not isinstance(answer.body, dict):
-        raise UnexpectedError("the answer is not JSON", maybe_counted=True)
+    if answer.status != 200 or not isinstance(answer.body, dict):
+        raise _unexpected(answer)
     return answer.body
+
+
+def _unexpected(answer: Answer, reason: str = "it is not what the contract has") -> UnexpectedError:
+    """Returns the error of a success that is not counterd's. A proxy may have passed the hit on."""
+    error = UnexpectedError(f"the answer is unexpected: {reason}", maybe_counted=True)
+    error.status = answer.status
+    error.request_id = answer.request_id
+    return error
 
 
 def given_back(decision: Decision, reason: str, *, maybe_counted: bool) -> UnavailableError:

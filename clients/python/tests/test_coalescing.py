@@ -18,7 +18,7 @@ from unittest import mock
 import counterd
 from counterd import AsyncClient, Client, Decision, protocol, sync
 from counterd.connections import Deadline
-from counterd.protocol import Answer, Operation
+from counterd.protocol import Answer, Operation, read_answer
 
 from .support import LONG, PACKAGE
 
@@ -65,7 +65,8 @@ class Exchange:
         if self.end.get("broken"):
             raise counterd.UnavailableError("the exchange failed", maybe_counted=True)
         if "status" in self.end:
-            return Answer(self.end["status"], {"title": "Any"}, None)
+            page = b"<html>" if self.end.get("foreign") else b'{"title":"Any"}'
+            return read_answer(self.end["status"], "application/problem+json", page, None)
         own = self.end.get("results", {})
         results = [own.get(hit, {**ADMITTED, "event": hit}) for hit in self.hits]
         return Answer(200, results[0] if len(results) == 1 else {"results": results}, None)
@@ -303,7 +304,7 @@ class TestCallersThatLeave(unittest.IsolatedAsyncioTestCase):
         await settle()
         hits["left"].cancel()
         hits["failed"].cancel()
-        results = [leased("left"), {"status": 404}, leased("last"), leased("stays")]
+        results = [leased("left"), {"status": 404, "title": "Any"}, leased("last"), leased("stays")]
         ends[1].set_result(Answer(200, {"results": results}, None))
         await settle()
         for name in ("left", "failed", "last"):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import pathlib
 import shutil
@@ -18,7 +17,7 @@ from typing import Any, ClassVar
 from unittest import mock
 
 import counterd
-from counterd import CounterdError, Hit, http1, protocol
+from counterd import CounterdError, Hit, http1
 from counterd.connections import is_stale
 
 from .support import CLIENTS, LONG, Counterd, Relay, raw_server, read_request
@@ -59,24 +58,13 @@ Serve = bytes | Callable[[socket.socket], None]
 
 UNAVAILABLE: dict[str, Serve] = {
     "a proxy's 502": answer(502, "text/html", HTML),
-    "a proxy's 429": answer(429, "text/html", HTML),
-    "a 429 of another problem": as_json(429, {"type": "about:blank", **DECISION, "allowed": False}),
-    "an admission with status 429": as_json(429, {"type": protocol.QUOTA_EXCEEDED, **DECISION}),
-    "overload": as_json(503, {"type": "about:blank", "title": "Service Unavailable", "status": 503}),
     "a closed connection": b"",
-    "no HTTP": b"SSH-2.0-OpenSSH_9.2\r\n\r\n",
 }
 UNEXPECTED: dict[str, Serve] = {
     "a page in place of JSON": answer(200, "text/html", HTML),
-    "half of JSON": answer(200, "application/json", b'{"allowed":tr'),
     "UTF-16": answer(200, "application/json", json.dumps(DECISION).encode("utf-16")),
-    "no UTF-8": answer(200, "application/json", b'"\xff"'),
+    "no UTF-8": answer(200, "application/json", json.dumps(DECISION).replace("api", "\xe9").encode("latin-1")),
     "deep JSON": answer(200, "application/json", b"[" * 100_000),
-    "other JSON": as_json(200, {**DECISION, "allowed": "yes"}),
-    "numbers for booleans": as_json(200, {**DECISION, "allowed": 1}),
-    "a list": as_json(200, []),
-    "null": as_json(200, None),
-    "limits without names": as_json(200, {**DECISION, "limits": [{}]}),
     "a redirect": answer(302, "text/html", b"", "Location: /elsewhere"),
     "an answer without end": without_end,
 }
@@ -143,23 +131,6 @@ class Battery:
             with self.subTest(name):
                 self.fails(serve, counterd.UnexpectedError)
 
-    def test_4xx_of_a_proxy(self) -> None:
-        problem = b'{"title": "Any"}'
-        for status in (400, 401, 403, 404, 405, 409, 410, 413, 415):
-            refused = status in (401, 403)
-            kind = counterd.RefusedError if refused else counterd.UnexpectedError
-            for media, body in (("text/html", HTML), ("application/json", problem), ("application/problem+json", HTML)):
-                text = answer(status, media, body, "Connection: close")
-                serve = lambda connection: (connection.sendall(text), connection.close()) and None
-                with self.subTest(f"{status} {media}"), raw_server(serve) as url:
-                    client = self.client(url)
-                    for call in (lambda: client.hit("api", USER), lambda: client.settle("x", 1)):
-                        with self.assertRaises(kind) as caught:
-                            call()
-                        self.assertEqual((caught.exception.status, caught.exception.maybe_counted), (status, True))
-                    with contextlib.nullcontext() if not refused else self.assertRaises(kind):
-                        self.assertTrue(client.hit("api", USER, on_failure="open").allowed)
-
     def test_slow(self) -> None:
         for name, serve in SLOW.items():
             with self.subTest(name):
@@ -173,15 +144,6 @@ class Battery:
             client.hit("api", USER)
         self.assertFalse(caught.exception.maybe_counted)
         self.assertTrue(client.hit("api", USER, on_failure="open").allowed)
-
-    def test_results_at_fault(self) -> None:
-        with raw_server(lambda connection: connection.sendall(as_json(200, {"results": []}))) as url:
-            with self.assertRaisesRegex(counterd.UnexpectedError, "not one result for each"):
-                self.client(url).batch([Hit("api", USER)])
-        results = [None, {"status": 200}, {"status": "x"}, {"status": 200, **DECISION}]
-        with raw_server(lambda connection: connection.sendall(as_json(200, {"results": results}))) as url:
-            kinds = [type(result) for result in self.client(url).batch([Hit("api", USER)] * 4)]
-        self.assertEqual(kinds, [counterd.UnexpectedError] * 3 + [counterd.Decision])
 
     def test_a_rule_that_refuses_outranks_on_failure(self) -> None:
         with Counterd("-memcached", "127.0.0.1:1") as server:

@@ -1,8 +1,15 @@
 import { Call, orAbort, type CallOptions } from "./call.js";
 import { Coalescer, MAX_HITS, readResults } from "./coalescer.js";
-import { CounterdError, decideFailure, readOutcome, type Decision, type Features, type OnFailure } from "./decision.js";
+import {
+  CounterdError,
+  decideFailure,
+  readDecision,
+  type Decision,
+  type Features,
+  type OnFailure,
+} from "./decision.js";
 import { duration, encodeHit, eventName, givenFeatures, wholeCost, type Hit } from "./hit.js";
-import { Server, success, type Token } from "./server.js";
+import { Server, success, unexpected, type Answer, type Token } from "./server.js";
 
 /** Settings of a client. */
 export interface ClientOptions {
@@ -86,7 +93,10 @@ export class Client {
 
   /** Replaces the cost that was reserved by the true one, 0 to 1,000,000, and releases leases. It may be repeated. */
   async settle(reservation: string, cost: number, options: CallOptions = {}): Promise<void> {
-    await this.#settle({ reservation, cost: wholeCost(cost) }, options);
+    const answer = await this.#settle({ reservation, cost: wholeCost(cost) }, options);
+    if (success(answer).settled !== true) {
+      throw unexpected(answer);
+    }
   }
 
   /** Gives back what was reserved, and releases leases. */
@@ -96,11 +106,12 @@ export class Client {
 
   /** Has leases end no sooner than that from now, such as "30s", and returns the reservation to renew next. */
   async renew(reservation: string, by: string, options: CallOptions = {}): Promise<string> {
-    const renewed = await this.#settle({ reservation, renew: duration(by, "by") }, options);
-    if (typeof renewed.reservation !== "string") {
-      throw new CounterdError("unexpected", "the answer has no reservation");
+    const answer = await this.#settle({ reservation, renew: duration(by, "by") }, options);
+    const { reservation: renewed } = success(answer);
+    if (typeof renewed !== "string" || renewed === "") {
+      throw unexpected(answer);
     }
-    return renewed.reservation;
+    return renewed;
   }
 
   /** Returns the decision that a hit would get, with exact counts, and adds nothing. */
@@ -109,10 +120,12 @@ export class Client {
     query.set("cost", String(wholeCost(options.cost ?? 1)));
     const path = `v1/events/${eventName(event)}/check?${query}`;
     return this.#withFailure(event, options, async (call) => {
-      const { status, body, requestId } = await this.#server.exchange("GET", path, undefined, call.signal);
-      // A check that denies is a success.
-      const allowed = (body as { allowed?: unknown } | undefined)?.allowed;
-      return readOutcome(status === 200 && allowed === false ? 429 : status, body, requestId);
+      const answer = await this.#server.exchange("GET", path, undefined, call.signal);
+      const decision = readDecision(success(answer));
+      if (decision === undefined) {
+        throw unexpected(answer);
+      }
+      return decision;
     });
   }
 
@@ -159,9 +172,13 @@ export class Client {
     if (options.at !== undefined) {
       body.at = moment(options.at);
     }
-    await this.#call(options, async (call) =>
-      success(await this.#server.exchange("POST", path, JSON.stringify(body), call.signal)),
+    const answer = await this.#call(options, async (call) =>
+      this.#server.exchange("POST", path, JSON.stringify(body), call.signal),
     );
+    const { event: counted } = success(answer);
+    if (typeof counted !== "string" || counted === "") {
+      throw unexpected(answer);
+    }
   }
 
   /** Returns the sum of one counter over a window, such as "24h", that ends now or at a moment. */
@@ -177,11 +194,12 @@ export class Client {
       query.set("at", String(moment(options.at)));
     }
     const path = `v1/events/${eventName(event)}/count?${query}`;
-    const { count } = await this.#call(options, async (call) =>
-      success(await this.#server.exchange("GET", path, undefined, call.signal)),
+    const answer = await this.#call(options, async (call) =>
+      this.#server.exchange("GET", path, undefined, call.signal),
     );
-    if (!Number.isSafeInteger(count)) {
-      throw new CounterdError("unexpected", "the answer has no count");
+    const { count } = success(answer);
+    if (!Number.isSafeInteger(count) || (count as number) < 0) {
+      throw unexpected(answer);
     }
     return count as number;
   }
@@ -262,13 +280,13 @@ export class Client {
     return new CounterdError("unavailable", message, { decision: { ...decision, allowed: false }, maybeCounted });
   }
 
-  async #settle(body: Record<string, unknown>, options: CallOptions): Promise<Record<string, unknown>> {
+  async #settle(body: Record<string, unknown>, options: CallOptions): Promise<Answer> {
     if (typeof body.reservation !== "string") {
       throw new CounterdError("invalid", "the reservation is that of a decision");
     }
-    return this.#call(options, async (call) => {
-      return success(await this.#server.exchange("POST", "v1/settle", JSON.stringify(body), call.signal));
-    });
+    return this.#call(options, async (call) =>
+      this.#server.exchange("POST", "v1/settle", JSON.stringify(body), call.signal),
+    );
   }
 }
 

@@ -1,7 +1,7 @@
 import { orAbort, type Call } from "./call.js";
-import { CounterdError, readOutcome, type Decision } from "./decision.js";
+import { CounterdError, QUOTA_EXCEEDED, readDecision, readProblem, readResult, type Decision } from "./decision.js";
 import { encodeHit, type Hit } from "./hit.js";
-import { success, type Answer, type Server } from "./server.js";
+import { success, unexpected, type Answer, type Server } from "./server.js";
 
 /** The most hits of one batch. */
 export const MAX_HITS = 1000;
@@ -167,7 +167,13 @@ export class Coalescer {
 
 async function alone(server: Server, hit: { event: string; alone: string }, signal: AbortSignal): Promise<Decision> {
   const answer = await server.exchange("POST", `v1/events/${hit.event}/hit`, hit.alone, signal);
-  return readOutcome(answer.status, answer.body, answer.requestId);
+  // A proxy in between may send a problem document with status 429, too.
+  const denies = answer.status === 429 && answer.body?.type === QUOTA_EXCEEDED;
+  const decision = readDecision(denies ? answer.body : success(answer));
+  if (decision !== undefined && decision.allowed !== denies) {
+    return decision;
+  }
+  throw denies ? readProblem(answer.status, undefined, answer.requestId) : unexpected(answer);
 }
 
 /**
@@ -181,19 +187,14 @@ export function readResults(
 ): (Decision | CounterdError)[] {
   const { results } = success(answer);
   if (!Array.isArray(results) || results.length !== n) {
-    throw new CounterdError("unexpected", "the answer has not one result for each hit", {
-      httpStatus: answer.status,
-      maybeCounted: true,
-    });
+    throw unexpected(answer, "it has not one result for each hit");
   }
   return results.map((result: unknown, i) => {
-    const status = (result as { status?: unknown } | null)?.status;
-    try {
-      const body = withoutPlace(result, placeOf(i));
-      return readOutcome(Number.isInteger(status) ? (status as number) : 0, body, answer.requestId);
-    } catch (error) {
-      return error as CounterdError;
+    const outcome = readResult(withoutPlace(result, placeOf(i)), answer.requestId);
+    if (outcome === undefined) {
+      throw unexpected(answer, `result ${i} is neither a decision nor a problem`);
     }
+    return outcome;
   });
 }
 

@@ -122,48 +122,95 @@ export function decideFailure(event: string, error: unknown, onFailure: OnFailur
   };
 }
 
-const isObject = (value: unknown): value is Record<string, unknown> =>
+export const isObject = (value: unknown): value is Record<string, unknown> =>
   typeof value === "object" && value !== null && !Array.isArray(value);
 
-const isLimit = (value: unknown): boolean =>
-  isObject(value) &&
-  typeof value.name === "string" &&
-  typeof value.feature === "string" &&
-  Number.isInteger(value.limit) &&
-  typeof value.window === "string" &&
-  Number.isInteger(value.count) &&
-  Number.isInteger(value.remaining) &&
-  isSeconds(value.reset) &&
-  typeof value.allowed === "boolean";
+const isText = (value: unknown): boolean => typeof value === "string";
+const isName = (value: unknown): boolean => isText(value) && value !== "";
+const isBoolean = (value: unknown): boolean => typeof value === "boolean";
+/** Of the server's 64 bits, as far as a number of JavaScript tells. */
+const isNumber = (value: unknown): boolean => typeof value === "number" && value >= 0 && value <= 2 ** 63;
+const isCount = (value: unknown): boolean => Number.isInteger(value) && isNumber(value);
+const isSeconds = (value: unknown): boolean => value === null || isCount(value);
+const isListOf =
+  (isElement: (value: unknown) => boolean) =>
+  (value: unknown): boolean =>
+    Array.isArray(value) && value.every(isElement);
 
-const isSeconds = (value: unknown): boolean => value === null || Number.isInteger(value);
+type Members = readonly (readonly [name: string, isSound: (value: unknown) => boolean])[];
 
-const optional = (value: unknown, type: string): boolean => value === undefined || typeof value === type;
+const LIMIT: Members = Object.entries({
+  name: isName,
+  feature: isText,
+  limit: isCount,
+  window: isText,
+  count: isCount,
+  remaining: isCount,
+  reset: isSeconds,
+  allowed: isBoolean,
+});
+const LIMIT_OPTIONS: Members = Object.entries({
+  algorithm: isText,
+  exact: isBoolean,
+  shadow: isBoolean,
+  over: isBoolean,
+  incomplete: isBoolean,
+  unreserved: isBoolean,
+  on_error: isText,
+});
+const isLimit = (value: unknown): boolean => hasMembers(value, LIMIT, LIMIT_OPTIONS);
+const DECISION: Members = Object.entries({
+  allowed: isBoolean,
+  event: isName,
+  at: isName,
+  retry_after: isSeconds,
+  limits: isListOf(isLimit),
+});
+const DECISION_OPTIONS: Members = Object.entries({ retry_after_ms: isCount, wait: isNumber, reservation: isText });
+const DECISION_MEMBERS = [...DECISION, ...DECISION_OPTIONS].map(([name]) => name);
+const FAULT_OPTIONS: Members = Object.entries({ detail: isText, pointer: isText, parameter: isText });
+const isFault = (value: unknown): boolean => hasMembers(value, [], FAULT_OPTIONS);
+const PROBLEM_OPTIONS: Members = Object.entries({ type: isText, title: isText, detail: isText, errors: isListOf(isFault) });
+
+/** Reports whether a value is an object that has all members but the options, each as it has to be. */
+function hasMembers(value: unknown, members: Members, options: Members): value is Record<string, unknown> {
+  return (
+    isObject(value) &&
+    members.every(([name, isSound]) => isSound(value[name])) &&
+    options.every(([name, isSound]) => value[name] === undefined || isSound(value[name]))
+  );
+}
 
 /** Returns the decision that a body is, without the fields of the problem document around it. */
 export function readDecision(body: unknown): Decision | undefined {
-  const sound =
-    isObject(body) &&
-    typeof body.allowed === "boolean" &&
-    typeof body.event === "string" &&
-    typeof body.at === "string" &&
-    isSeconds(body.retry_after) &&
-    optional(body.retry_after_ms, "number") &&
-    optional(body.wait, "number") &&
-    optional(body.reservation, "string") &&
-    Array.isArray(body.limits) &&
-    body.limits.every(isLimit);
-  if (!sound) {
+  if (!hasMembers(body, DECISION, DECISION_OPTIONS)) {
     return undefined;
   }
-  const { allowed, event, at, retry_after, limits } = body as unknown as Decision;
-  const decision: Decision = { allowed, event, at, retry_after, limits };
-  for (const name of ["retry_after_ms", "wait", "reservation"] as const) {
-    if (body[name] !== undefined) {
-      Object.assign(decision, { [name]: body[name] });
-    }
+  const members = DECISION_MEMBERS.filter((name) => body[name] !== undefined).map((name) => [name, body[name]]);
+  return Object.fromEntries(members) as Decision;
+}
+
+/** Reports whether a body is a problem document. */
+export function isProblem(body: unknown): body is Record<string, unknown> {
+  return hasMembers(body, [], [...PROBLEM_OPTIONS, ["status", isCount]]);
+}
+
+/** Returns the decision that a result of a batch is, or the error. A result that is neither, or both, is undefined. */
+export function readResult(result: unknown, requestId: string | undefined): Decision | CounterdError | undefined {
+  if (!hasMembers(result, [["status", isCount]], [])) {
+    return undefined;
   }
-  return decision;
+  const status = result.status as number;
+  const hasProblem = PROBLEM_OPTIONS.some(([name]) => name in result);
+  if (!DECISION_MEMBERS.some((name) => name in result)) {
+    const fits = hasProblem && status >= 400 && isProblem(result);
+    return fits ? readProblem(status, result, requestId) : undefined;
+  }
+  const decision = hasProblem ? undefined : readDecision(result);
+  if (decision === undefined || ![200, 429, 503].includes(status) || decision.allowed !== (status === 200)) {
+    return undefined;
+  }
+  return status === 503 ? readProblem(status, result, requestId) : decision;
 }
 
 /** The type of the problem document that a denial is. */
@@ -186,33 +233,21 @@ function kindOf(status: number, isProblem: boolean): ErrorKind {
   return KINDS[status] ?? "invalid";
 }
 
-/** Makes an error of an answer that is not a success. */
-export function readProblem(status: number, problem: unknown, requestId?: string): CounterdError {
-  const document = isObject(problem) ? problem : {};
-  const text = (name: string): string => (typeof document[name] === "string" ? (document[name] as string) : "");
-  const faults = Array.isArray(document.errors) ? document.errors.filter(isObject) : [];
-  const decision = status === 503 ? readDecision(document) : undefined;
-  const message = [`${status} ${text("title")}`.trim(), text("detail")].filter(Boolean).join(": ");
-  return new CounterdError(kindOf(status, isObject(problem)), message, {
+/** Makes an error of an answer that is not a success. Without a problem document it is a proxy's. */
+export function readProblem(
+  status: number,
+  problem: Record<string, unknown> | undefined,
+  requestId: string | undefined,
+): CounterdError {
+  const { title = "", detail = "", errors = [] } = problem ?? {};
+  const refusal = status === 503 ? readDecision(problem) : undefined;
+  const message = [`${status} ${title}`.trim(), detail].filter(Boolean).join(": ");
+  return new CounterdError(kindOf(status, problem !== undefined), message, {
     httpStatus: status,
-    faults: faults as unknown as Fault[],
+    faults: errors as Fault[],
     requestId,
-    decision,
+    decision: refusal?.allowed === false ? refusal : undefined,
     // A proxy may have passed the hit on.
-    maybeCounted: status >= 500 || status === 429 || status < 400 || !isObject(problem),
+    maybeCounted: status >= 500 || status === 429 || status < 400 || problem === undefined,
   });
-}
-
-/** Returns the decision that the answer to a hit has, or throws what is wrong with it. */
-export function readOutcome(status: number, body: unknown, requestId?: string): Decision {
-  if (status === 200 || status === 429) {
-    const decision = readDecision(body);
-    if (decision !== undefined && decision.allowed === (status === 200)) {
-      return decision;
-    }
-    if (status === 200) {
-      throw new CounterdError("unexpected", "the answer is no decision", { httpStatus: status, maybeCounted: true });
-    }
-  }
-  throw readProblem(status, body, requestId);
 }

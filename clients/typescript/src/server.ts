@@ -1,13 +1,13 @@
 import { orAbort } from "./call.js";
-import { CounterdError, QUOTA_EXCEEDED, readDecision, readProblem } from "./decision.js";
+import { CounterdError, isObject, isProblem, readProblem } from "./decision.js";
 
 /** Returns the token of a request. */
 export type Token = string | (() => string | Promise<string>);
 
-/** An answer with its body read: a parsed JSON value, or undefined. */
+/** An answer with its body read: an object, or undefined. With a status of failure it is a problem document. */
 export interface Answer {
   status: number;
-  body: unknown;
+  body: Record<string, unknown> | undefined;
   requestId: string | undefined;
 }
 
@@ -95,35 +95,29 @@ async function answerOf(response: Response): Promise<Answer> {
   const status = response.type === "opaqueredirect" ? 302 : response.status;
   const wanted = response.ok ? "application/json" : "application/problem+json";
   let body: unknown;
-  if (media === wanted) {
+  if (media === wanted && text !== undefined) {
     try {
       body = JSON.parse(text);
     } catch {
       body = undefined;
     }
   }
-  return { status, body: status === 429 && !isDenial(body) ? undefined : body, requestId };
+  const isBody = response.ok ? isObject : isProblem;
+  return { status, body: isBody(body) ? body : undefined, requestId };
 }
 
-/** A proxy in between may send a problem document with status 429, too. */
-function isDenial(body: unknown): boolean {
-  return readDecision(body) !== undefined && (body as { type?: unknown }).type === QUOTA_EXCEEDED;
-}
-
-async function readText(response: Response): Promise<string> {
+/** Returns the text of a body. Undefined: it is not UTF-8. */
+async function readText(response: Response): Promise<string | undefined> {
   if (response.body === null) {
     return "";
   }
   const reader = response.body.getReader();
-  const decoder = new TextDecoder();
+  const decoder = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true });
   let text = "";
   let size = 0;
   for (;;) {
     const { done, value } = await reader.read();
-    if (done) {
-      return text + decoder.decode();
-    }
-    size += value.byteLength;
+    size += value?.byteLength ?? 0;
     if (size > MAX_ANSWER) {
       void reader.cancel().catch(() => undefined);
       throw new CounterdError("unexpected", `the answer is longer than ${MAX_ANSWER} bytes`, {
@@ -131,22 +125,38 @@ async function readText(response: Response): Promise<string> {
         maybeCounted: true,
       });
     }
-    text += decoder.decode(value, { stream: true });
+    try {
+      text += decoder.decode(value, { stream: !done });
+    } catch {
+      void reader.cancel().catch(() => undefined);
+      return undefined;
+    }
+    if (done) {
+      return text;
+    }
   }
 }
 
-/** Returns the body of a success, an object, or throws what is wrong with the answer. */
+/** Returns the body of a success, or throws what is wrong with the answer. */
 export function success(answer: Answer): Record<string, unknown> {
   const { status, body, requestId } = answer;
   if (status < 200 || status > 299) {
     throw readProblem(status, body, requestId);
   }
-  if (typeof body !== "object" || body === null) {
-    throw new CounterdError("unexpected", "the answer is not JSON", {
-      httpStatus: status,
-      requestId,
-      maybeCounted: true,
-    });
+  if (status !== 200 || body === undefined) {
+    throw unexpected(answer);
   }
-  return body as Record<string, unknown>;
+  return body;
+}
+
+/** Returns the error of a success that is not counterd's. A proxy may have passed the hit on. */
+export function unexpected(
+  { status, requestId }: Answer,
+  reason = "it is not what the contract has",
+): CounterdError {
+  return new CounterdError("unexpected", `the answer is unexpected: ${reason}`, {
+    httpStatus: status,
+    requestId,
+    maybeCounted: true,
+  });
 }

@@ -256,7 +256,7 @@ describe("queues", () => {
     t.mock.timers.enable({ apis: ["setTimeout"] }); // which drops it
     let now = 0;
     t.mock.method(performance, "now", () => now);
-    const waits = { allowed: true, event: "queue", at: "", retry_after: 0, wait: 5, limits: [] };
+    const waits = { allowed: true, event: "queue", at: "2026-11-21T04:52:30Z", retry_after: 0, wait: 5, limits: [] };
     const client = clientOf(server.url, { maxWaiting: 1, fetch: async () => Response.json(waits) });
     const settled = async (): Promise<void> => {
       for (let i = 0; i < 10; i++) {

@@ -14,6 +14,7 @@ interface Step {
   pass?: number;
   end?: string;
   status?: number;
+  foreign?: boolean;
   broken?: boolean;
   results?: Record<string, object>;
   sends?: string[];
@@ -50,9 +51,9 @@ const answer = (body: unknown, status = 200): Response => {
   return new Response(JSON.stringify(body), { status, headers: { "Content-Type": type } });
 };
 
-function answerOf(hits: string[], { status, results = {} }: Step): Response {
+function answerOf(hits: string[], { status, foreign, results = {} }: Step): Response {
   if (status !== undefined) {
-    return answer({ title: "Any" }, status);
+    return answer(foreign ? "<html>" : { title: "Any" }, status);
   }
   const admitted = { status: 200, allowed: true, at: "2026-11-21T04:52:30Z", retry_after: 0, limits: [] };
   const all = hits.map((hit) => results[hit] ?? { ...admitted, event: hit });
@@ -147,7 +148,7 @@ test("what the hit of a caller that has left gets is given back", async () => {
   assert.equal((await first).reservation, "of first");
   leaves.abort(new Error("left"));
   await Promise.all([left, failed]);
-  asked[1]?.end(answer({ results: [leased("left"), { status: 404 }, leased("stays")] }));
+  asked[1]?.end(answer({ results: [leased("left"), { status: 404, title: "Any" }, leased("stays")] }));
   assert.equal((await stays).reservation, "of stays");
   await until(() => asked.length === 3);
   assert.equal(asked[2]?.path, "/v1/settle");
