@@ -124,6 +124,10 @@ func TestOddReservations(t *testing.T) {
 				w = s.post("/v1/batch", `{"hits": [{"event": "chat", "features": {"user": "eve"}, "reserve": `+reserve+`}]}`)
 				require.True(t, w.Code == http.StatusBadRequest || w.Code == http.StatusOK && strings.HasPrefix(w.Body.String(), `{"results":[{"status":400`), "%s: %s", reserve, w.Body)
 			}
+			w := s.post("/v1/events/unknown/hit", `{"features": {"user": "eve"}, "reserve": "soon"}`)
+			require.Equal(t, http.StatusNotFound, w.Code)
+			w = s.post("/v1/batch", `{"hits": [{"event": "unknown", "features": {"user": "eve"}, "reserve": "soon"}]}`)
+			require.Contains(t, w.Body.String(), `{"results":[{"status":404`, "as alone")
 			for _, cost := range []string{"0", "-1", "1000001"} {
 				w := s.post("/v1/events/chat/hit", `{"features": {"user": "eve"}, "reserve": "30s", "cost": `+cost+`}`)
 				require.Equal(t, http.StatusBadRequest, w.Code, cost)

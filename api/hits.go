@@ -71,7 +71,7 @@ func (e *endpoints) batch(x *exchange) error {
 		if hits[i].Reserved, err = durationOf(hit.Reserve, "/reserve"); err == nil {
 			err = e.service.CheckReserve(hits[i].Reserved)
 		}
-		if err != nil {
+		if err != nil && hits[i].Event != nil { // an unknown event is the first fault of a hit alone, too
 			hits[i].Event = nil // it is not to be counted
 			faults[i] = err
 		}

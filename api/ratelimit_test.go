@@ -1,8 +1,10 @@
 package api_test
 
 import (
+	"fmt"
 	"net/http"
 	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/dunglas/httpsfv"
@@ -93,6 +95,18 @@ func TestTheHeadersOfTheContract(t *testing.T) {
 	assert.Equal(t, []string{`"ip-5-per-1m";q=5;w=60`}, header.Values("RateLimit-Policy"))
 	assert.Equal(t, []string{`"ip-5-per-1m";r=0;t=60`}, header.Values("RateLimit"))
 	assert.Equal(t, []string{"60"}, header.Values("Retry-After"))
+}
+
+// Of lists that are longer than proxies and clients read, the limit is left that a client has to mind first.
+func TestLongHeaders(t *testing.T) {
+	var rates []string
+	for i := range 100 {
+		rates = append(rates, fmt.Sprintf("%d/%dm", 1100-i, 100-i))
+	}
+	l := newLimits(t, "events: {url_shorten: {limits: [{per: ip, rate: ["+strings.Join(rates, ", ")+"]}]}}")
+	header := request(t, l, "POST", "/v1/events/url_shorten/hit", who).Header()
+	assert.Equal(t, []string{`"ip-1001-per-1m";q=1001;w=60`}, header.Values("RateLimit-Policy"))
+	assert.Equal(t, []string{`"ip-1001-per-1m";r=1000`}, header.Values("RateLimit"))
 }
 
 // A handler around this one may add to a header, or change what is there: of

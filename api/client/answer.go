@@ -5,9 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"mime"
 	"net/http"
 	"reflect"
+	"strings"
 	"sync"
 
 	"github.com/go-json-experiment/json"
@@ -295,12 +295,8 @@ func (a answer) problem() *Error {
 	return e
 }
 
-// isOf reports whether the body is of that media type.
+// isOf reports whether the body is of that media type, whatever its parameters.
 func (a answer) isOf(media string) bool {
-	given := a.Header.Get("Content-Type")
-	if given == media {
-		return true
-	}
-	parsed, _, err := mime.ParseMediaType(given)
-	return err == nil && parsed == media
+	given, _, _ := strings.Cut(a.Header.Get("Content-Type"), ";")
+	return strings.EqualFold(strings.TrimSpace(given), media)
 }

@@ -19,8 +19,8 @@ import (
 )
 
 const (
-	// maxAnswer bounds the answer that is read, far above the longest history and
-	// the largest batch.
+	// maxAnswer bounds the answer that is read, far above the longest history. That to a batch of 1,000 hits may have 64 KiB
+	// for each.
 	maxAnswer = 64 << 20
 	// maxTopAnswer bounds the answer of Top: 4 KiB for each of MaxTop features.
 	maxTopAnswer = 4 << 20

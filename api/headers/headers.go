@@ -31,6 +31,10 @@ const (
 	reset       = "X-Ratelimit-Reset"
 )
 
+// maxLists bounds RateLimit-Policy and RateLimit together, in bytes: proxies and clients refuse answers with long headers,
+// some at 4 KiB.
+const maxLists = 2 << 10
+
 // Append appends the fields that say the limits of a decision: those of
 // draft-ietf-httpapi-ratelimit-headers, the older X-RateLimit ones, or neither, as the rules say,
 // and on a denial Retry-After.
@@ -58,6 +62,8 @@ func Append(fields []Field, rules *events.Rules, d *limiter.Decision) []Field {
 // One that admits has none: when its next event leaves the window is not known
 // without more reads, and a 0 would tell clients that pace themselves by r and t
 // to send all that remains at once.
+//
+// Of lists longer than maxLists the tightest limit alone is sent.
 func appendStructured(fields []Field, limits []limiter.LimitState) []Field {
 	var space [512]byte // for most of them
 	list := structuredList(space[:0])
@@ -81,6 +87,13 @@ func appendStructured(fields []Field, limits []limiter.LimitState) []Field {
 		if !s.Allowed && s.Reset != engine.Never {
 			list = list.param(";t=", s.Reset.Seconds())
 		}
+	}
+	if len(list) > maxLists && len(limits) > 1 {
+		s, found := tightest(limits)
+		if !found {
+			return fields
+		}
+		return appendStructured(fields, []limiter.LimitState{s})
 	}
 	text := string(list)
 	if states > 0 {

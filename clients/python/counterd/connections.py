@@ -75,14 +75,18 @@ def _encrypt(sock: socket.socket, tls: ssl.SSLContext, host: str, deadline: Dead
 def _exchange(sock: socket.socket, request: bytes, deadline: Deadline) -> tuple[Answer, bool]:
     """Returns the answer, and whether the connection may be kept. Neither takes longer if the bytes go slowly."""
     unsent = memoryview(request)
-    while unsent:
-        sock.settimeout(deadline.socket_timeout())
-        unsent = unsent[sock.send(unsent) :]
+    try:
+        while unsent:
+            sock.settimeout(deadline.socket_timeout())
+            unsent = unsent[sock.send(unsent) :]
+    except (BrokenPipeError, ConnectionResetError):
+        pass  # The server may have answered before it had read all, as to a body that is too long.
     reader = ResponseReader()
     while True:
         sock.settimeout(deadline.socket_timeout())
         if done := reader.feed(sock.recv(READ_SIZE)):
-            return done
+            answer, stays = done
+            return answer, stays and not unsent
 
 
 class Connections:

@@ -17,7 +17,7 @@ MAX_IDLE = 64
 """How many connections a client keeps between exchanges."""
 READ_SIZE = 1 << 16
 MAX_ANSWER = 64 << 20
-"""Far above the longest answer that the contract has."""
+"""64 KiB for each hit of the largest batch."""
 _MAX_HEAD = 1 << 16
 """Of the head with the interim responses before it and the trailers after it."""
 

@@ -120,6 +120,24 @@ class Battery:
                     self.assertEqual((decision.allowed, decision.event), (on_failure == "open", "api"))
                     self.assertIsInstance(decision.failed, (counterd.UnavailableError, counterd.UnexpectedError))
 
+    def test_an_answer_before_the_request_is_read(self) -> None:
+        refusal = answer(413, "application/problem+json", b'{"title":"too long","status":413}', "Connection: close")
+
+        def refuse() -> None:
+            connection, _ = listener.accept()
+            with connection:
+                connection.recv(1)
+                connection.sendall(refusal)
+
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            thread = threading.Thread(target=refuse)
+            thread.start()
+            with self.assertRaises(counterd.InvalidError) as caught:
+                client = self.client(f"http://127.0.0.1:{listener.getsockname()[1]}")
+                client.hit("api", {"user": "x" * 6_000_000}, on_failure="open")
+            thread.join()
+        self.assertFalse(caught.exception.maybe_counted)
+
     def test_unavailable(self) -> None:
         for name, serve in UNAVAILABLE.items():
             with self.subTest(name):

@@ -11,7 +11,7 @@ export interface Answer {
   requestId: string | undefined;
 }
 
-/** Far above the longest answer that the contract has. */
+/** 64 KiB for each hit of the largest batch. */
 const MAX_ANSWER = 64 * 2 ** 20;
 
 /** The server that exchanges are made with. */
