@@ -131,18 +131,10 @@ func outcome(t *testing.T, err error) string {
 		return "admitted"
 	case errors.Is(err, errLeft):
 		return "left"
-	case errors.Is(err, client.ErrUnavailable):
-		return "unavailable"
-	case errors.Is(err, client.ErrRefused):
-		return "refused"
-	case errors.Is(err, client.ErrUnknown):
-		return "unknown"
-	case errors.Is(err, client.ErrUnexpected):
-		return "unexpected"
-	case answered && len(fault.Errors) > 0:
-		return "invalid " + fault.Errors[0].Pointer
-	case errors.Is(err, client.ErrInvalid):
-		return "invalid"
 	}
-	return err.Error()
+	kind := kindOf(err)
+	if kind == "invalid" && answered && len(fault.Errors) > 0 {
+		return "invalid " + fault.Errors[0].Pointer
+	}
+	return kind
 }

@@ -98,6 +98,7 @@ type batch struct {
 	ctx     context.Context
 	cancel  context.CancelFunc
 	hits    []*waiting
+	size    int // of its body, in bytes
 	callers int // that wait for it, of the coalescer's lock
 
 	results   []wire.Result // of the hits; nil: there are none
@@ -251,9 +252,12 @@ func (c *coalescer) run(t *turn, b *batch) {
 	}
 }
 
+// errBrokenOff is the error of a batch whose exchange has not come to its end.
+var errBrokenOff = fmt.Errorf("%w: the exchange was broken off", ErrUnavailable)
+
 // send makes the exchange of a batch, and hands on what became of it. One hit alone goes as a hit.
 func (c *coalescer) send(b *batch) {
-	b.err = fmt.Errorf("%w: the exchange was broken off", ErrUnavailable)
+	b.err = errBrokenOff
 	defer func() {
 		b.cancel()
 		b.panic = recover() // of the config's Transport or Token: the callers', as if each hit went by itself
@@ -310,12 +314,13 @@ func (c *coalescer) next(t *turn) *batch {
 // lock, when hits wait.
 func (c *coalescer) take(t *turn, most int) *batch {
 	most = min(most, c.waiting.Len(), wire.MaxHits)
-	b, size := &batch{hits: make([]*waiting, 0, most)}, len(beginHits)+len(endHits)-1
+	b := &batch{hits: make([]*waiting, 0, most), size: len(beginHits) + len(endHits) - 1}
 	for len(b.hits) < most {
 		w := c.waiting.Front().Value.(*waiting)
-		if size += len(w.body) + 1; size > maxBatchBytes {
+		if b.size+len(w.body)+1 > maxBatchBytes {
 			break
 		}
+		b.size += len(w.body) + 1
 		c.waiting.Remove(w.place)
 		w.batch, w.at = b, len(b.hits)
 		b.hits = append(b.hits, w)
@@ -330,11 +335,7 @@ func (c *coalescer) take(t *turn, most int) *batch {
 
 // exchange returns the answer to a batch.
 func (c *coalescer) exchange(b *batch) (answer, error) {
-	size := len(beginHits) + len(endHits)
-	for _, w := range b.hits {
-		size += len(w.body) + 1
-	}
-	body := append(make(jsontext.Value, 0, size), beginHits...)
+	body := append(make(jsontext.Value, 0, b.size), beginHits...)
 	for i, w := range b.hits {
 		if i > 0 {
 			body = append(body, ',')
