@@ -277,28 +277,47 @@ func (s *site) increment(process int, user string) outcome {
 // seen are the outcomes at a process.
 type seen struct{ hits, increments outcome }
 
+// and returns what was seen by both.
+func (s seen) and(other seen) seen {
+	return seen{hits: s.hits | other.hits, increments: s.increments | other.increments}
+}
+
+// anywhere returns what was seen at any process.
+func anywhere(all []seen) (found seen) {
+	for _, s := range all {
+		found = found.and(s)
+	}
+	return found
+}
+
 // load has callers come to all processes, on all events, so often each. It returns what
 // they saw at each process.
 func (s *site) load(rounds int) []seen {
 	all := make([]seen, len(s.clients))
 	var mu sync.Mutex
+	s.call(func(round int) bool { return round < rounds }, func(process int, what seen) {
+		mu.Lock()
+		defer mu.Unlock()
+		all[process] = all[process].and(what)
+	})
+	return all
+}
+
+// call has callers come to all processes, on all events, each as long as there is to be one more
+// round, and notes what they see.
+func (s *site) call(more func(round int) bool, note func(process int, what seen)) {
 	var running sync.WaitGroup
 	for process := range s.clients {
 		for _, event := range []string{"allow", "deny", "local", "count"} {
 			for caller := range 2 {
 				running.Go(func() {
-					for range rounds {
+					for round := 0; more(round); round++ {
 						for _, user := range s.users(caller) {
-							var hit, increment outcome
 							if event == "count" {
-								increment = s.increment(process, user)
+								note(process, seen{increments: s.increment(process, user)})
 							} else {
-								hit = s.hit(process, event, user)
+								note(process, seen{hits: s.hit(process, event, user)})
 							}
-							mu.Lock()
-							all[process].hits |= hit
-							all[process].increments |= increment
-							mu.Unlock()
 						}
 					}
 				})
@@ -306,7 +325,6 @@ func (s *site) load(rounds int) []seen {
 		}
 	}
 	running.Wait()
-	return all
 }
 
 // users returns the users that a caller comes as.
