@@ -228,6 +228,7 @@ func TestTheClientGivesTurnsBack(t *testing.T) {
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		require.ErrorIs(t, err, client.ErrUnavailable)
 		require.Greater(t, d.Wait, 20.0)
+		assert.False(t, d.Allowed)
 		assert.Equal(t, []int64{1, 1, 1, 1}, countsOf(t, l, "export"))
 	}
 

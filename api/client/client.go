@@ -166,7 +166,7 @@ func (c *Client) Reset(ctx context.Context, event string, features Features) err
 //
 // Where a rule has a queue, Hit returns when the turn of an admitted hit has come. If the context or the timeout ends
 // before, or too many hits wait, it gives the turn back, with all that the hit counts, and returns the
-// decision and an ErrUnavailable: within two seconds, as far as it depends on the server.
+// decision, no longer allowed, and an ErrUnavailable: within two seconds, as far as it depends on the server.
 func (c *Client) Hit(ctx context.Context, event string, features Features, cost int64) (wire.Decision, error) {
 	return c.decide(ctx, event, wire.Hit{Features: features, Cost: &cost})
 }
@@ -226,6 +226,7 @@ func (c *Client) decide(ctx context.Context, event string, hit wire.Hit) (wire.D
 		return wire.Decision{}, err
 	}
 	if err := awaitTurn(ctx, c.turns, decision, end); err != nil {
+		decision.Allowed = false
 		return decision, errors.Join(err, giveBack(ctx, c.server, decision.Reservation))
 	}
 	return decision, nil
