@@ -214,8 +214,7 @@ func (f fault) meet(t *testing.T) (row string, settled bool) {
 }
 
 // under has the fault strike, and callers come. It returns what they saw. Where both is to be
-// seen they have come before, and go on: of those that meet a server that hangs only the first few
-// are late.
+// seen they have come before, and go on: only the first few meet a server that hangs.
 func (f fault) under(s *site) []seen {
 	if f.again == nil {
 		f.strike(s)
