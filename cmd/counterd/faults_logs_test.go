@@ -37,7 +37,7 @@ func TestFaultsOfLogs(t *testing.T) {
 				return settled && f.isIn(rows, row)
 			})
 			assert.True(t, f.isIn(rows, row), "a row of docs/failure.md: %s", row)
-			assert.True(t, settled, "after the fault all is decided and counted on the store")
+			assert.True(t, settled, "soon after the fault all is decided and counted on the store")
 		})
 	}
 }
