@@ -5,7 +5,7 @@ import (
 	"os"
 	"slices"
 	"strings"
-	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -214,41 +214,31 @@ func (f fault) meet(t *testing.T) (row string, settled bool) {
 }
 
 // under has the fault strike, and callers come. It returns what they saw. Where both is to be
-// seen they have come before, and go on: only the first few meet a server that hangs.
+// seen they come before, too: only the first few meet a server that hangs.
 func (f fault) under(s *site) []seen {
 	if f.again == nil {
 		f.strike(s)
 		return s.load(3)
 	}
-	var mu sync.Mutex
-	all := make([]seen, len(s.clients))
-	counts := onError // until it has struck: what is decided may have been before
-	note := func(process int, what seen) {
-		mu.Lock()
-		defer mu.Unlock()
-		all[process] = all[process].and(seen{what.hits & counts, what.increments & counts})
-	}
-	deadline := time.Now().Add(time.Minute)
-	more := func(int) bool {
-		mu.Lock()
-		defer mu.Unlock()
-		return anywhere(all) != seen{onStore | onError, onStore | onError} && time.Now().Before(deadline)
-	}
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		s.call(more, note)
-	}()
+	var struck atomic.Bool
+	before, after := make(chan []seen), make(chan []seen)
+	go func() { before <- s.call(func(int, seen) bool { return !struck.Load() }) }()
 	if f.strike != nil {
 		f.strike(s)
 	}
-	mu.Lock()
-	counts |= onStore
-	mu.Unlock()
+	struck.Store(true)
+	met := anywhere(<-before)
+	met = seen{met.hits & onError, met.increments & onError} // what was decided may have been before
+	deadline := time.Now().Add(time.Minute)
+	go func() {
+		after <- s.call(func(_ int, so seen) bool {
+			return met.and(so) != seen{onStore | onError, onStore | onError} && time.Now().Before(deadline)
+		})
+	}()
 	for {
 		select {
-		case <-ended:
-			return all
+		case all := <-after:
+			return append(all, met)
 		case <-time.After(20 * time.Millisecond):
 			f.again(s)
 		}

@@ -293,31 +293,35 @@ func anywhere(all []seen) (found seen) {
 // load has callers come to all processes, on all events, so often each. It returns what
 // they saw at each process.
 func (s *site) load(rounds int) []seen {
-	all := make([]seen, len(s.clients))
-	var mu sync.Mutex
-	s.call(func(round int) bool { return round < rounds }, func(process int, what seen) {
-		mu.Lock()
-		defer mu.Unlock()
-		all[process] = all[process].and(what)
-	})
-	return all
+	return s.call(func(round int, _ seen) bool { return round < rounds })
 }
 
-// call has callers come to all processes, on all events, each as long as there is to be one more
-// round, and notes what they see.
-func (s *site) call(more func(round int) bool, note func(process int, what seen)) {
+// call has callers come as load does, each as long as there is to be one more round after what
+// all have seen so far.
+func (s *site) call(more func(round int, so seen) bool) []seen {
+	all := make([]seen, len(s.clients))
+	var mu sync.Mutex
+	goesOn := func(round int) bool {
+		mu.Lock()
+		defer mu.Unlock()
+		return more(round, anywhere(all))
+	}
 	var running sync.WaitGroup
 	for process := range s.clients {
 		for _, event := range []string{"allow", "deny", "local", "count"} {
 			for caller := range 2 {
 				running.Go(func() {
-					for round := 0; more(round); round++ {
+					for round := 0; goesOn(round); round++ {
 						for _, user := range s.users(caller) {
+							var what seen
 							if event == "count" {
-								note(process, seen{increments: s.increment(process, user)})
+								what.increments = s.increment(process, user)
 							} else {
-								note(process, seen{hits: s.hit(process, event, user)})
+								what.hits = s.hit(process, event, user)
 							}
+							mu.Lock()
+							all[process] = all[process].and(what)
+							mu.Unlock()
 						}
 					}
 				})
@@ -325,6 +329,7 @@ func (s *site) call(more func(round int) bool, note func(process int, what seen)
 		}
 	}
 	running.Wait()
+	return all
 }
 
 // users returns the users that a caller comes as.
