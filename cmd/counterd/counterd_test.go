@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/http"
+	"net/netip"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -38,8 +39,14 @@ import (
 // processes of their own.
 const asCommand = "COUNTERD_TEST_AS_COMMAND"
 
+// hostsAt makes all names of hosts that address to it.
+const hostsAt = "COUNTERD_TEST_HOSTS_AT"
+
 func TestMain(m *testing.M) {
 	if os.Getenv(asCommand) != "" {
+		if host := os.Getenv(hostsAt); host != "" {
+			net.DefaultResolver = resolverTo(netip.MustParseAddr(host))
+		}
 		main()
 	}
 	// The first to ask for signals has the runtime start what watches for them: not in a

@@ -76,7 +76,7 @@ func emptyThenFrozen(s *site) {
 	s.servers[1].Pause()
 	for _, p := range s.processes {
 		require.Eventually(s.t, func() bool {
-			return strings.HasPrefix(p.readiness(s.t)[s.servers[0].Addr], "reachable, ") // empty, or was away just now
+			return strings.HasPrefix(p.readiness(s.t)[s.names[0]], "reachable, ") // empty, or was away just now
 		}, soon, 10*time.Millisecond, "a process does not use the server that is back: %v %s", p.readiness(s.t), p.log)
 	}
 }
@@ -181,6 +181,7 @@ func (f fault) meet(t *testing.T) (row string, settled bool) {
 	stop := s.hammer("a", "b")
 	defer stop()
 	s.awaitStore()
+	s.awaitWhole() // else it would be a second fault before the first is repaired
 	s.load(5)
 	before := s.tallies()
 

@@ -5,6 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"net"
 	"net/http"
 	"path/filepath"
 	"slices"
@@ -64,9 +66,10 @@ func tightLimits() []oracle.Limit {
 type site struct {
 	t         *testing.T
 	servers   []*memcachedtest.Server
+	names     []string // of the servers, the same to all processes
 	processes []*process
 	clients   []*client.Client
-	ways      [][]*memcachedtest.Proxy // of each process, to each server; nil where there are none
+	ways      [][]*memcachedtest.Proxy // of each process, to each server; nil: there are none
 	timeout   time.Duration
 	logs      bool         // counters are logs, and each caller comes with new features, too
 	fresh     atomic.Int64 // how many came
@@ -105,55 +108,63 @@ func newSite(t *testing.T, config siteConfig) *site {
 	for range config.servers {
 		s.servers = append(s.servers, start(t))
 	}
+	if config.proxies {
+		s.lay(config.processes)
+	} else {
+		for _, server := range s.servers {
+			s.names = append(s.names, server.Addr)
+		}
+	}
 	if config.listed {
 		s.list = filepath.Join(t.TempDir(), "servers")
 		s.writeList()
 	}
-	for range config.processes {
-		var ways []*memcachedtest.Proxy
-		if config.proxies {
-			for _, server := range s.servers {
-				ways = append(ways, memcachedtest.StartProxy(t, server))
-			}
-		}
-		s.ways = append(s.ways, ways)
-		p := startProcess(t, append(s.whereServersAre(ways), "-rules", rules, "-replicas", fmt.Sprint(config.copies), "-timeout", s.timeout.String(), "-grace", (2*s.timeout).String())...)
+	for i := range config.processes {
+		p := startCommand(t, []string{fmt.Sprintf("%s=%s", hostsAt, hostOf(i))}, append(s.whereServersAre(),
+			"-listen", "127.0.0.1:0", "-rules", rules, "-replicas", fmt.Sprint(config.copies), "-timeout", s.timeout.String(), "-grace", (2*s.timeout).String())...)
 		s.processes = append(s.processes, p)
 		s.clients = append(s.clients, p.client(t))
 	}
 	return s
 }
 
+// lay lays a way from each process to each server. To all processes a server has the same name, on
+// which the places of counters depend, but for each that is another host.
+func (s *site) lay(processes int) {
+	s.ways = make([][]*memcachedtest.Proxy, processes)
+	for _, server := range s.servers {
+		way := memcachedtest.StartProxy(s.t, server)
+		_, port, _ := net.SplitHostPort(way.Addr)
+		s.names = append(s.names, "memcached.test:"+port)
+		s.ways[0] = append(s.ways[0], way)
+		for process := 1; process < processes; process++ {
+			s.ways[process] = append(s.ways[process], memcachedtest.StartProxyAt(s.t, net.JoinHostPort(hostOf(process), port), server))
+		}
+	}
+}
+
+// hostOf returns where the ways of a process begin.
+func hostOf(process int) string { return fmt.Sprint("127.0.0.", process+1) }
+
 // whereServersAre returns the flags that tell a process.
-func (s *site) whereServersAre(ways []*memcachedtest.Proxy) []string {
+func (s *site) whereServersAre() []string {
 	if s.list != "" {
 		return []string{"-memcached-file", s.list}
 	}
-	var names []string
-	for i, server := range s.servers {
-		names = append(names, server.Addr)
-		if ways != nil {
-			names[i] = ways[i].Addr
-		}
-	}
-	return []string{"-memcached", strings.Join(names, ",")}
+	return []string{"-memcached", strings.Join(s.names, ",")}
 }
 
 // writeList names the servers in the file, in one step.
 func (s *site) writeList() {
 	s.t.Helper()
-	var names strings.Builder
-	for _, server := range s.servers {
-		fmt.Fprintln(&names, server.Addr)
-	}
-	testkit.ReplaceFile(s.t, s.list, names.String())
+	testkit.ReplaceFile(s.t, s.list, strings.Join(s.names, "\n")+"\n")
 }
 
 // addServer adds a server to the file, and waits until all processes reach it.
 func (s *site) addServer() {
 	s.t.Helper()
 	server := memcachedtest.Start(s.t)
-	s.servers = append(s.servers, server)
+	s.servers, s.names = append(s.servers, server), append(s.names, server.Addr)
 	s.writeList()
 	for _, p := range s.processes {
 		require.Eventually(s.t, func() bool {
@@ -166,13 +177,24 @@ func (s *site) addServer() {
 // has to have said so before: a server that is back is noticed in a moment.
 func (s *site) awaitRepaired(server int) {
 	s.t.Helper()
-	addr := s.servers[server].Addr
 	for _, lost := range []bool{true, false} {
 		for _, p := range s.processes {
 			require.Eventually(s.t, func() bool {
-				return (p.readiness(s.t)[addr] != "reachable") == lost
+				return (p.readiness(s.t)[s.names[server]] != "reachable") == lost
 			}, 10*time.Minute, 5*time.Millisecond, "a process says %v, of a server that has lost something: %t; %s", p.readiness(s.t), lost, p.log)
 		}
+	}
+}
+
+// awaitWhole waits until each process says of all servers that they are reachable, and no more: have
+// lost nothing, and are not being repaired.
+func (s *site) awaitWhole() {
+	s.t.Helper()
+	for _, p := range s.processes {
+		require.Eventually(s.t, func() bool {
+			told := slices.Collect(maps.Values(p.readiness(s.t)))
+			return len(told) == len(s.servers) && !slices.ContainsFunc(told, func(of string) bool { return of != "reachable" })
+		}, soon, 10*time.Millisecond, "a process says %v; %s", p.readiness(s.t), p.log)
 	}
 }
 

@@ -59,17 +59,29 @@ type chunk struct {
 // StartProxy runs a proxy in front of a server that listens on TCP until the test ends.
 func StartProxy(tb testing.TB, s *Server) *Proxy {
 	tb.Helper()
-	p := &Proxy{tb: tb, upstream: s.Addr, changed: make(chan struct{}), links: map[*link]bool{}}
+	p := newProxy(tb, s)
 	var err error
 	for range 20 {
 		p.Addr = freeAddr(tb)
 		if err = p.accept(); err == nil {
-			break // else another process took the port in between
+			return p // else another process took the port in between
 		}
 	}
-	if err != nil {
-		tb.Fatalf("memcachedtest: %v", err)
-	}
+	tb.Fatalf("memcachedtest: %v", err)
+	return nil
+}
+
+// StartProxyAt is StartProxy, at that address.
+func StartProxyAt(tb testing.TB, addr string, s *Server) *Proxy {
+	tb.Helper()
+	p := newProxy(tb, s)
+	p.Addr = addr
+	p.Accept()
+	return p
+}
+
+func newProxy(tb testing.TB, s *Server) *Proxy {
+	p := &Proxy{tb: tb, upstream: s.Addr, changed: make(chan struct{}), links: map[*link]bool{}}
 	tb.Cleanup(func() {
 		p.Refuse()
 		p.Reset()
