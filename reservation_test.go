@@ -25,6 +25,7 @@ import (
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/internal/testkit"
 	"github.com/counterd/counterd/internal/testkit/bubble"
+	"github.com/counterd/counterd/internal/testkit/markedtest"
 	"github.com/counterd/counterd/internal/testkit/memcachedtest"
 )
 
@@ -109,7 +110,11 @@ func TestReserveAndSettle(t *testing.T) {
 		require.NoError(t, err)
 		require.True(t, d.Allowed)
 		require.NotEmpty(t, d.Reservation)
-		assert.NotContains(t, d.Reservation, "bob")
+		var marks markedtest.Marks
+		marked, err := one.Reserve(ctx, "chat", counterd.Features{"user": marks.Word()}, 1, time.Minute)
+		require.NoError(t, err)
+		require.NotEmpty(t, marked.Reservation)
+		marks.Absent(t, "a reservation", marked.Reservation)
 		assert.EqualValues(t, []int64{80, 80, 1}, []int64{d.Limits[0].Count, d.Limits[1].Count, d.Limits[2].Count}, "a hit takes one lease")
 		denied, err := one.Reserve(ctx, "chat", bob, 30, time.Minute)
 		require.NoError(t, err)
