@@ -21,6 +21,7 @@ import (
 	"github.com/counterd/counterd/internal/serving"
 	"github.com/counterd/counterd/internal/settings"
 	"github.com/counterd/counterd/internal/sparse"
+	"github.com/counterd/counterd/journal"
 	"github.com/counterd/counterd/limiter"
 	"github.com/counterd/counterd/memcache"
 	"github.com/counterd/counterd/overrides"
@@ -208,7 +209,7 @@ func (p *process) suits(rules *events.Rules) error {
 	if rules.HasLeases() && p.settings.Unsealed() {
 		return &settings.Fault{Setting: "tokens", Reason: "concurrency limits need {key-secret}, too: a client could alter the reservations of others"}
 	}
-	return rules.CheckLogs(p.settings.Grace)
+	return journal.CheckRules(rules, p.settings.Grace)
 }
 
 // seal returns what seals reservations: that of the key secret, or of this process, if its counters are its

@@ -264,8 +264,8 @@ func (a *Applied) Overrides(limit Limit) bool {
 	return !slices.Contains(own, limit)
 }
 
-// values returns the values that do not have the rule's own limits, sorted.
-func (r *Rule) values() []string {
+// OverriddenValues returns the values that do not have the rule's own limits, sorted.
+func (r *Rule) OverriddenValues() []string {
 	values := slices.Collect(maps.Keys(r.Overrides))
 	for of, one := range r.exceptions {
 		if one.limits != nil {
@@ -276,8 +276,8 @@ func (r *Rule) values() []string {
 	return slices.Compact(values)
 }
 
-// limitsOf returns the limits of a value of the rule's one kind.
-func (r *Rule) limitsOf(value string) []Limit {
+// LimitsFor returns the limits of a value of the rule's one kind.
+func (r *Rule) LimitsFor(value string) []Limit {
 	if len(r.exceptions) > 0 && len(r.Per) == 1 {
 		if one := r.exceptions[feature{r.Per[0], value}]; one.limits != nil {
 			return one.limits

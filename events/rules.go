@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/counterd/counterd/algorithm"
-	"github.com/counterd/counterd/journal"
 )
 
 const (
@@ -229,8 +228,7 @@ func (l Limit) Span(ceiling int64) time.Duration {
 	if l.Burst == 0 {
 		return l.LongestWindow()
 	}
-	refill := time.Duration(l.Journal(ceiling).Span()) * time.Millisecond
-	return (refill + time.Second - 1).Truncate(time.Second)
+	return (l.refillTime(ceiling) + time.Second - 1).Truncate(time.Second)
 }
 
 // LongestWait returns for how long a hit waits at the most for its turn in a leaky bucket that admits so many
@@ -239,16 +237,12 @@ func (l Limit) LongestWait(ceiling int64) time.Duration {
 	if l.Algorithm != algorithm.LeakyBucket {
 		return 0
 	}
-	return time.Duration(l.Journal(ceiling).Wait(0, ceiling-1)) * time.Millisecond
+	return l.refillTime(ceiling - 1)
 }
 
-// Journal returns the limit as a log keeps it that admits so many at once.
-func (l Limit) Journal(ceiling int64) journal.Limit {
-	limit := journal.Limit{Window: l.Window.Milliseconds(), Ceiling: ceiling, Tiles: l.Algorithm == algorithm.FixedLog, Zone: l.Calendar}
-	if l.Burst > 0 {
-		limit.Rate = l.N
-	}
-	return limit
+// refillTime returns in what time so many tokens return to a bucket, rounded up to milliseconds.
+func (l Limit) refillTime(tokens int64) time.Duration {
+	return time.Duration((tokens*l.Window.Milliseconds()+l.N-1)/l.N) * time.Millisecond
 }
 
 // MaxLimitName is the most bytes that a limit's name may have.

@@ -112,7 +112,7 @@ type simLink struct {
 
 type simTrip struct {
 	operation int
-	counter   replication.Hash
+	counter   store.Hash
 }
 
 // simCalls are those of one kind that an operation makes to one counter.
@@ -428,7 +428,7 @@ func (c *simReplicas) close() {
 }
 
 // hashOf returns the hash of a counter's name.
-func hashOf(counter string) (h replication.Hash) {
+func hashOf(counter string) (h store.Hash) {
 	sum := sha256.Sum256([]byte(counter))
 	copy(h[:], sum[:])
 	return h
@@ -478,7 +478,7 @@ func (c replicatedStore) Capabilities() store.Capabilities {
 
 // tie is so short a time that no two trips time out at once: the result would not follow
 // from the seed.
-func tie(op *operation, counter replication.Hash, reads []store.Read) time.Duration {
+func tie(op *operation, counter store.Hash, reads []store.Read) time.Duration {
 	return time.Duration(uint64(op.id%4096)<<12 + uint64(counter[0])<<4 + firstRead(reads)%16)
 }
 
@@ -525,7 +525,7 @@ func (l *simLink) operation(ctx context.Context) *operation {
 type sender func(bucket uint64, run func()) answer
 
 // sender returns what sends commands of a call to the server, one after the other.
-func (l *simLink) sender(ctx context.Context, h replication.Hash, what string, of *simExchange) sender {
+func (l *simLink) sender(ctx context.Context, h store.Hash, what string, of *simExchange) sender {
 	op := l.operation(ctx)
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -590,7 +590,7 @@ func (l *simLink) Do(ctx context.Context, counter replication.Counter, op *store
 type simExchange struct {
 	link    *simLink
 	op      *operation
-	counter replication.Hash
+	counter store.Hash
 	must    bool // it has to be answered
 	limit   time.Time
 	part    string
@@ -624,7 +624,7 @@ func (c *simReplicas) leave(x *simExchange) {
 }
 
 // returned notes what came of a trip.
-func (c *simReplicas) returned(op *operation, counter replication.Hash, err error) {
+func (c *simReplicas) returned(op *operation, counter store.Hash, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	trip := simTrip{op.id, counter}

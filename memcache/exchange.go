@@ -20,7 +20,7 @@ type exchange struct {
 	op       *store.Op
 	writes   []store.Write // those of the op that the server gets
 	kind     RoundTripKind
-	hash     replication.Hash
+	hash     store.Hash
 	server   *server
 	list     uint32 // the version of the list of servers
 	meta     bool
@@ -160,7 +160,7 @@ func (f *Fleet) begin(ctx context.Context, e *exchange, op *store.Op, allTime bo
 
 // begin begins an exchange of the writes with the server. It reports whether the exchange can
 // be made. Else the op has ended.
-func (e *exchange) begin(ctx context.Context, s *server, hash replication.Hash, op *store.Op, allTime bool) bool {
+func (e *exchange) begin(ctx context.Context, s *server, hash store.Hash, op *store.Op, allTime bool) bool {
 	start, c := time.Now(), s.common
 	e.ctx, e.op, e.kind, e.hash, e.server = ctx, op, kindOf(op), hash, s
 	e.auto, e.now, e.timeout, e.clock = c.Protocol == Auto, wire.Instant(start), c.Timeout, start

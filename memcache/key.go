@@ -9,7 +9,6 @@ import (
 	"sync"
 
 	"github.com/counterd/counterd/memcache/wire"
-	"github.com/counterd/counterd/replication"
 	"github.com/counterd/counterd/store"
 )
 
@@ -55,17 +54,17 @@ func newKeyer(secret []byte) (*keyer, error) {
 }
 
 // hash returns the hash of a counter, which an alias has for a key.
-func (k *keyer) hash(counter string) replication.Hash {
-	if key, ok := store.KeyOf(counter); ok && len(key) == replication.HashBytes {
-		return replication.Hash([]byte(key))
+func (k *keyer) hash(counter string) store.Hash {
+	if key, ok := store.KeyOf(counter); ok && len(key) == store.HashBytes {
+		return store.Hash([]byte(key))
 	}
 	if !k.secret {
 		var room [256]byte // on the stack: nearly all counters fit
 		sum := sha256.Sum256(append(room[:0], counter...))
-		return replication.Hash(sum[:replication.HashBytes])
+		return store.Hash(sum[:store.HashBytes])
 	}
 	s := k.states.Get().(*keyState)
-	hash := replication.Hash(s.of(counter)[:replication.HashBytes])
+	hash := store.Hash(s.of(counter)[:store.HashBytes])
 	if cap(s.counter) <= keptCounter {
 		k.states.Put(s)
 	}

@@ -8,7 +8,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/counterd/counterd/replication"
 	"github.com/counterd/counterd/store"
 )
 
@@ -41,7 +40,7 @@ func TestHashesOfManyAtOnce(t *testing.T) {
 	k, err := newKeyer([]byte("0123456789abcdef"))
 	require.NoError(t, err)
 	var counters []string
-	want := map[string]replication.Hash{}
+	want := map[string]store.Hash{}
 	for _, length := range []int{0, 1, 63, 64, 65, 255, 256, 257, 5000, 70_000} {
 		counters = append(counters, strings.Repeat("a", length), strings.Repeat("b", length))
 	}
@@ -74,7 +73,7 @@ func TestAFingerprint(t *testing.T) {
 	assert.NotEqual(t, k.mark, other.mark)
 	hash := k.hash("counterd: the secret of keys")
 	assert.NotContains(t, string(hash[:]), k.mark)
-	assert.LessOrEqual(t, replication.HashBytes, 32-markBytes)
+	assert.LessOrEqual(t, store.HashBytes, 32-markBytes)
 	for _, no := range []string{"", "0123456789abcde", "0123456789abcdeg", "0123456789ABCDEF", "0123456789abcdef0"} {
 		assert.False(t, isMark(no), no)
 	}

@@ -21,6 +21,7 @@ import (
 	"github.com/counterd/counterd/internal/testkit/leaktest"
 	"github.com/counterd/counterd/internal/testkit/memcachedtest"
 	"github.com/counterd/counterd/internal/testkit/storestest"
+	"github.com/counterd/counterd/journal"
 	"github.com/counterd/counterd/memcache"
 	"github.com/counterd/counterd/overrides"
 	"github.com/counterd/counterd/store"
@@ -373,7 +374,7 @@ func TestOtherRules(t *testing.T) {
 func TestBoundsOfOverrides(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		p := start(t, embedded(), func(c *overrides.Config) {
-			c.Suits = func(rules *events.Rules) error { return rules.CheckLogs(events.DefaultGrace) }
+			c.Suits = func(rules *events.Rules) error { return journal.CheckRules(rules, events.DefaultGrace) }
 		})
 		hour := time.Now().Add(time.Hour)
 		large := of("x", hour, "1000000/h")

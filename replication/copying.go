@@ -20,7 +20,7 @@ var ErrOvertaken = errors.New("replication: a server has lost something meanwhil
 
 // Key is an item of a counter that a server holds.
 type Key struct {
-	Hash    Hash
+	Hash    store.Hash
 	Item    uint64
 	Expires int64 // Unix second
 }

@@ -20,12 +20,12 @@ type credits struct {
 // creditKey says which adds a credit is of: the adds of a counter are known by their items.
 type creditKey struct {
 	server      Server
-	hash        Hash
+	hash        store.Hash
 	first, last uint64
 	adds        int
 }
 
-func creditKeyOf(server Server, h Hash, adds []store.Write) creditKey {
+func creditKeyOf(server Server, h store.Hash, adds []store.Write) creditKey {
 	return creditKey{server, h, adds[0].Item, adds[len(adds)-1].Item, len(adds)}
 }
 
@@ -43,7 +43,7 @@ func (c *credits) age(now time.Time) {
 }
 
 // keep notes a credit. One that is too many is dropped: the server then counts twice.
-func (c *credits) keep(now time.Time, server Server, h Hash, adds []store.Write) {
+func (c *credits) keep(now time.Time, server Server, h store.Hash, adds []store.Write) {
 	c.age(now)
 	if len(c.newer) >= c.most {
 		return
@@ -56,7 +56,7 @@ func (c *credits) keep(now time.Time, server Server, h Hash, adds []store.Write)
 
 // use returns what the credits leave of the adds, nil for nothing, and takes that much from
 // them. All adds are of the same amount.
-func (c *credits) use(now time.Time, server Server, h Hash, adds []store.Write) []store.Write {
+func (c *credits) use(now time.Time, server Server, h store.Hash, adds []store.Write) []store.Write {
 	c.age(now)
 	key, by := creditKeyOf(server, h, adds), adds[0].By
 	for _, of := range []map[creditKey]int64{c.older, c.newer} {
@@ -83,7 +83,7 @@ func (c *credits) use(now time.Time, server Server, h Hash, adds []store.Write) 
 }
 
 // drop ends the credits of a counter: what they were of may be deleted.
-func (c *credits) drop(h Hash) {
+func (c *credits) drop(h store.Hash) {
 	for _, of := range []map[creditKey]int64{c.older, c.newer} {
 		for key := range of {
 			if key.hash == h {

@@ -82,7 +82,7 @@ func (x modelExchange) End(op *store.Op) {
 func modelSet(t *testing.T, n int) (*replication.Set, map[string]*modelServer) {
 	set := replication.New(replication.Config{
 		Replicas: n, Timeout: time.Minute,
-		Hash: func(counter string) (h replication.Hash) { copy(h[:], counter); return h },
+		Hash: func(counter string) (h store.Hash) { copy(h[:], counter); return h },
 	})
 	t.Cleanup(set.Close)
 	models, servers := map[string]*modelServer{}, []replication.Server{}

@@ -31,7 +31,7 @@ type fakeServer struct {
 	stalled bool          // it does nothing and does not answer
 	failing int           // this add of each trip, counted from 1, fails, and those behind it
 	unheard bool          // it does all, and its answer is lost
-	items   map[Hash]map[uint64]int64
+	items   map[store.Hash]map[uint64]int64
 	calls   []fakeCall
 	memory  Memory  // of one whose losses are not detected
 	joined  *Memory // nil: they are not
@@ -43,14 +43,14 @@ type fakeServer struct {
 // fakeCall is one call to a server.
 type fakeCall struct {
 	kind    string
-	hash    Hash
+	hash    store.Hash
 	by      int64
 	buckets []uint64
 }
 
 func newFakes(n int) (fakes []*fakeServer, servers []Server) {
 	for i := range n {
-		f := &fakeServer{name: fmt.Sprintf("10.0.0.%d:11211", i+1), items: map[Hash]map[uint64]int64{}}
+		f := &fakeServer{name: fmt.Sprintf("10.0.0.%d:11211", i+1), items: map[store.Hash]map[uint64]int64{}}
 		fakes, servers = append(fakes, f), append(servers, f)
 	}
 	return fakes, servers
@@ -111,7 +111,7 @@ func (f *fakeServer) Lists() bool { return !f.unlisted }
 // empty has it forget what it had, and that is known.
 func (f *fakeServer) empty() { f.memory.state.Store(&state{name: f.name, lost: 1}) }
 
-func (f *fakeServer) value(h Hash, bucket uint64) int64 {
+func (f *fakeServer) value(h store.Hash, bucket uint64) int64 {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.items[h][bucket]
@@ -137,7 +137,7 @@ func (f *fakeServer) note(kind string, c Counter, writes []store.Write) {
 	f.calls = append(f.calls, call)
 }
 
-func (f *fakeServer) add(h Hash, bucket uint64, by int64) int64 {
+func (f *fakeServer) add(h store.Hash, bucket uint64, by int64) int64 {
 	if f.items[h] == nil {
 		f.items[h] = map[uint64]int64{}
 	}
@@ -269,7 +269,7 @@ func inBubble(t *testing.T, config Config, servers int, test func(t *testing.T, 
 
 // counter returns the i-th counter of a test.
 func counter(i int) Counter {
-	var h Hash
+	var h store.Hash
 	for k := range 8 {
 		h[k] = byte(mix(uint64(i)+1) >> (8 * k))
 	}
@@ -278,7 +278,7 @@ func counter(i int) Counter {
 }
 
 // hashOfName returns the hash of the counter of that name.
-func hashOfName(name string) Hash {
+func hashOfName(name string) store.Hash {
 	var i int
 	if _, err := fmt.Sscanf(name, "counter %d", &i); err != nil {
 		panic(err)

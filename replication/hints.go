@@ -52,16 +52,16 @@ type hint struct {
 }
 
 // pendingHints are hints by server and counter, the oldest first.
-type pendingHints map[Server]map[Hash][]hint
+type pendingHints map[Server]map[store.Hash][]hint
 
 // put sets the hints of a counter on a server.
-func (p pendingHints) put(server Server, h Hash, hints []hint) {
+func (p pendingHints) put(server Server, h store.Hash, hints []hint) {
 	if len(hints) == 0 {
 		delete(p[server], h)
 		return
 	}
 	if p[server] == nil {
-		p[server] = map[Hash][]hint{}
+		p[server] = map[store.Hash][]hint{}
 	}
 	p[server][h] = hints
 }
@@ -91,7 +91,7 @@ func (l *hintQueue) follow(c Counter, op *store.Op) {
 }
 
 // add queues a hint for replay. If there are too many, it drops the hint, and the server has missed something.
-func (l *hintQueue) add(server Server, h Hash, adds []store.Write) {
+func (l *hintQueue) add(server Server, h store.Hash, adds []store.Write) {
 	if !l.queue(server, h, adds) {
 		server.Memory().Missed()
 	}
@@ -105,7 +105,7 @@ func (l *hintQueue) hasAny(server Server) bool {
 }
 
 // queue queues a hint, and reports whether there was room.
-func (l *hintQueue) queue(server Server, h Hash, adds []store.Write) bool {
+func (l *hintQueue) queue(server Server, h store.Hash, adds []store.Write) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	switch {
@@ -152,7 +152,7 @@ func find(hints []hint, adds []store.Write) *hint {
 }
 
 // merge adds to the hint with the same items, if there is one.
-func (l *hintQueue) merge(server Server, h Hash, adds []store.Write) bool {
+func (l *hintQueue) merge(server Server, h store.Hash, adds []store.Write) bool {
 	d := find(l.pending[server][h], adds)
 	if d == nil {
 		return false
@@ -167,7 +167,7 @@ func (l *hintQueue) merge(server Server, h Hash, adds []store.Write) bool {
 
 // acknowledge subtracts from a hint what the server acknowledged late. If there is no hint yet,
 // it subtracts that from the one that follows.
-func (l *hintQueue) acknowledge(server Server, h Hash, adds []store.Write) {
+func (l *hintQueue) acknowledge(server Server, h store.Hash, adds []store.Write) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	hints := l.pending[server][h]
@@ -187,7 +187,7 @@ func (l *hintQueue) acknowledge(server Server, h Hash, adds []store.Write) {
 
 // drop drops hints of items of the counter, which are deleted. One that is just
 // being made up for is not tried again.
-func (l *hintQueue) drop(h Hash, deletes []store.Write) {
+func (l *hintQueue) drop(h store.Hash, deletes []store.Write) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	deleted := func(d hint) bool {
@@ -348,7 +348,7 @@ func (l *hintQueue) replayBatch(server Server, batch []pendingWrite, pace *rate.
 
 // pendingWrite is a hint that is being replayed.
 type pendingWrite struct {
-	hash Hash
+	hash store.Hash
 	hint
 	dropped bool
 }

@@ -7,6 +7,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/counterd/counterd/store"
 )
 
 const (
@@ -222,14 +224,14 @@ func (m *Memory) Lost() Lost {
 
 // isWhole reports whether the server has lost nothing of a counter with these servers. One that is away
 // for another process, or for which there are hints, still has most of it.
-func (m *Memory) isWhole(h Hash, servers []Server) bool {
+func (m *Memory) isWhole(h store.Hash, servers []Server) bool {
 	s := m.state.Load()
 	return s == nil || s.lostOf(h, servers) == 0
 }
 
 // sinceOf returns the Unix second since which the server has all of the counter; 0: always, as far
 // as is known.
-func (m *Memory) sinceOf(h Hash, servers []Server) int64 {
+func (m *Memory) sinceOf(h store.Hash, servers []Server) int64 {
 	s := m.state.Load()
 	if s == nil {
 		return 0
@@ -241,7 +243,7 @@ func (m *Memory) sinceOf(h Hash, servers []Server) int64 {
 }
 
 // lostOf is the same without what the server has missed and its marker does not tell yet.
-func (s *state) lostOf(h Hash, servers []Server) int64 {
+func (s *state) lostOf(h store.Hash, servers []Server) int64 {
 	since := s.lost
 	for _, f := range s.former {
 		if f.until > since && !f.holds(h, s.name) {
@@ -361,7 +363,7 @@ func (m *Memory) update(item MarkerItem, change func(*marker) bool) error {
 			m.all.noteAsked(m)
 			m.all.readOthers()
 			added, err := item.Add(m.anew().String())
-			if errors.Is(err, ErrRefused) {
+			if errors.Is(err, store.ErrRefused) {
 				return nil
 			}
 			if err != nil {

@@ -38,7 +38,7 @@ func (f *fakeMarker) Add(text string) (added bool, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.refuses {
-		return false, ErrRefused
+		return false, store.ErrRefused
 	}
 	if f.text != "" {
 		return false, nil
@@ -74,7 +74,7 @@ type worldServer struct {
 	name   string
 	down   bool
 	marker *fakeMarker
-	holds  map[Hash]map[int64]bool
+	holds  map[store.Hash]map[int64]bool
 	lists  bool
 }
 
@@ -93,7 +93,7 @@ type worldProcess struct {
 
 // missedHit is a hit that a server has missed.
 type missedHit struct {
-	hash   Hash
+	hash   store.Hash
 	second int64
 }
 
@@ -144,7 +144,7 @@ func newWorld(t *testing.T, replicas, servers int) *world {
 }
 
 func (w *world) addServer(i int) string {
-	s := &worldServer{name: fmt.Sprintf("10.0.0.%d:11211", i), marker: &fakeMarker{}, holds: map[Hash]map[int64]bool{}, lists: true}
+	s := &worldServer{name: fmt.Sprintf("10.0.0.%d:11211", i), marker: &fakeMarker{}, holds: map[store.Hash]map[int64]bool{}, lists: true}
 	w.servers[s.name] = s
 	return s.name
 }
@@ -210,7 +210,7 @@ func (p *worldProcess) look() {
 	}
 }
 
-func (s *worldServer) count(h Hash, second int64) {
+func (s *worldServer) count(h store.Hash, second int64) {
 	if s.holds[h] == nil {
 		s.holds[h] = map[int64]bool{}
 	}
@@ -229,7 +229,7 @@ func (w *world) settle() {
 // lose has a server lose what it held.
 func (w *world) lose(name string) {
 	s := w.servers[name]
-	s.marker.text, s.holds = "", map[Hash]map[int64]bool{}
+	s.marker.text, s.holds = "", map[store.Hash]map[int64]bool{}
 }
 
 // hit counts a hit, by a process, on all replicas that it reaches. It is acknowledged if there is one.

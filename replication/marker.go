@@ -2,7 +2,6 @@ package replication
 
 import (
 	"encoding/json"
-	"errors"
 	"maps"
 	"math/rand/v2"
 	"slices"
@@ -19,14 +18,11 @@ type MarkerItem interface {
 	// Read returns the text of the item and its version, and whether there is one.
 	Read() (text string, version uint64, found bool, err error)
 	// Add writes the item unless there is one, and reports whether it did. It returns
-	// ErrRefused for a server that takes no items.
+	// store.ErrRefused for a server that takes no items.
 	Add(text string) (added bool, err error)
 	// Swap writes the item if it still has that version, and reports whether it did.
 	Swap(text string, version uint64) (swapped bool, err error)
 }
-
-// ErrRefused is the error of a MarkerItem whose server takes no items.
-var ErrRefused = errors.New("replication: the server takes no items")
 
 // marker is the item's content.
 type marker struct {

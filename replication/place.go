@@ -6,6 +6,8 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+
+	"github.com/counterd/counterd/store"
 )
 
 // formerLists is how many lists of servers are remembered.
@@ -14,7 +16,7 @@ const formerLists = 8
 // Placement is where counters are among the servers in use. It is safe for concurrent use.
 type Placement struct {
 	replicas int
-	hash     func(counter string) Hash
+	hash     func(counter string) store.Hash
 	topology atomic.Pointer[topology]
 	gaps     atomic.Uint64
 
@@ -29,7 +31,7 @@ func (p *Placement) Gap() { p.gaps.Add(1) }
 // may have missed something, was away, came back empty, or is new.
 func (p *Placement) Gaps() uint64 { return p.gaps.Load() }
 
-func newPlacement(replicas int, hash func(counter string) Hash) *Placement {
+func newPlacement(replicas int, hash func(counter string) store.Hash) *Placement {
 	p := &Placement{replicas: replicas, hash: hash}
 	p.topology.Store(newTopology(0, replicas, nil))
 	return p
@@ -72,13 +74,13 @@ func (p *Placement) Servers() []Server {
 
 // First returns the server that is the first of the counter's order, and the version of the
 // list of servers. There has to be one.
-func (p *Placement) First(h Hash) (server Server, version uint32) {
+func (p *Placement) First(h store.Hash) (server Server, version uint32) {
 	t := p.topology.Load()
 	return t.first(h), t.version
 }
 
 // FirstOf returns the first server under the list of that version; nil: it is forgotten.
-func (p *Placement) FirstOf(h Hash, version uint32) Server {
+func (p *Placement) FirstOf(h store.Hash, version uint32) Server {
 	if t := p.at(version); t != nil {
 		return t.first(h)
 	}
@@ -97,7 +99,7 @@ func (p *Placement) Named(name string) Server {
 }
 
 // Of returns the servers that have the counter, the first of its order first.
-func (p *Placement) Of(h Hash) []Server {
+func (p *Placement) Of(h store.Hash) []Server {
 	var list [MaxReplicas]Server
 	return slices.Clone(p.topology.Load().of(h, &list))
 }
@@ -150,8 +152,8 @@ func formerly(replicas int, names []string) *topology {
 // first returns the server with the highest score. So a server that is added takes
 // its share evenly from the others and moves nothing else (rendezvous hashing: Thaler
 // and Ravishankar, "Using Name-Based Mappings to Increase Hit Rates", 1998).
-func (t *topology) first(h Hash) Server {
-	place := h.place()
+func (t *topology) first(h store.Hash) Server {
+	place := placeBits(h)
 	best, bestScore := 0, uint64(0)
 	for i := range t.members {
 		if score := mix(t.members[i].seed ^ place); score >= bestScore {
@@ -163,7 +165,7 @@ func (t *topology) first(h Hash) Server {
 
 // of puts the servers that have the counter into list, the first of its order first.
 // A server that is added or goes changes one of them at the most.
-func (t *topology) of(h Hash, list *[MaxReplicas]Server) []Server {
+func (t *topology) of(h store.Hash, list *[MaxReplicas]Server) []Server {
 	var order [MaxReplicas]int
 	n := t.order(h, &order)
 	for i := range n {
@@ -173,7 +175,7 @@ func (t *topology) of(h Hash, list *[MaxReplicas]Server) []Server {
 }
 
 // holds reports whether the counter is on the server of that name.
-func (t *topology) holds(h Hash, name string) bool {
+func (t *topology) holds(h store.Hash, name string) bool {
 	var order [MaxReplicas]int
 	for _, i := range order[:t.order(h, &order)] {
 		if t.members[i].name == name {
@@ -184,9 +186,9 @@ func (t *topology) holds(h Hash, name string) bool {
 }
 
 // order puts the members that have the counter into list, and returns how many these are.
-func (t *topology) order(h Hash, list *[MaxReplicas]int) int {
+func (t *topology) order(h store.Hash, list *[MaxReplicas]int) int {
 	var scores [MaxReplicas]uint64
-	place, n := h.place(), 0
+	place, n := placeBits(h), 0
 	for i := range t.members {
 		score := mix(t.members[i].seed ^ place)
 		if n == t.replicas && (n == 0 || score < scores[n-1]) {
@@ -213,8 +215,8 @@ func (t *topology) has(s Server) bool {
 	return false
 }
 
-// place returns the part of the hash that chooses the servers.
-func (h Hash) place() uint64 { return binary.BigEndian.Uint64(h[:8]) }
+// placeBits returns the part of the hash that chooses the servers.
+func placeBits(h store.Hash) uint64 { return binary.BigEndian.Uint64(h[:8]) }
 
 // seedOf depends on the server's name alone, so that all processes place alike.
 func seedOf(name string) uint64 {

@@ -7,17 +7,11 @@ import (
 	"github.com/counterd/counterd/store"
 )
 
-// HashBytes is the length of a Hash.
-const HashBytes = 15
-
-// Hash is of a counter's name. The counter's place depends on it.
-type Hash [HashBytes]byte
-
 // Counter is a counter's name and the hash of it. Name may be empty where only
 // hints are replayed.
 type Counter struct {
 	Name string
-	Hash Hash
+	Hash store.Hash
 }
 
 // Server is one server. It is safe for concurrent use.
@@ -48,7 +42,7 @@ type Server interface {
 
 // Acknowledger notes that a server has acknowledged all adds of a round trip after it ended.
 type Acknowledger interface {
-	Acknowledge(server Server, hash Hash, adds []store.Write)
+	Acknowledge(server Server, hash store.Hash, adds []store.Write)
 }
 
 // Exchange is a round trip to one server that is under way. It has one owner.

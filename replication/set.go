@@ -40,7 +40,7 @@ type Config struct {
 	MaxHints int
 	Clock    func() time.Time // nil: time.Now
 	// Hash returns the hash of a counter's name, on which its place depends.
-	Hash func(counter string) Hash
+	Hash func(counter string) store.Hash
 	// Retention returns the longest for which any counter is remembered: so long, and a day, a
 	// loss is of interest; nil: 32 days.
 	Retention func() time.Duration
@@ -257,7 +257,7 @@ func (s *Set) doOn(ctx context.Context, c Counter, op *store.Op) {
 
 // isWholeBeside reports whether one of the counter's servers beside that one is up and has lost
 // nothing.
-func isWholeBeside(server Server, h Hash, servers []Server) bool {
+func isWholeBeside(server Server, h store.Hash, servers []Server) bool {
 	return slices.ContainsFunc(servers, func(other Server) bool {
 		return other != server && other.Up() && other.Memory().isWhole(h, servers)
 	})
@@ -304,7 +304,7 @@ func writeOn(ctx context.Context, server Server, c Counter, writes []store.Write
 
 // Acknowledge notes that a replica has acknowledged all adds of a trip after its caller
 // left: its hint drops them. A slow server would count twice for ever.
-func (s *Set) Acknowledge(server Server, h Hash, adds []store.Write) {
+func (s *Set) Acknowledge(server Server, h store.Hash, adds []store.Write) {
 	s.hints.acknowledge(server, h, adds)
 }
 

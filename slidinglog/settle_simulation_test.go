@@ -593,7 +593,7 @@ func (w *settleSimulation) measureCosts() {
 
 // measureTokens holds the token bucket against what was truly used, in the order of time: it lacks no less.
 func (w *settleSimulation) measureTokens(log *journal.Log) {
-	bucket := w.limits[1].Journal(w.limits[1].Ceiling)
+	bucket := journal.LimitFrom(w.limits[1].Limit, w.limits[1].Ceiling)
 	slices.SortFunc(w.taken, func(a, b *simLeaseTaken) int { return cmp.Compare(a.Time, b.Time) })
 	least, last := int64(0), int64(0)
 	for _, l := range w.taken {

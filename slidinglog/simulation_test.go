@@ -488,7 +488,7 @@ func (w *simulation) fits(s *simSession, index int, cost int64, now time.Time) b
 		own := room
 		limits := s.Session.(*session).log.Head().Limits // newer ones, if it has been rewritten meanwhile
 		for _, limit := range s.limits {
-			limits = append(slices.Clip(limits), limit.Journal(limit.Ceiling))
+			limits = append(slices.Clip(limits), journal.LimitFrom(limit.Limit, limit.Ceiling))
 		}
 		for _, limit := range limits {
 			own = own && s.ahead.Held(limit, now.UnixMilli()).Count+cost <= limit.Ceiling

@@ -40,7 +40,7 @@ func (w *windows) end() {
 // Limit adds a limit.
 func (w *windows) Limit(limit engine.Limit) {
 	w.occupancy.add(limit)
-	own := limit.Journal(limit.Ceiling)
+	own := journal.LimitFrom(limit.Limit, limit.Ceiling)
 	if own.Shadow = !limit.Enforced; own.Rate > 0 {
 		w.buckets++
 	}

@@ -102,7 +102,7 @@ func printEngines(w io.Writer, rules *events.Rules) error {
 			}
 			any = true
 			counter := events.Counter{Retention: event.Remembered(), Precision: per.precision}
-			log := event.LogFootprintOf(per.rules[0].Per, events.DefaultGrace)
+			log := journal.FootprintOf(event, per.rules[0].Per, events.DefaultGrace)
 			buckets := hierarchy.SpreadBytes(counter, log.Hits, events.DefaultGrace)
 			if per.isTokens() { // in a log only
 				fmt.Fprintf(table, "%s\t%s\t%d\t-\t-\t%d\t2\t%s\n", event.Name, per.name, log.Hits, memcache.ChunkBytesOfData(log.Bytes), per.rules[0].Limits[0].Algorithm)

@@ -15,6 +15,7 @@ import (
 
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/internal/testkit"
+	"github.com/counterd/counterd/journal"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -42,7 +43,7 @@ func following(t *testing.T, path string) (*Rules, *testkit.Log) {
 	log, text := testkit.DebugLog()
 	rules, file, err := ReadRules(path)
 	require.NoError(t, err)
-	f := NewRules(rules, file, func(rules *events.Rules) error { return rules.CheckLogs(time.Minute) }, log)
+	f := NewRules(rules, file, func(rules *events.Rules) error { return journal.CheckRules(rules, time.Minute) }, log)
 	t.Cleanup(f.Close)
 	return f, text
 }

@@ -68,7 +68,7 @@ func countersOf(event *events.Event) []counters {
 			case c.logged && limit.Burst == 0: // token buckets keep no events
 				c.counter.Retention = max(c.counter.Retention, event.Remembered())
 			}
-			c.bounds = append(c.bounds, limit.Journal(ceiling))
+			c.bounds = append(c.bounds, journal.LimitFrom(limit, ceiling))
 			c.limits = append(c.limits, events.FormatRate(limit))
 			c.windows = append(c.windows, limit)
 		}

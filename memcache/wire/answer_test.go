@@ -14,7 +14,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/counterd/counterd/internal/testkit/memcachedtest"
-	"github.com/counterd/counterd/replication"
 	"github.com/counterd/counterd/store"
 	"github.com/counterd/counterd/store/storetest"
 )
@@ -80,13 +79,13 @@ func (r recorded) owner(place int) (first, last int) {
 }
 
 // writeTrip writes the commands of adds and reads into a call.
-func writeTrip(c *Call, h replication.Hash, tag uint32, by int64, adds []uint64, expires []int64, reads []uint64, now time.Time) {
+func writeTrip(c *Call, h store.Hash, tag uint32, by int64, adds []uint64, expires []int64, reads []uint64, now time.Time) {
 	op := storetest.Op("", by, adds, expires, reads)
 	c.write(h, tag, op.Writes, op.Reads, false, now)
 }
 
 func newRecorded() (r recorded) {
-	h, other := replication.Hash{1}, replication.Hash{2}
+	h, other := store.Hash{1}, store.Hash{2}
 	now := time.Now()
 	until := now.Add(time.Hour).Unix()
 	r.batch = func() []*Call {
@@ -278,7 +277,7 @@ func TestALookWithARefusal(t *testing.T) {
 		isBad   bool
 	}{{[]string{bad, good}, true}, {[]string{bad, refused}, false}, {[]string{refused, bad}, false}, {[]string{bad, refused, bad}, false}} {
 		c, reads := newCall(), make([]store.Read, len(is.answers))
-		c.write(replication.Hash{1}, 0, nil, reads, true, time.Now())
+		c.write(store.Hash{1}, 0, nil, reads, true, time.Now())
 		text := "NF O000\r\n"
 		for i, answer := range is.answers {
 			if answer != refused {
@@ -304,7 +303,7 @@ func TestALookWithARefusal(t *testing.T) {
 // Of a line that makes no sense stays what helps an operator. What may be a key goes, and a
 // part of one.
 func TestErrorsWithoutKeys(t *testing.T) {
-	key := keyOf(replication.Hash{1, 2, 250, 4, 77, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15}, 101)
+	key := keyOf(store.Hash{1, 2, 250, 4, 77, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15}, 101)
 	for line, want := range map[string]string{
 		"VALUE " + key + " 0 1 5":                          "VALUE ... 0 1 5",
 		key[7:] + " 0 1":                                   "... 0 1",

@@ -8,7 +8,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/counterd/counterd/replication"
 	"github.com/counterd/counterd/store"
 )
 
@@ -70,7 +69,7 @@ func (c *Call) free() {
 //
 // It never asks for silence (the flag q): Memcached answers a quiet ma that
 // creates its item all the same.
-func (c *Call) write(h replication.Hash, tag uint32, writes []store.Write, reads []store.Read, versions bool, now time.Time) {
+func (c *Call) write(h store.Hash, tag uint32, writes []store.Write, reads []store.Read, versions bool, now time.Time) {
 	prefix := prefixOf(h)
 	if len(writes) > 0 {
 		c.reset(writes[0].Kind, tag, len(writes), len(reads))
@@ -111,7 +110,7 @@ func (c *Call) appendReads(prefix *keyPrefix, reads []store.Read) {
 
 // get writes one classic get of all reads and nothing else: for a connection that it
 // has to itself. It may ask for the items' versions, too.
-func (c *Call) get(h replication.Hash, reads []store.Read, versions bool) {
+func (c *Call) get(h store.Hash, reads []store.Read, versions bool) {
 	c.reset(store.Delete, 0, 0, len(reads))
 	verb := "get"
 	if versions {
@@ -213,7 +212,7 @@ func Instant(t time.Time) int64 { return int64(t.Sub(Epoch)) }
 // takes, always of the same length: the letter behind the hash is the item's level. With a
 // value of up to nine digits the item fits Memcached's smallest chunk, of 96 bytes.
 const (
-	hashBytes   = replication.HashBytes // 120 bits: no two counters will ever share a key
+	hashBytes   = store.HashBytes // 120 bits: no two counters will ever share a key
 	hashLetters = hashBytes * 8 / 6
 	keyLetters  = hashLetters + store.ItemBits/5
 )
@@ -221,13 +220,13 @@ const (
 const base32Letters = "0123456789abcdefghijklmnopqrstuv"
 
 // keyOf returns the key of the counter's item.
-func keyOf(h replication.Hash, item uint64) string {
+func keyOf(h store.Hash, item uint64) string {
 	prefix := prefixOf(h)
 	return string(appendKey(make([]byte, 0, keyLetters), &prefix, item))
 }
 
 // Keys returns the keys of a counter's items, which share one text.
-func Keys(h replication.Hash, items []uint64) []string {
+func Keys(h store.Hash, items []uint64) []string {
 	prefix, all, keys := prefixOf(h), make([]byte, 0, keyLetters*len(items)), make([]string, len(items))
 	for _, item := range items {
 		all = appendKey(all, &prefix, item)
@@ -296,7 +295,7 @@ func appendTag(b []byte, tag uint32) []byte {
 // keyPrefix is what all keys of a counter begin with.
 type keyPrefix [hashLetters]byte
 
-func prefixOf(h replication.Hash) (p keyPrefix) {
+func prefixOf(h store.Hash) (p keyPrefix) {
 	base64.RawURLEncoding.Encode(p[:], h[:])
 	return p
 }
@@ -309,7 +308,7 @@ func appendKey(b []byte, prefix *keyPrefix, bucket uint64) []byte {
 }
 
 // parseKey returns what a key was made of: the inverse of appendKey.
-func parseKey(key []byte) (h replication.Hash, item uint64, ok bool) {
+func parseKey(key []byte) (h store.Hash, item uint64, ok bool) {
 	if len(key) != keyLetters {
 		return h, 0, false
 	}

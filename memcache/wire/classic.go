@@ -7,7 +7,6 @@ import (
 
 	gomemcache "github.com/bradfitz/gomemcache/memcache"
 
-	"github.com/counterd/counterd/replication"
 	"github.com/counterd/counterd/store"
 )
 
@@ -15,7 +14,7 @@ import (
 // pooled connection reads by itself.
 
 // Do makes a round trip, write by write. It returns how many writes the server acknowledged.
-func (l *Conn) Do(hash replication.Hash, op *store.Op, writes []store.Write, now time.Time) (landed int, err error) {
+func (l *Conn) Do(hash store.Hash, op *store.Op, writes []store.Write, now time.Time) (landed int, err error) {
 	for i := range writes {
 		if err := l.write(keyOf(hash, writes[i].Item), op.Data, &writes[i], now); err != nil {
 			return landed, err
@@ -83,7 +82,7 @@ func (l *Conn) set(key string, data bool, w *store.Write, now time.Time) (err er
 
 // readAll makes the reads in one multi-get. An item that is not there is zero. An item that
 // holds no count leaves the others good.
-func (l *Conn) readAll(hash replication.Hash, op *store.Op) error {
+func (l *Conn) readAll(hash store.Hash, op *store.Op) error {
 	c := newCall()
 	c.get(hash, op.Reads, op.Versions || op.Data)
 	c.data = op.Data

@@ -4,7 +4,6 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/counterd/counterd/replication"
 	"github.com/counterd/counterd/store"
 )
 
@@ -22,7 +21,7 @@ const (
 
 // writeData writes the commands of an op with data, or of one that creates or swaps a count, and makes room
 // for their answers.
-func (c *Call) writeData(h replication.Hash, tag uint32, data bool, writes []store.Write, reads []store.Read, now time.Time) {
+func (c *Call) writeData(h store.Hash, tag uint32, data bool, writes []store.Write, reads []store.Read, now time.Time) {
 	prefix := prefixOf(h)
 	c.reset(store.Append, tag, len(writes), len(reads))
 	c.data = true

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/counterd/counterd/replication"
+	"github.com/counterd/counterd/store"
 )
 
 // What is read and written on a connection beside counters: items of counterd's own, and
@@ -49,7 +49,7 @@ func (m MarkerItem) Add(text string) (added bool, err error) {
 	case string(line) == "STORED\r\n":
 		added = true
 	case isError(line):
-		err = replication.ErrRefused
+		err = store.ErrRefused
 	case string(line) != "NOT_STORED\r\n":
 		err = nonsense(line)
 	}

@@ -13,14 +13,14 @@ import (
 	"strings"
 	"time"
 
-	"github.com/counterd/counterd/replication"
+	"github.com/counterd/counterd/store"
 )
 
 // Listed is an item of a counter that a server holds.
 type Listed struct {
-	Hash    replication.Hash // of the counter's name
-	Item    uint64           // see store.Item
-	Expires int64            // Unix second, by the server's clock as it started; 0: never
+	Hash    store.Hash // of the counter's name
+	Item    uint64     // see store.Item
+	Expires int64      // Unix second, by the server's clock as it started; 0: never
 }
 
 // ListKeys calls yield for each item of a counter on the server, until yield returns an error.

@@ -22,11 +22,10 @@ import (
 
 	"github.com/counterd/counterd/internal/testkit/bubble"
 	"github.com/counterd/counterd/internal/testkit/memcachedtest"
-	"github.com/counterd/counterd/replication"
 	"github.com/counterd/counterd/store"
 )
 
-func randomHash(random *rand.Rand) (h replication.Hash) {
+func randomHash(random *rand.Rand) (h store.Hash) {
 	for i := range h {
 		h[i] = byte(random.Uint32())
 	}
@@ -53,7 +52,7 @@ func TestKeysAreParsed(t *testing.T) {
 }
 
 func TestOtherKeysAreNotParsed(t *testing.T) {
-	key := keyOf(replication.Hash{1, 2, 3}, store.Item(3, 12345))
+	key := keyOf(store.Hash{1, 2, 3}, store.Item(3, 12345))
 	for _, other := range []string{"", markerKey, absentKey, "session:4711", key[1:], key + "0", strings.Repeat("k", 250)} {
 		_, _, ok := parseKey([]byte(other))
 		assert.False(t, ok, "%q", other)
@@ -75,7 +74,7 @@ func TestOtherKeysAreNotParsed(t *testing.T) {
 }
 
 func FuzzParseKey(f *testing.F) {
-	f.Add([]byte(keyOf(replication.Hash{1}, store.Item(31, 1))))
+	f.Add([]byte(keyOf(store.Hash{1}, store.Item(31, 1))))
 	f.Add([]byte("AAAAAAAAAAAAAAAAAA\r\n00000000"))
 	f.Fuzz(func(t *testing.T, key []byte) {
 		if h, item, ok := parseKey(key); ok {
@@ -139,8 +138,8 @@ func keyLine(l Listed) string {
 }
 
 func TestAnswersToAListOfKeys(t *testing.T) {
-	first := Listed{replication.Hash{1}, store.Item(2, 5), 1760000100}
-	second := Listed{replication.Hash{2}, store.Item(31, 6), 1760000200}
+	first := Listed{store.Hash{1}, store.Item(2, 5), 1760000100}
+	second := Listed{store.Hash{2}, store.Item(31, 6), 1760000200}
 	keys := keyLine(first) + "key=session%3A4711 exp=-1 la=1 cas=1 fetch=yes cls=1 size=70\n" +
 		"key=" + markerKey + " exp=-1 la=1 cas=1 fetch=yes cls=1 size=70\n" + keyLine(second)
 	const (
@@ -200,7 +199,7 @@ func TestAnswersToAListOfKeys(t *testing.T) {
 
 func TestAListOfKeysIsCutShort(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
-		whole := keyLine(Listed{Hash: replication.Hash{1}}) + keyLine(Listed{Hash: replication.Hash{2}}) + "END\r\n"
+		whole := keyLine(Listed{Hash: store.Hash{1}}) + keyLine(Listed{Hash: store.Hash{2}}) + "END\r\n"
 		for n := 1; n <= len(whole); n++ {
 			ours, theirs := connect()
 			var serving sync.WaitGroup
@@ -418,7 +417,7 @@ func TestARealServerWalksItsLists(t *testing.T) {
 func BenchmarkListKeys(b *testing.B) {
 	ours, theirs := connect()
 	defer ours.Close()
-	go lister{hashWalk: strings.Repeat(keyLine(Listed{Hash: replication.Hash{1}, Expires: 1760000100}), 100_000) + "END\r\n", "version": "VERSION 1\r\n"}.serve(theirs)
+	go lister{hashWalk: strings.Repeat(keyLine(Listed{Hash: store.Hash{1}, Expires: 1760000100}), 100_000) + "END\r\n", "version": "VERSION 1\r\n"}.serve(theirs)
 	b.ReportAllocs()
 	for b.Loop() {
 		n := 0

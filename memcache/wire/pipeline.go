@@ -12,7 +12,6 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/counterd/counterd/replication"
 	"github.com/counterd/counterd/store"
 )
 
@@ -47,7 +46,7 @@ func NewPipeline(dial func(context.Context, time.Time) (net.Conn, error), conns 
 // Call returns a call with the commands of an op, of which the server gets these writes. A Swap
 // goes on the connection that its version names. The call ends at the deadline, an instant. timed: the instant of its
 // end is needed.
-func (ps *Pipeline) Call(hash replication.Hash, op *store.Op, writes []store.Write, now time.Time, deadline int64, timed bool) *Call {
+func (ps *Pipeline) Call(hash store.Hash, op *store.Op, writes []store.Write, now time.Time, deadline int64, timed bool) *Call {
 	c := newCall()
 	c.deadline, c.timed = deadline, timed
 	switch kind := op.Kind(); {

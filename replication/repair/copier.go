@@ -67,7 +67,7 @@ func (r *Repairer) copyTo(ctx context.Context, copying *replication.Copying) err
 		if source == nil || err != nil {
 			return err
 		}
-		c := &copier{Repairer: r, gaps: r.store.Gaps(), copying: copying, source: source, parts: source.Parts(maxListed), busy: map[replication.Hash]Counter{}, logs: map[string]bool{}, written: map[replication.Key]bool{}}
+		c := &copier{Repairer: r, gaps: r.store.Gaps(), copying: copying, source: source, parts: source.Parts(maxListed), busy: map[store.Hash]Counter{}, logs: map[string]bool{}, written: map[replication.Key]bool{}}
 		if r.config.OnCopyStart != nil {
 			r.config.OnCopyStart(copying.Target(), source.Name())
 		}
@@ -127,10 +127,10 @@ type copier struct {
 	source  *replication.Source
 
 	items, raised atomic.Int64
-	parts         int                          // of the counters, one after the other
-	part          atomic.Int64                 // which it is
-	listed, done  atomic.Int64                 // items of the part
-	busy          map[replication.Hash]Counter // counters with an item that was never quiet
+	parts         int                    // of the counters, one after the other
+	part          atomic.Int64           // which it is
+	listed, done  atomic.Int64           // items of the part
+	busy          map[store.Hash]Counter // counters with an item that was never quiet
 	logs          map[string]bool
 	written       map[replication.Key]bool // items of bytes
 }
