@@ -114,7 +114,7 @@ modules:
 race:
 	COUNTERD_TEST=all go test -race -vet=off -shuffle=on -timeout 90m -skip '^($(SEQUENTIAL)|$(LONG))$$' $$(go list ./... | grep -vE '/($(SINGLE))$$')
 # These packages have no concurrency to test, and make test runs all of their tests.
-SINGLE = algorithm|algorithm/fixedwindow|api/wire|dryrun|events|events/rulesfile|internal/house|internal/licenses|internal/yamlfile|internal/testkit/browsertest|internal/testkit/builttest|loadtest/columns|loadtest/exactlog|loadtest/page|loadtest/plan|loadtest/traffic|loadtest/whatif|page|rls/rlsconfig|rls/rlsimport
+SINGLE = api/wire|internal/insight/dryrun|events|events/rulesfile|internal/house|internal/licenses|internal/yamlfile|internal/testkit/browsertest|internal/testkit/builttest|loadtest/columns|loadtest/exactlog|loadtest/page|loadtest/plan|loadtest/traffic|loadtest/whatif|api/page|internal/rls/rlsconfig|internal/rls/rlsimport
 # These have one goroutine, in which the race detector finds nothing, for minutes. make test runs them.
 SEQUENTIAL = TestCompare|TestSimulationFindsSabotage|TestSimulationFindsSabotageOfReplicas|TestSimulationFindsSabotageOfSettlements|TestOutsideThePromiseOfReplicas|TestResetForgetsOneCounterOnly|TestGrowth|TestNothingIsLostUnsaid|TestAnIncrementOfAFullLog|TestZipf|TestMemory|TestChunks.*|TestTheLogIsBounded|TestEmbeddedMemoryIsBounded|TestEmbeddedGivesBackRoom|TestChosenFeaturesTakeNoMoreMemory|TestACounterWithManyBuckets
 # These run for minutes what TestFaults, TestServersDieOneAfterTheOther, TestAFloodFromOneNetwork, the bursts of package
@@ -123,7 +123,7 @@ LONG = TestASecondServerMayDieWhenTheFirstIsRepaired|TestRollingRestartOfAllServ
 
 # What a browser shows of the pages. It starts one, and the race detector finds nothing there.
 browser:
-	COUNTERD_TEST=all go test -vet=off ./page ./loadtest/page ./internal/testkit/browsertest
+	COUNTERD_TEST=all go test -vet=off ./api/page ./loadtest/page ./internal/testkit/browsertest
 
 # What the race detector makes too slow: the tests that ask internal/testkit how much to do.
 # make seeds SEEDS=seeds has simulations go through all of their seeds, of which make test goes through a twentieth: an hour.
@@ -164,7 +164,7 @@ soak: build
 	bin/loadtest verify -soak $(SOAKTIME)
 
 microbench:
-	go test -run '^$$' -bench . -benchmem -benchtime $(BENCHTIME) -count $(BENCHCOUNT) ./hierarchy ./journal ./limiter ./memcache ./api ./rls
+	go test -run '^$$' -bench . -benchmem -benchtime $(BENCHTIME) -count $(BENCHCOUNT) ./hierarchy ./internal/eventlog/journal ./internal/limiter ./memcache ./api ./internal/rls
 
 # The examples, each by the command of its page. They are a module of their own, and what they start is where the cache
 # of go test does not look.

@@ -4,8 +4,8 @@ import (
 	"context"
 	"time"
 
-	"github.com/counterd/counterd/engine"
 	"github.com/counterd/counterd/events"
+	"github.com/counterd/counterd/internal/limiter/engine"
 )
 
 // Level is the length of a bucket.

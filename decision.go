@@ -4,8 +4,8 @@ import (
 	"math"
 	"time"
 
-	"github.com/counterd/counterd/engine"
-	"github.com/counterd/counterd/limiter"
+	"github.com/counterd/counterd/internal/limiter"
+	"github.com/counterd/counterd/internal/limiter/engine"
 )
 
 // Features are the actor of an event: a value for each kind, as in {"ip": "192.0.2.1"}. A value

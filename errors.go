@@ -7,8 +7,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/counterd/counterd/engine"
 	"github.com/counterd/counterd/events"
+	"github.com/counterd/counterd/internal/limiter/engine"
 )
 
 // The causes of errors, for errors.Is. The texts of errors hold no feature's value.

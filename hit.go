@@ -6,8 +6,8 @@ import (
 	"time"
 
 	"github.com/counterd/counterd/events"
-	"github.com/counterd/counterd/limiter"
-	"github.com/counterd/counterd/service"
+	"github.com/counterd/counterd/internal/limiter"
+	"github.com/counterd/counterd/internal/service"
 )
 
 // Hit counts an event and decides whether it is allowed: it is if all limits per its features

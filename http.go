@@ -6,13 +6,13 @@ import (
 	"time"
 
 	"github.com/counterd/counterd/api"
+	"github.com/counterd/counterd/api/page"
 	"github.com/counterd/counterd/api/wire"
-	"github.com/counterd/counterd/internal/metrics"
+	"github.com/counterd/counterd/internal/insight/top"
+	"github.com/counterd/counterd/internal/limiter"
+	"github.com/counterd/counterd/internal/rls"
 	"github.com/counterd/counterd/internal/serving"
-	"github.com/counterd/counterd/limiter"
-	"github.com/counterd/counterd/page"
-	"github.com/counterd/counterd/rls"
-	"github.com/counterd/counterd/top"
+	"github.com/counterd/counterd/metrics"
 )
 
 // Handler returns the whole HTTP interface, as docs/http.md describes it, metrics included. With

@@ -9,27 +9,27 @@ import (
 	"time"
 
 	"github.com/counterd/counterd/api"
-	"github.com/counterd/counterd/counting"
-	"github.com/counterd/counterd/denied"
-	"github.com/counterd/counterd/engine"
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/hierarchy"
 	"github.com/counterd/counterd/internal/backend"
+	"github.com/counterd/counterd/internal/eventlog"
+	"github.com/counterd/counterd/internal/eventlog/journal"
 	"github.com/counterd/counterd/internal/follow"
-	"github.com/counterd/counterd/internal/metrics"
+	"github.com/counterd/counterd/internal/insight/denied"
+	"github.com/counterd/counterd/internal/insight/peers"
+	"github.com/counterd/counterd/internal/insight/top"
+	"github.com/counterd/counterd/internal/limiter"
+	"github.com/counterd/counterd/internal/limiter/counting"
+	"github.com/counterd/counterd/internal/limiter/engine"
+	"github.com/counterd/counterd/internal/overrides"
 	"github.com/counterd/counterd/internal/seal"
+	"github.com/counterd/counterd/internal/service"
 	"github.com/counterd/counterd/internal/serving"
 	"github.com/counterd/counterd/internal/settings"
 	"github.com/counterd/counterd/internal/sparse"
-	"github.com/counterd/counterd/journal"
-	"github.com/counterd/counterd/limiter"
+	"github.com/counterd/counterd/internal/telemetry/tracing"
 	"github.com/counterd/counterd/memcache"
-	"github.com/counterd/counterd/overrides"
-	"github.com/counterd/counterd/peers"
-	"github.com/counterd/counterd/service"
-	"github.com/counterd/counterd/slidinglog"
-	"github.com/counterd/counterd/top"
-	"github.com/counterd/counterd/tracing"
+	"github.com/counterd/counterd/metrics"
 )
 
 // Limiter decides hits and counts events. It is safe for concurrent use, and one serves a whole
@@ -139,11 +139,11 @@ func (p *process) open(rules Rules) (err error) {
 // newEngines returns what decides hits and what counts without deciding, on buckets and on logs.
 func (p *process) newEngines(buckets *hierarchy.Counters) (*limiter.Limiter, *counting.Counters, error) {
 	config := counting.Config{MaxPending: p.settings.MaxPending}
-	logs, err := slidinglog.New(buckets.Base())
+	logs, err := eventlog.New(buckets.Base())
 	if err != nil {
 		return nil, nil, err
 	}
-	leases, err := slidinglog.NewLeases(buckets.Base())
+	leases, err := eventlog.NewLeases(buckets.Base())
 	if err != nil {
 		return nil, nil, err
 	}

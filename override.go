@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/counterd/counterd/events"
-	"github.com/counterd/counterd/overrides"
+	"github.com/counterd/counterd/internal/overrides"
 )
 
 // Override is what holds for one value of a feature instead of the rules, until a time: the value is allowed, denied, or

@@ -9,10 +9,10 @@ import (
 
 	"go.opentelemetry.io/otel/trace"
 
-	"github.com/counterd/counterd/internal/metrics"
-	"github.com/counterd/counterd/internal/otlp"
 	"github.com/counterd/counterd/internal/settings"
 	"github.com/counterd/counterd/internal/sparse"
+	"github.com/counterd/counterd/internal/telemetry/otlp"
+	"github.com/counterd/counterd/metrics"
 )
 
 // exportTimeout bounds the sending of the last spans.

@@ -23,14 +23,14 @@ import (
 
 	"github.com/counterd/counterd/api"
 	"github.com/counterd/counterd/api/wire"
-	"github.com/counterd/counterd/counting"
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/hierarchy"
+	"github.com/counterd/counterd/internal/limiter"
+	"github.com/counterd/counterd/internal/limiter/counting"
+	"github.com/counterd/counterd/internal/overrides"
+	"github.com/counterd/counterd/internal/service"
 	"github.com/counterd/counterd/internal/testkit/bubble"
-	"github.com/counterd/counterd/limiter"
 	"github.com/counterd/counterd/memcache"
-	"github.com/counterd/counterd/overrides"
-	"github.com/counterd/counterd/service"
 )
 
 // secret is a token for the routes of a class.

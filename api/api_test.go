@@ -20,16 +20,16 @@ import (
 
 	"github.com/counterd/counterd/api"
 	"github.com/counterd/counterd/api/wire"
-	"github.com/counterd/counterd/counting"
-	deniedhits "github.com/counterd/counterd/denied"
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/events/rulesfile"
 	"github.com/counterd/counterd/hierarchy"
-	"github.com/counterd/counterd/limiter"
+	deniedhits "github.com/counterd/counterd/internal/insight/denied"
+	"github.com/counterd/counterd/internal/limiter"
+	"github.com/counterd/counterd/internal/limiter/counting"
+	"github.com/counterd/counterd/internal/service"
+	"github.com/counterd/counterd/internal/store"
+	"github.com/counterd/counterd/internal/store/storetest"
 	"github.com/counterd/counterd/memcache"
-	"github.com/counterd/counterd/service"
-	"github.com/counterd/counterd/store"
-	"github.com/counterd/counterd/store/storetest"
 )
 
 func TestMain(m *testing.M) {

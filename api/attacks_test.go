@@ -18,7 +18,7 @@ import (
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
 
-	"github.com/counterd/counterd/api/connections"
+	"github.com/counterd/counterd/internal/connections"
 )
 
 // memoryInUse returns the bytes of the heap and of stacks that are in use.

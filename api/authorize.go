@@ -6,9 +6,9 @@ import (
 	"slices"
 	"strconv"
 
-	"github.com/counterd/counterd/api/headers"
 	"github.com/counterd/counterd/api/wire"
-	"github.com/counterd/counterd/service"
+	"github.com/counterd/counterd/internal/httpdecision"
+	"github.com/counterd/counterd/internal/service"
 )
 
 // denyStatus is the parameter by which a proxy says what a denial is answered with.
@@ -42,7 +42,7 @@ func (e *endpoints) authorize(x *exchange, event service.Event) error {
 			e.answerDecision(x, x.request, event, d, status)
 			return nil
 		}
-		setFields(x.Header(), field{headers.Wait, headers.WaitOf(&d)})
+		setFields(x.Header(), field{httpdecision.Wait, httpdecision.WaitOf(&d)})
 	}
 	x.Header().Set("Cache-Control", "no-store") // a 204 may be kept where nothing is said
 	x.WriteHeader(http.StatusNoContent)

@@ -21,7 +21,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/counterd/counterd/api"
-	"github.com/counterd/counterd/api/connections"
+	"github.com/counterd/counterd/internal/connections"
 	"github.com/counterd/counterd/internal/testkit/leaktest"
 )
 

@@ -5,9 +5,9 @@ import (
 	"time"
 
 	"github.com/counterd/counterd/api/wire"
-	"github.com/counterd/counterd/engine"
 	"github.com/counterd/counterd/events"
-	"github.com/counterd/counterd/service"
+	"github.com/counterd/counterd/internal/limiter/engine"
+	"github.com/counterd/counterd/internal/service"
 )
 
 // increment adds to counters.

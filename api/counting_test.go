@@ -11,15 +11,15 @@ import (
 
 	"github.com/counterd/counterd/api"
 	"github.com/counterd/counterd/api/wire"
-	"github.com/counterd/counterd/counting"
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/events/rulesfile"
 	"github.com/counterd/counterd/hierarchy"
+	"github.com/counterd/counterd/internal/eventlog"
+	"github.com/counterd/counterd/internal/limiter/counting"
+	"github.com/counterd/counterd/internal/service"
 	"github.com/counterd/counterd/internal/testkit"
 	"github.com/counterd/counterd/internal/testkit/bubble"
 	"github.com/counterd/counterd/memcache"
-	"github.com/counterd/counterd/service"
-	"github.com/counterd/counterd/slidinglog"
 )
 
 // A counter that is kept as a log has no buckets in its answers, and says if a log that was too large
@@ -29,11 +29,11 @@ func TestAnswersWithoutBuckets(t *testing.T) {
 	require.NoError(t, err)
 	ip := &rules.Events["e"].Rules[0]
 	for i := range ip.Limits {
-		ip.Limits[i].Algorithm = slidinglog.Algorithm
+		ip.Limits[i].Algorithm = eventlog.Algorithm
 	}
 	clock := testkit.NewClock(now)
 	buckets := hierarchy.NewCounters(hierarchy.Config{Store: memcache.NewEmbedded(memcache.EmbeddedConfig{Clock: clock.Now}), Clock: clock.Now})
-	logs, err := slidinglog.New(buckets.Base())
+	logs, err := eventlog.New(buckets.Base())
 	require.NoError(t, err)
 	h := newDescribed(api.Config{Service: newService(service.Config{
 		Rules: func() *events.Rules { return rules }, Counters: counting.New(counting.Config{}, buckets, logs),

@@ -16,7 +16,7 @@ import (
 
 	"github.com/counterd/counterd/api/wire"
 	"github.com/counterd/counterd/events"
-	"github.com/counterd/counterd/service"
+	"github.com/counterd/counterd/internal/service"
 )
 
 var errBody = &requestError{[]wire.Fault{{Detail: "this route takes no body: what is asked for stands in the path and the query"}}}

@@ -27,10 +27,9 @@ import (
 
 	"github.com/counterd/counterd/api"
 	"github.com/counterd/counterd/api/wire"
-	"github.com/counterd/counterd/docs"
 )
 
-// description is docs/openapi.yaml, to which each exchange of these tests is held.
+// description is api/openapi.yaml, to which each exchange of these tests is held.
 type description struct {
 	doc    *openapi3.T
 	router routers.Router
@@ -42,7 +41,7 @@ type description struct {
 }
 
 var described = sync.OnceValue(func() *description {
-	doc, err := openapi3.NewLoader().LoadFromData(docs.OpenAPI())
+	doc, err := openapi3.NewLoader().LoadFromData(api.OpenAPI())
 	if err != nil {
 		panic(err)
 	}
@@ -305,10 +304,10 @@ func (s suite) Run() int {
 		}
 	}
 	for _, fault := range d.faults[:min(len(d.faults), 200)] {
-		fmt.Fprintln(os.Stderr, "docs/openapi.yaml:", fault)
+		fmt.Fprintln(os.Stderr, "api/openapi.yaml:", fault)
 	}
 	if len(d.faults) > 0 {
-		fmt.Fprintf(os.Stderr, "docs/openapi.yaml: %d exchanges are not as described\n", len(d.faults))
+		fmt.Fprintf(os.Stderr, "api/openapi.yaml: %d exchanges are not as described\n", len(d.faults))
 		return 1
 	}
 	return code

@@ -6,7 +6,7 @@ import (
 
 	"github.com/counterd/counterd/api/wire"
 	"github.com/counterd/counterd/events"
-	"github.com/counterd/counterd/service"
+	"github.com/counterd/counterd/internal/service"
 )
 
 // events lists the rules in force.

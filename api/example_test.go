@@ -7,12 +7,12 @@ import (
 	"strings"
 
 	"github.com/counterd/counterd/api"
-	"github.com/counterd/counterd/counting"
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/hierarchy"
-	"github.com/counterd/counterd/limiter"
+	"github.com/counterd/counterd/internal/limiter"
+	"github.com/counterd/counterd/internal/limiter/counting"
+	"github.com/counterd/counterd/internal/service"
 	"github.com/counterd/counterd/memcache"
-	"github.com/counterd/counterd/service"
 )
 
 // The HTTP interface in a server of one's own.

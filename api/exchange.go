@@ -15,8 +15,8 @@ import (
 
 	"go.opentelemetry.io/otel/trace"
 
-	"github.com/counterd/counterd/api/connections"
-	"github.com/counterd/counterd/service"
+	"github.com/counterd/counterd/internal/connections"
+	"github.com/counterd/counterd/internal/service"
 )
 
 // route is a way through the handler. Every request takes one: it is admitted, answered by the

@@ -2,9 +2,9 @@ package api
 
 import (
 	"github.com/counterd/counterd/api/wire"
-	"github.com/counterd/counterd/engine"
-	"github.com/counterd/counterd/limiter"
-	"github.com/counterd/counterd/service"
+	"github.com/counterd/counterd/internal/limiter"
+	"github.com/counterd/counterd/internal/limiter/engine"
+	"github.com/counterd/counterd/internal/service"
 )
 
 // explain says what a hit would be answered, and what that is computed from.

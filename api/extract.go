@@ -11,7 +11,7 @@ import (
 	"strings"
 
 	"github.com/counterd/counterd/events"
-	"github.com/counterd/counterd/service"
+	"github.com/counterd/counterd/internal/service"
 )
 
 const forwardedFor = "X-Forwarded-For"

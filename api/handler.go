@@ -8,9 +8,9 @@ import (
 
 	"go.opentelemetry.io/otel/trace"
 
-	"github.com/counterd/counterd/api/connections"
-	"github.com/counterd/counterd/peers"
-	"github.com/counterd/counterd/service"
+	"github.com/counterd/counterd/internal/connections"
+	"github.com/counterd/counterd/internal/insight/peers"
+	"github.com/counterd/counterd/internal/service"
 )
 
 // Bounds of a request, so that none can hold the server up or fill its memory.

@@ -10,12 +10,11 @@ import (
 	"sync"
 	"time"
 
-	"github.com/counterd/counterd/algorithm"
 	"github.com/counterd/counterd/api/wire"
-	"github.com/counterd/counterd/engine"
 	"github.com/counterd/counterd/events"
-	"github.com/counterd/counterd/limiter"
-	"github.com/counterd/counterd/service"
+	"github.com/counterd/counterd/internal/limiter"
+	"github.com/counterd/counterd/internal/limiter/engine"
+	"github.com/counterd/counterd/internal/service"
 )
 
 // hit adds and decides.
@@ -256,7 +255,7 @@ func belowSecond(w engine.Wait) int64 {
 // retryAfterMS returns the wait of a decision in milliseconds if that is less than a second, or a queue is
 // full; else 0.
 func retryAfterMS(d limiter.Decision) int64 {
-	queues := func(s limiter.LimitState) bool { return s.Algorithm == algorithm.LeakyBucket && service.Denies(&s) }
+	queues := func(s limiter.LimitState) bool { return s.Algorithm == events.LeakyBucket && service.Denies(&s) }
 	if d.RetryAfter != engine.Never && slices.ContainsFunc(d.Limits, queues) {
 		return d.RetryAfter.Milliseconds()
 	}

@@ -7,8 +7,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/counterd/counterd/engine"
-	"github.com/counterd/counterd/limiter"
+	"github.com/counterd/counterd/internal/limiter"
+	"github.com/counterd/counterd/internal/limiter/engine"
 )
 
 // lease is the leases that a request has taken, until it is served.

@@ -11,10 +11,10 @@ import (
 	"time"
 
 	"github.com/counterd/counterd/api/wire"
-	"github.com/counterd/counterd/engine"
 	"github.com/counterd/counterd/events"
-	"github.com/counterd/counterd/limiter"
-	"github.com/counterd/counterd/service"
+	"github.com/counterd/counterd/internal/limiter"
+	"github.com/counterd/counterd/internal/limiter/engine"
+	"github.com/counterd/counterd/internal/service"
 )
 
 // MiddlewareConfig says what a middleware limits, and how. Service and one of Event and
@@ -38,7 +38,7 @@ type MiddlewareConfig struct {
 	Reserve time.Duration
 
 	// MaxWaiting bounds the requests that wait for their turn where a rule has a queue: one beyond it
-	// is answered 503. 0: wire.DefaultMaxWaiting.
+	// is answered 503. 0: memproto.DefaultMaxWaiting.
 	MaxWaiting int
 
 	// OnDenied answers a request that a limit denied. The headers that tell how

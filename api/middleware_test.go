@@ -24,11 +24,11 @@ import (
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/events/rulesfile"
 	"github.com/counterd/counterd/hierarchy"
-	"github.com/counterd/counterd/limiter"
+	"github.com/counterd/counterd/internal/limiter"
+	"github.com/counterd/counterd/internal/service"
+	"github.com/counterd/counterd/internal/store"
+	"github.com/counterd/counterd/internal/store/storetest"
 	"github.com/counterd/counterd/memcache"
-	"github.com/counterd/counterd/service"
-	"github.com/counterd/counterd/store"
-	"github.com/counterd/counterd/store/storetest"
 )
 
 func parseRules(t *testing.T, yaml string) *events.Rules {

@@ -9,15 +9,14 @@ import (
 	"sync"
 
 	"github.com/counterd/counterd/api/wire"
-	"github.com/counterd/counterd/docs"
 )
 
 // openAPITag names the description.
-var openAPITag = sync.OnceValue(func() string { return fmt.Sprintf(`"%.12x"`, sha256.Sum256(docs.OpenAPI())) })
+var openAPITag = sync.OnceValue(func() string { return fmt.Sprintf(`"%.12x"`, sha256.Sum256(OpenAPI())) })
 
 // openAPI returns the description of the HTTP interface, or 304 to a client that has it.
 func (h *handler) openAPI(x *exchange) error {
-	text, tag := docs.OpenAPI(), openAPITag()
+	text, tag := OpenAPI(), openAPITag()
 	header := x.Header()
 	setFields(header, field{"Etag", tag}, field{"Cache-Control", "no-cache"}, field{"X-Content-Type-Options", "nosniff"})
 	if names(x.request.Header["If-None-Match"], tag) {

@@ -21,14 +21,13 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/counterd/counterd/api"
+	"github.com/counterd/counterd/api/page"
 	"github.com/counterd/counterd/api/wire"
-	"github.com/counterd/counterd/docs"
 	"github.com/counterd/counterd/events"
-	"github.com/counterd/counterd/overrides"
-	"github.com/counterd/counterd/page"
-	"github.com/counterd/counterd/rls"
-	"github.com/counterd/counterd/service"
-	"github.com/counterd/counterd/top"
+	"github.com/counterd/counterd/internal/insight/top"
+	"github.com/counterd/counterd/internal/overrides"
+	"github.com/counterd/counterd/internal/rls"
+	"github.com/counterd/counterd/internal/service"
 )
 
 // The description is OpenAPI 3.1, and its examples are as their schemas have them.
@@ -319,7 +318,7 @@ func TestOpenAPI(t *testing.T) {
 		}
 		w := ask("GET", "/openapi.json", "")
 		require.Equal(t, 200, w.Code)
-		assert.Equal(t, docs.OpenAPI(), w.Body.Bytes())
+		assert.Equal(t, api.OpenAPI(), w.Body.Bytes())
 		assert.Equal(t, wire.TypeJSON, w.Header().Get("Content-Type"))
 		tag := w.Header().Get("ETag")
 		assert.Regexp(t, `^"[0-9a-f]{24}"$`, tag)

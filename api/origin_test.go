@@ -12,7 +12,7 @@ import (
 	"github.com/counterd/counterd/api"
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/events/rulesfile"
-	"github.com/counterd/counterd/service"
+	"github.com/counterd/counterd/internal/service"
 )
 
 // newLocal returns the handlers of a server for programs of this machine alone.

@@ -6,8 +6,8 @@ import (
 
 	"github.com/counterd/counterd/api/wire"
 	"github.com/counterd/counterd/events"
-	"github.com/counterd/counterd/overrides"
-	"github.com/counterd/counterd/service"
+	"github.com/counterd/counterd/internal/overrides"
+	"github.com/counterd/counterd/internal/service"
 )
 
 // overrides lists the temporary overrides in force.

@@ -15,9 +15,9 @@ import (
 	"github.com/counterd/counterd/api"
 	"github.com/counterd/counterd/api/wire"
 	"github.com/counterd/counterd/events"
+	"github.com/counterd/counterd/internal/overrides"
+	"github.com/counterd/counterd/internal/service"
 	"github.com/counterd/counterd/memcache"
-	"github.com/counterd/counterd/overrides"
-	"github.com/counterd/counterd/service"
 )
 
 // overridden returns a handler whose service keeps overrides.

@@ -9,11 +9,11 @@ import (
 	"strings"
 
 	"github.com/counterd/counterd/api/wire"
-	"github.com/counterd/counterd/engine"
 	"github.com/counterd/counterd/events"
-	"github.com/counterd/counterd/journal"
-	"github.com/counterd/counterd/overrides"
-	"github.com/counterd/counterd/service"
+	"github.com/counterd/counterd/internal/eventlog/journal"
+	"github.com/counterd/counterd/internal/limiter/engine"
+	"github.com/counterd/counterd/internal/overrides"
+	"github.com/counterd/counterd/internal/service"
 )
 
 var (

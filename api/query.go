@@ -12,11 +12,11 @@ import (
 
 	"github.com/counterd/counterd/api/client"
 	"github.com/counterd/counterd/api/wire"
-	"github.com/counterd/counterd/engine"
 	"github.com/counterd/counterd/events"
-	"github.com/counterd/counterd/limiter"
-	"github.com/counterd/counterd/service"
-	"github.com/counterd/counterd/top"
+	"github.com/counterd/counterd/internal/insight/top"
+	"github.com/counterd/counterd/internal/limiter"
+	"github.com/counterd/counterd/internal/limiter/engine"
+	"github.com/counterd/counterd/internal/service"
 )
 
 // query reads the parameters of a request and gathers their faults.

@@ -15,8 +15,8 @@ import (
 
 	"github.com/counterd/counterd/api"
 	"github.com/counterd/counterd/events"
+	"github.com/counterd/counterd/internal/service"
 	"github.com/counterd/counterd/memcache"
-	"github.com/counterd/counterd/service"
 )
 
 // named makes a request of those names.

@@ -25,11 +25,11 @@ import (
 	"github.com/counterd/counterd/api/wire"
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/hierarchy"
+	"github.com/counterd/counterd/internal/limiter"
+	"github.com/counterd/counterd/internal/service"
+	"github.com/counterd/counterd/internal/store"
 	"github.com/counterd/counterd/internal/testkit/bubble"
 	"github.com/counterd/counterd/internal/testkit/leaktest"
-	"github.com/counterd/counterd/limiter"
-	"github.com/counterd/counterd/service"
-	"github.com/counterd/counterd/store"
 )
 
 // The body of a route that takes none is not ignored: what it names would not be

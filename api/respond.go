@@ -13,12 +13,12 @@ import (
 	"github.com/go-json-experiment/json"
 	"go.opentelemetry.io/otel/trace"
 
-	"github.com/counterd/counterd/api/headers"
 	"github.com/counterd/counterd/api/wire"
 	"github.com/counterd/counterd/events"
+	"github.com/counterd/counterd/internal/httpdecision"
+	"github.com/counterd/counterd/internal/limiter"
+	"github.com/counterd/counterd/internal/service"
 	"github.com/counterd/counterd/internal/sparse"
-	"github.com/counterd/counterd/limiter"
-	"github.com/counterd/counterd/service"
 )
 
 // responder writes answers, and logs why they are not what was asked for: each cause at most
@@ -85,10 +85,10 @@ type field struct{ name, value string }
 
 // setRateLimitHeaders sets the headers that say the limits of a decision.
 func setRateLimitHeaders(header http.Header, rules *events.Rules, d *limiter.Decision) {
-	var space [6]headers.Field // all there are
+	var space [6]httpdecision.Field // all there are
 	var fields [len(space)]field
 	n := 0
-	for _, f := range headers.Append(space[:0], rules, d) {
+	for _, f := range httpdecision.Append(space[:0], rules, d) {
 		fields[n] = field{f.Name, f.Value}
 		n++
 	}

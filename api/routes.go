@@ -10,7 +10,7 @@ import (
 	"github.com/gorilla/mux"
 
 	"github.com/counterd/counterd/api/wire"
-	"github.com/counterd/counterd/service"
+	"github.com/counterd/counterd/internal/service"
 )
 
 const (

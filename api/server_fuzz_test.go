@@ -21,15 +21,15 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/counterd/counterd/api"
-	"github.com/counterd/counterd/api/connections"
 	"github.com/counterd/counterd/api/wire"
-	"github.com/counterd/counterd/counting"
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/events/rulesfile"
 	"github.com/counterd/counterd/hierarchy"
-	"github.com/counterd/counterd/limiter"
+	"github.com/counterd/counterd/internal/connections"
+	"github.com/counterd/counterd/internal/limiter"
+	"github.com/counterd/counterd/internal/limiter/counting"
+	"github.com/counterd/counterd/internal/service"
 	"github.com/counterd/counterd/memcache"
-	"github.com/counterd/counterd/service"
 )
 
 // anyRules have an event for each way in which a request carries features.

@@ -19,18 +19,18 @@ import (
 
 	"github.com/counterd/counterd/api"
 	"github.com/counterd/counterd/api/wire"
-	"github.com/counterd/counterd/counting"
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/events/rulesfile"
 	"github.com/counterd/counterd/hierarchy"
+	"github.com/counterd/counterd/internal/eventlog"
+	"github.com/counterd/counterd/internal/limiter"
+	"github.com/counterd/counterd/internal/limiter/counting"
+	"github.com/counterd/counterd/internal/service"
+	"github.com/counterd/counterd/internal/store"
 	"github.com/counterd/counterd/internal/testkit"
 	"github.com/counterd/counterd/internal/testkit/bubble"
 	"github.com/counterd/counterd/internal/testkit/storestest"
-	"github.com/counterd/counterd/limiter"
 	"github.com/counterd/counterd/memcache"
-	"github.com/counterd/counterd/service"
-	"github.com/counterd/counterd/slidinglog"
-	"github.com/counterd/counterd/store"
 )
 
 const logGrace = 40 * time.Second
@@ -53,7 +53,7 @@ func newServerOf(t *testing.T, kept store.Store, clock func() time.Time, rules f
 func newServiceOf(t *testing.T, kept store.Store, clock func() time.Time, rules func() *events.Rules) *service.Service {
 	t.Helper()
 	counters := hierarchy.NewCounters(hierarchy.Config{Store: kept, Clock: clock, Grace: logGrace})
-	logs, err := slidinglog.New(counters.Base())
+	logs, err := eventlog.New(counters.Base())
 	require.NoError(t, err)
 	config := limiter.Config{Timeout: logGrace / 2, Local: memcache.NewEmbedded(memcache.EmbeddedConfig{Clock: clock})}
 	decider, err := limiter.New(config, counters, logs)

@@ -6,7 +6,7 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/counterd/counterd/engine"
+	"github.com/counterd/counterd/internal/limiter/engine"
 )
 
 // releaseTimeout is for how long a request that is over waits for the store.

@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/counterd/counterd/events/rulesfile"
-	"github.com/counterd/counterd/rls/rlsconfig"
+	"github.com/counterd/counterd/internal/rls/rlsconfig"
 )
 
 // configsOfEnvoy returns the configuration of envoyproxy/ratelimit and the rules that docs/envoy.md shows.

@@ -22,15 +22,15 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/counterd/counterd"
-	"github.com/counterd/counterd/counting"
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/events/rulesfile"
 	"github.com/counterd/counterd/hierarchy"
+	"github.com/counterd/counterd/internal/limiter"
+	"github.com/counterd/counterd/internal/limiter/counting"
+	"github.com/counterd/counterd/internal/rls"
+	"github.com/counterd/counterd/internal/service"
 	"github.com/counterd/counterd/internal/testkit/memcachedtest"
-	"github.com/counterd/counterd/limiter"
 	"github.com/counterd/counterd/memcache"
-	"github.com/counterd/counterd/rls"
-	"github.com/counterd/counterd/service"
 )
 
 // described matches an attribute in the table of docs/tracing.md: its span, its name and its type.

@@ -19,7 +19,7 @@ var released = []struct{ file, version string }{
 	{"clients/typescript/package-lock.json", `(?m)^  "version": "(.*)",$`},
 	{"clients/typescript/package-lock.json", `(?m)^      "name": "counterd",\n      "version": "(.*)",$`},
 	{"clients/python/pyproject.toml", `(?m)^version = "(.*)"$`},
-	{"docs/openapi.yaml", `(?m)^  version: (.*)$`},
+	{"api/openapi.yaml", `(?m)^  version: (.*)$`},
 	{"docs/operations.md", `counterd_(\d[^_]*)_\S*amd64`},
 	{"docs/operations.md", `cmd/counterd@v([\w.-]+)`},
 	{"docs/operations.md", `counterd/counterd:([\w.-]+)`},

@@ -7,7 +7,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/counterd/counterd/algorithm"
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/events/rulesfile"
 )
@@ -22,7 +21,7 @@ func TestTokenBucketsOfRules(t *testing.T) {
 		algorithm string
 		burst     int64
 		span      time.Duration
-	}{{algorithm.TokenBucket, 20, 3 * time.Second}, {algorithm.LeakyBucket, 11, 3 * time.Second}, {algorithm.TokenBucket, 1, 20 * time.Second}, {algorithm.TokenBucket, 1, time.Second}}
+	}{{events.TokenBucket, 20, 3 * time.Second}, {events.LeakyBucket, 11, 3 * time.Second}, {events.TokenBucket, 1, 20 * time.Second}, {events.TokenBucket, 1, time.Second}}
 	for i, w := range want {
 		rule := event.Rules[i]
 		limit := rule.Limits[0]

@@ -9,7 +9,7 @@ import (
 
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/events/rulesfile"
-	"github.com/counterd/counterd/journal"
+	"github.com/counterd/counterd/internal/eventlog/journal"
 )
 
 const overriddenRules = `

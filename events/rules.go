@@ -9,8 +9,6 @@ import (
 	"strconv"
 	"strings"
 	"time"
-
-	"github.com/counterd/counterd/algorithm"
 )
 
 const (
@@ -181,9 +179,9 @@ type Limit struct {
 }
 
 // Windows returns the windows of the limit, whose algorithm must be known.
-func (l Limit) Windows() algorithm.Windows {
-	a, _ := algorithm.Of(l.Algorithm)
-	return algorithm.Windows{Algorithm: a, Length: int64(l.Window / time.Second), Zone: l.Calendar}
+func (l Limit) Windows() Windows {
+	a, _ := AlgorithmByName(l.Algorithm)
+	return Windows{Algorithm: a, Length: int64(l.Window / time.Second), Zone: l.Calendar}
 }
 
 // LongestWindow returns the length of the longest window of the limit.
@@ -234,7 +232,7 @@ func (l Limit) Span(ceiling int64) time.Duration {
 // LongestWait returns for how long a hit waits at the most for its turn in a leaky bucket that admits so many
 // at once.
 func (l Limit) LongestWait(ceiling int64) time.Duration {
-	if l.Algorithm != algorithm.LeakyBucket {
+	if l.Algorithm != LeakyBucket {
 		return 0
 	}
 	return l.refillTime(ceiling - 1)
@@ -345,12 +343,12 @@ func (r *Rule) LimitsOf(of Feature) []Limit {
 
 // InLog reports whether the rule's limits are kept in a log, not in buckets.
 func (r *Rule) InLog() bool {
-	return len(r.Limits) > 0 && algorithm.InLog(r.Limits[0].Algorithm)
+	return len(r.Limits) > 0 && AlgorithmInLog(r.Limits[0].Algorithm)
 }
 
 // Leases reports whether the rule limits leases: its windows are as long as one.
 func (r *Rule) Leases() bool {
-	return len(r.Limits) > 0 && r.Limits[0].Algorithm == algorithm.Concurrency
+	return len(r.Limits) > 0 && r.Limits[0].Algorithm == Concurrency
 }
 
 // HasLeases reports whether a rule of the event limits leases.

@@ -11,10 +11,10 @@ import (
 
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/hierarchy"
+	"github.com/counterd/counterd/internal/store"
 	"github.com/counterd/counterd/internal/testkit/memcachedtest"
 	"github.com/counterd/counterd/internal/testkit/storestest"
 	"github.com/counterd/counterd/memcache"
-	"github.com/counterd/counterd/store"
 )
 
 // These benchmarks back the figures in docs/performance.md.

@@ -5,10 +5,9 @@ import (
 	"slices"
 	"time"
 
-	"github.com/counterd/counterd/algorithm"
-	"github.com/counterd/counterd/engine"
 	"github.com/counterd/counterd/events"
-	"github.com/counterd/counterd/store"
+	"github.com/counterd/counterd/internal/limiter/engine"
+	"github.com/counterd/counterd/internal/store"
 )
 
 // Level is a step of the hierarchy.
@@ -218,7 +217,7 @@ const maxTiles = 2*Levels - 1
 
 // spanOf returns the span of the window for hits of the second now, on a counter whose finest level
 // is given. It reaches ahead of now, for hits that clocks which are ahead have stamped.
-func spanOf(w algorithm.Windows, now int64, finest Level, ahead int64) span {
+func spanOf(w events.Windows, now int64, finest Level, ahead int64) span {
 	first, last := w.Around(now)
 	s := span{top: max(finest, RankLevel(time.Duration(w.Length)*time.Second))}
 	s.edge.First, ahead = BucketAt(finest, first).First(), min(last, now+ahead)

@@ -9,7 +9,7 @@ import (
 
 	"github.com/coocood/freecache"
 
-	"github.com/counterd/counterd/engine"
+	"github.com/counterd/counterd/internal/limiter/engine"
 )
 
 const (

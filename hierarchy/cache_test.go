@@ -9,10 +9,10 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/counterd/counterd/events"
+	"github.com/counterd/counterd/internal/limiter"
+	"github.com/counterd/counterd/internal/store/storetest"
 	"github.com/counterd/counterd/internal/testkit"
 	"github.com/counterd/counterd/internal/testkit/bubble"
-	"github.com/counterd/counterd/limiter"
-	"github.com/counterd/counterd/store/storetest"
 )
 
 // cached are two processes on one store, each with a cache, and a clock.

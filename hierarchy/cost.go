@@ -3,9 +3,8 @@ package hierarchy
 import (
 	"time"
 
-	"github.com/counterd/counterd/algorithm"
-	"github.com/counterd/counterd/engine"
 	"github.com/counterd/counterd/events"
+	"github.com/counterd/counterd/internal/limiter/engine"
 )
 
 // itemBytes is what a bucket takes in Memcached: its smallest chunk.
@@ -58,8 +57,8 @@ func FarReadsOf(counter events.Counter, limits []events.Limit, grace time.Durati
 	var far FarReads
 	const day, from = 86400, 20_454 * 86400 // 2026, with the offsets that zones have now
 	step := int64(1)
-	sliding, _ := algorithm.Of(algorithm.Default)
-	windows := make([]algorithm.Windows, len(limits))
+	sliding, _ := events.AlgorithmByName(events.DefaultAlgorithm)
+	windows := make([]events.Windows, len(limits))
 	for i, limit := range limits {
 		windows[i] = limit.Windows()
 		if windows[i].Algorithm.Log {

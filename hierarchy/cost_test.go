@@ -10,9 +10,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/counterd/counterd/events"
+	"github.com/counterd/counterd/internal/limiter"
+	"github.com/counterd/counterd/internal/store"
 	"github.com/counterd/counterd/internal/testkit"
-	"github.com/counterd/counterd/limiter"
-	"github.com/counterd/counterd/store"
 )
 
 // readsStore is empty at every trip, and counts what is read, by level.

@@ -9,10 +9,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/counterd/counterd/algorithm"
-	"github.com/counterd/counterd/engine"
 	"github.com/counterd/counterd/events"
-	"github.com/counterd/counterd/store"
+	"github.com/counterd/counterd/internal/limiter/engine"
+	"github.com/counterd/counterd/internal/store"
 )
 
 const (
@@ -54,7 +53,7 @@ type Counters struct {
 	// What the simulation breaks to see that it finds it broken.
 	ahead  int64 // seconds for which the clocks of other processes may be ahead
 	open   int64 // seconds for which a bucket that has ended may still change
-	spanOf func(w algorithm.Windows, now int64, finest Level, ahead int64) span
+	spanOf func(w events.Windows, now int64, finest Level, ahead int64) span
 }
 
 // NewCounters returns Counters on the store of the config.

@@ -4,7 +4,7 @@ import (
 	"cmp"
 	"slices"
 
-	"github.com/counterd/counterd/engine"
+	"github.com/counterd/counterd/internal/limiter/engine"
 )
 
 // explanation is of one limit. What its count consists of is known. For the moments at which events leave the

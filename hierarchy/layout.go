@@ -4,7 +4,7 @@ import (
 	"time"
 
 	"github.com/counterd/counterd/events"
-	"github.com/counterd/counterd/store"
+	"github.com/counterd/counterd/internal/store"
 )
 
 // Layout is how counters are kept in buckets, for the repair of their replicas, which knows

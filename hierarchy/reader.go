@@ -8,8 +8,8 @@ import (
 
 	"github.com/kamstrup/intmap"
 
-	"github.com/counterd/counterd/engine"
-	"github.com/counterd/counterd/store"
+	"github.com/counterd/counterd/internal/limiter/engine"
+	"github.com/counterd/counterd/internal/store"
 )
 
 // reader makes the trips for one counter, and keeps what they find: the values of

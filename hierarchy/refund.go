@@ -4,9 +4,9 @@ import (
 	"context"
 	"slices"
 
-	"github.com/counterd/counterd/engine"
 	"github.com/counterd/counterd/events"
-	"github.com/counterd/counterd/store"
+	"github.com/counterd/counterd/internal/limiter/engine"
+	"github.com/counterd/counterd/internal/store"
 )
 
 // refund takes the latest events of a counter away.

@@ -14,12 +14,12 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/counterd/counterd/events"
+	"github.com/counterd/counterd/internal/limiter"
+	"github.com/counterd/counterd/internal/replica"
+	"github.com/counterd/counterd/internal/store"
+	"github.com/counterd/counterd/internal/store/storetest"
 	"github.com/counterd/counterd/internal/testkit"
 	"github.com/counterd/counterd/internal/testkit/bubble"
-	"github.com/counterd/counterd/limiter"
-	"github.com/counterd/counterd/replication"
-	"github.com/counterd/counterd/store"
-	"github.com/counterd/counterd/store/storetest"
 )
 
 // farServer is what a server has that farLinks lead to.
@@ -37,7 +37,7 @@ type farLink struct {
 	rtt  time.Duration // the longest
 	last time.Time     // when what was sent last arrives
 
-	memory replication.Memory
+	memory replica.Memory
 }
 
 // arrival returns when what is sent now arrives, and when its answer does.
@@ -53,19 +53,19 @@ func (l *farLink) arrival() (there, back time.Duration) {
 	return at.Sub(now), time.Duration(way + l.rng.Int64N(way))
 }
 
-func (l *farLink) Name() string                { return l.name }
-func (l *farLink) Up() bool                    { return true }
-func (l *farLink) Memory() *replication.Memory { return &l.memory }
+func (l *farLink) Name() string            { return l.name }
+func (l *farLink) Up() bool                { return true }
+func (l *farLink) Memory() *replica.Memory { return &l.memory }
 
 func (l *farLink) Look(context.Context) error { return nil }
 
-func (l *farLink) Marker(context.Context, func(replication.MarkerItem) error) error { return nil }
+func (l *farLink) Marker(context.Context, func(replica.MarkerItem) error) error { return nil }
 
-func (l *farLink) Keys(context.Context, func(replication.Key) error) error { return nil }
+func (l *farLink) Keys(context.Context, func(replica.Key) error) error { return nil }
 
 func (l *farLink) Lists() bool { return true }
 
-func (l *farLink) Start(_ context.Context, _ time.Time, counter replication.Counter, op *store.Op, index int, ended chan<- int, _ replication.Acknowledger) replication.Exchange {
+func (l *farLink) Start(_ context.Context, _ time.Time, counter replica.Counter, op *store.Op, index int, ended chan<- int, _ replica.Acknowledger) replica.Exchange {
 	x := &farExchange{came: store.Op{Writes: slices.Clone(op.Writes), Reads: slices.Clone(op.Reads)}}
 	there, back := l.arrival()
 	time.AfterFunc(there, func() {
@@ -83,7 +83,7 @@ func (l *farLink) Start(_ context.Context, _ time.Time, counter replication.Coun
 	return x
 }
 
-func (l *farLink) Do(_ context.Context, counter replication.Counter, op *store.Op) {
+func (l *farLink) Do(_ context.Context, counter replica.Counter, op *store.Op) {
 	if op.Kind() != store.Subtract {
 		op.Err = errNotThere
 		return
@@ -155,9 +155,9 @@ func burstOnReplicas(t *testing.T, limits string, replicas, used int, rtt time.D
 		}
 		var fleet []*limiter.Limiter
 		for range 3 {
-			set := replication.New(replication.Config{Replicas: replicas, Timeout: limiter.DefaultTimeout, Hash: hashOf})
+			set := replica.New(replica.Config{Replicas: replicas, Timeout: limiter.DefaultTimeout, Hash: hashOf})
 			defer set.Close()
-			var links []replication.Server
+			var links []replica.Server
 			for _, server := range servers {
 				links = append(links, &farLink{farServer: server, rtt: rtt})
 			}

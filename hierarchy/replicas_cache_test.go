@@ -10,10 +10,10 @@ import (
 
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/hierarchy"
+	"github.com/counterd/counterd/internal/limiter"
+	"github.com/counterd/counterd/internal/store"
 	"github.com/counterd/counterd/internal/testkit"
 	"github.com/counterd/counterd/internal/testkit/storestest"
-	"github.com/counterd/counterd/limiter"
-	"github.com/counterd/counterd/store"
 )
 
 // lowReplicas is a store with copies, of which at times only one answers that has missed

@@ -11,10 +11,10 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/counterd/counterd/internal/replica"
+	"github.com/counterd/counterd/internal/store"
+	"github.com/counterd/counterd/internal/store/storetest"
 	"github.com/counterd/counterd/internal/testkit"
-	"github.com/counterd/counterd/replication"
-	"github.com/counterd/counterd/store"
-	"github.com/counterd/counterd/store/storetest"
 )
 
 // withReplicas makes a simulation one with replicas, and breaks nothing.
@@ -42,7 +42,7 @@ func TestNoCalendarWindowHoldsMoreWithReplicas(t *testing.T) {
 func TestSimulationFindsSabotageOfReplicas(t *testing.T) {
 	for name, broken := range map[string]func(*simReplicas){
 		"the smallest value counts": func(c *simReplicas) {
-			c.wrapServer = func(l *simLink) replication.Server { return &turnedServer{l} }
+			c.wrapServer = func(l *simLink) replica.Server { return &turnedServer{l} }
 			c.wrapStore = func(s replicatedStore) store.Store { return &turnedStore{s} }
 		},
 		"hints are not replayed": func(c *simReplicas) {
@@ -55,7 +55,7 @@ func TestSimulationFindsSabotageOfReplicas(t *testing.T) {
 			c.wrapStore = func(s replicatedStore) store.Store { return &hintedRollBacks{s} }
 		},
 		"takes a trip for made that failed midway": func(c *simReplicas) {
-			c.wrapServer = func(l *simLink) replication.Server { return &trustedServer{l} }
+			c.wrapServer = func(l *simLink) replica.Server { return &trustedServer{l} }
 		},
 		"adds to the coarsest level first on one replica": func(c *simReplicas) { // the only one that is up
 			c.handover, c.weather = false, 0
@@ -66,7 +66,7 @@ func TestSimulationFindsSabotageOfReplicas(t *testing.T) {
 					}
 				}
 			}
-			c.wrapServer = func(l *simLink) replication.Server {
+			c.wrapServer = func(l *simLink) replica.Server {
 				if l.server != c.safe {
 					return l
 				}
@@ -88,7 +88,7 @@ func TestSimulationFindsSabotageOfReplicas(t *testing.T) {
 func TestHintsMayBeReplayedInAnyOrder(t *testing.T) {
 	o := simulate(t, 0, testkit.Seeds(500), sabotage{copies: func(c *simReplicas) {
 		c.handover = true
-		c.wrapServer = func(l *simLink) replication.Server { return &coarseReplay{coarseServer{l}} }
+		c.wrapServer = func(l *simLink) replica.Server { return &coarseReplay{coarseServer{l}} }
 	}}, true)
 	assert.Zero(t, o.broken, o.first)
 	assert.Positive(t, o.handed)
@@ -98,11 +98,11 @@ func TestHintsMayBeReplayedInAnyOrder(t *testing.T) {
 // is taken for the largest.
 type turnedServer struct{ *simLink }
 
-func (s *turnedServer) Start(ctx context.Context, deadline time.Time, counter replication.Counter, op *store.Op, index int, ended chan<- int, late replication.Acknowledger) replication.Exchange {
+func (s *turnedServer) Start(ctx context.Context, deadline time.Time, counter replica.Counter, op *store.Op, index int, ended chan<- int, late replica.Acknowledger) replica.Exchange {
 	return turnedExchange{s.simLink.Start(ctx, deadline, counter, op, index, ended, late)}
 }
 
-type turnedExchange struct{ replication.Exchange }
+type turnedExchange struct{ replica.Exchange }
 
 func (x turnedExchange) End(op *store.Op) {
 	x.Exchange.End(op)
@@ -169,11 +169,11 @@ func (s *hintedRollBacks) Do(ctx context.Context, ops ...*store.Op) {
 // trustedServer takes all that was sent for acknowledged.
 type trustedServer struct{ *simLink }
 
-func (s *trustedServer) Start(ctx context.Context, deadline time.Time, counter replication.Counter, op *store.Op, index int, ended chan<- int, late replication.Acknowledger) replication.Exchange {
+func (s *trustedServer) Start(ctx context.Context, deadline time.Time, counter replica.Counter, op *store.Op, index int, ended chan<- int, late replica.Acknowledger) replica.Exchange {
 	return trustedExchange{s.simLink.Start(ctx, deadline, counter, op, index, ended, late)}
 }
 
-type trustedExchange struct{ replication.Exchange }
+type trustedExchange struct{ replica.Exchange }
 
 func (x trustedExchange) End(op *store.Op) {
 	x.Exchange.End(op)
@@ -185,14 +185,14 @@ func (x trustedExchange) End(op *store.Op) {
 // coarseServer adds to the coarsest level first.
 type coarseServer struct{ *simLink }
 
-func (s *coarseServer) Start(ctx context.Context, deadline time.Time, counter replication.Counter, op *store.Op, index int, ended chan<- int, late replication.Acknowledger) replication.Exchange {
+func (s *coarseServer) Start(ctx context.Context, deadline time.Time, counter replica.Counter, op *store.Op, index int, ended chan<- int, late replica.Acknowledger) replica.Exchange {
 	coarse := *op
 	coarse.Writes = slices.Clone(op.Writes)
 	slices.Reverse(coarse.Writes)
 	return coarseExchange{s.simLink.Start(ctx, deadline, counter, &coarse, index, ended, late)}
 }
 
-type coarseExchange struct{ replication.Exchange }
+type coarseExchange struct{ replica.Exchange }
 
 func (x coarseExchange) End(op *store.Op) {
 	x.Exchange.End(op)
@@ -205,7 +205,7 @@ func (x coarseExchange) End(op *store.Op) {
 // coarseReplay replays hints that way.
 type coarseReplay struct{ coarseServer }
 
-func (s *coarseReplay) Start(ctx context.Context, deadline time.Time, counter replication.Counter, op *store.Op, index int, ended chan<- int, late replication.Acknowledger) replication.Exchange {
+func (s *coarseReplay) Start(ctx context.Context, deadline time.Time, counter replica.Counter, op *store.Op, index int, ended chan<- int, late replica.Acknowledger) replica.Exchange {
 	if ctx.Value(operationKey{}) == nil {
 		return s.coarseServer.Start(ctx, deadline, counter, op, index, ended, late)
 	}

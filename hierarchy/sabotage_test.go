@@ -8,10 +8,10 @@ import (
 
 	"github.com/stretchr/testify/assert"
 
-	"github.com/counterd/counterd/algorithm"
+	"github.com/counterd/counterd/events"
+	"github.com/counterd/counterd/internal/store"
+	"github.com/counterd/counterd/internal/store/storetest"
 	"github.com/counterd/counterd/internal/testkit"
-	"github.com/counterd/counterd/store"
-	"github.com/counterd/counterd/store/storetest"
 )
 
 // What each part of the algorithm is for: without it the simulation finds windows
@@ -20,7 +20,7 @@ func TestSimulationFindsSabotage(t *testing.T) {
 	for name, broken := range map[string]sabotage{
 		"no look ahead": {counters: func(c *Counters) { c.ahead = 0 }},
 		"no look ahead of a clock that was set back": {setBack: true, counters: func(c *Counters) {
-			c.spanOf = func(w algorithm.Windows, now int64, finest Level, ahead int64) span {
+			c.spanOf = func(w events.Windows, now int64, finest Level, ahead int64) span {
 				return spanOf(w, now, finest, min(ahead, c.ahead))
 			}
 		}},
@@ -96,8 +96,8 @@ func (s *coarseFirst) Do(ctx context.Context, ops ...*store.Op) {
 }
 
 // spanByTheMoment takes a rank level one finer at every other moment.
-func spanByTheMoment(clock func() time.Time) func(algorithm.Windows, int64, Level, int64) span {
-	return func(w algorithm.Windows, now int64, finest Level, ahead int64) span {
+func spanByTheMoment(clock func() time.Time) func(events.Windows, int64, Level, int64) span {
+	return func(w events.Windows, now int64, finest Level, ahead int64) span {
 		s := spanOf(w, now, finest, ahead)
 		// A few hundred reads are enough.
 		if clock().UnixMicro()%2 == 0 || s.rank == finest || s.row().Len() > 3 {
@@ -120,7 +120,7 @@ func (s *span) inRow(rank Level, w Window, now int64) {
 }
 
 // spanThatStraddles has the rank level that sliding windows have.
-func spanThatStraddles(w algorithm.Windows, now int64, finest Level, ahead int64) span {
+func spanThatStraddles(w events.Windows, now int64, finest Level, ahead int64) span {
 	s := spanOf(w, now, finest, ahead)
 	first, last := w.Around(now)
 	s.inRow(s.top, Window{first, min(last, now+ahead)}, now)
@@ -128,8 +128,8 @@ func spanThatStraddles(w algorithm.Windows, now int64, finest Level, ahead int64
 }
 
 // spanTiledByTheMoment tiles windows with finer buckets at every other moment.
-func spanTiledByTheMoment(clock func() time.Time) func(algorithm.Windows, int64, Level, int64) span {
-	return func(w algorithm.Windows, now int64, finest Level, ahead int64) span {
+func spanTiledByTheMoment(clock func() time.Time) func(events.Windows, int64, Level, int64) span {
+	return func(w events.Windows, now int64, finest Level, ahead int64) span {
 		s := spanOf(w, now, finest, ahead)
 		first, last := w.Around(now)
 		if clock().UnixMicro()%2 == 0 || s.top == finest || (last-first)/(s.top-1).Seconds() > 400 {

@@ -3,7 +3,7 @@ package hierarchy
 import (
 	"slices"
 
-	"github.com/counterd/counterd/engine"
+	"github.com/counterd/counterd/internal/limiter/engine"
 )
 
 // search looks for the first second in which a hit fits a limit, if nothing else

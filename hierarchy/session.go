@@ -7,10 +7,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/counterd/counterd/algorithm"
-	"github.com/counterd/counterd/engine"
 	"github.com/counterd/counterd/events"
-	"github.com/counterd/counterd/store"
+	"github.com/counterd/counterd/internal/limiter/engine"
+	"github.com/counterd/counterd/internal/store"
 )
 
 // session decides the hits of one batch on one counter: it says which round trip is next.
@@ -53,7 +52,7 @@ func (c *Counters) Base() engine.Base { return c.base }
 
 // Keeps reports whether the algorithm counts by windows: all of these do with buckets.
 func (c *Counters) Keeps(name string) bool {
-	a, known := algorithm.Of(name)
+	a, known := events.AlgorithmByName(name)
 	return known && !a.Log
 }
 
@@ -284,7 +283,7 @@ type windows struct {
 
 // limitWindow is one limit of a counter, and what its window holds.
 type limitWindow struct {
-	of      algorithm.Windows
+	of      events.Windows
 	ceiling int64
 	span    span
 	lo, hi  int64 // what others hold of the window: at least, and at most

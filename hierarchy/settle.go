@@ -10,9 +10,9 @@ import (
 	"slices"
 	"time"
 
-	"github.com/counterd/counterd/engine"
 	"github.com/counterd/counterd/events"
-	"github.com/counterd/counterd/store"
+	"github.com/counterd/counterd/internal/limiter/engine"
+	"github.com/counterd/counterd/internal/store"
 )
 
 // receiptLevel is the level of items that say what reservations were settled with.

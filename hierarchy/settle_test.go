@@ -14,12 +14,12 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/counterd/counterd/engine"
 	"github.com/counterd/counterd/events"
+	"github.com/counterd/counterd/internal/limiter"
+	"github.com/counterd/counterd/internal/limiter/engine"
+	"github.com/counterd/counterd/internal/store"
 	"github.com/counterd/counterd/internal/testkit"
-	"github.com/counterd/counterd/limiter"
 	"github.com/counterd/counterd/memcache"
-	"github.com/counterd/counterd/store"
 )
 
 // The simulation of what is settled in buckets: processes reserve, and settle, each on any process, once or

@@ -15,13 +15,13 @@ import (
 	"time"
 
 	"github.com/counterd/counterd/events"
+	"github.com/counterd/counterd/internal/replica"
+	"github.com/counterd/counterd/internal/store"
+	"github.com/counterd/counterd/internal/store/storetest"
 	"github.com/counterd/counterd/internal/testkit"
-	"github.com/counterd/counterd/replication"
-	"github.com/counterd/counterd/store"
-	"github.com/counterd/counterd/store/storetest"
 )
 
-// In a simulation with replicas each process has its own replication.Set over a few
+// In a simulation with replicas each process has its own replica.Set over a few
 // servers. Every command to every server waits for the scheduler. Servers go down and come
 // back, some of them empty; processes are cut off from a server, or take it for down late
 // or without need; commands and answers are lost; processes crash and their hints are lost
@@ -51,10 +51,10 @@ type simReplicas struct {
 	replicas  int
 	servers   []*simServer
 	nodes     []*simNode
-	place     *replication.Set // where counters are at the beginning
-	faults    float64          // share of commands that go wrong, but to the one that all reach
-	weather   float64          // share of steps in which something befalls a server
-	wipes     bool             // servers come back empty
+	place     *replica.Set // where counters are at the beginning
+	faults    float64      // share of commands that go wrong, but to the one that all reach
+	weather   float64      // share of steps in which something befalls a server
+	wipes     bool         // servers come back empty
 	maxHints  int
 	noneSafe  bool // no server is reached by all: all windows are judged
 	processes int  // at the least
@@ -69,7 +69,7 @@ type simReplicas struct {
 	atHandover    func()                            // befalls them before the hints are replayed
 	begin         func()                            // at the beginning
 	wrapStore     func(replicatedStore) store.Store // breaks it
-	wrapServer    func(*simLink) replication.Server
+	wrapServer    func(*simLink) replica.Server
 
 	mu     sync.Mutex
 	safe   *simServer       // that all reach; nil: there is none, and all windows are judged
@@ -83,7 +83,7 @@ type simReplicas struct {
 // simNode is the servers as one process has them.
 type simNode struct {
 	links    []*simLink
-	set      *replication.Set
+	set      *replica.Set
 	store    store.Store
 	replayer *operation // replays hints
 }
@@ -103,7 +103,7 @@ type simLink struct {
 	place     int
 	state     int         // the scheduler's
 	suspected atomic.Bool // the process takes it for down
-	memory    replication.Memory
+	memory    replica.Memory
 
 	mu    sync.Mutex
 	trips map[simCalls]int
@@ -155,8 +155,8 @@ func (c *simReplicas) settle() {
 	for len(c.servers) < c.replicas+c.spare {
 		c.servers = append(c.servers, &simServer{fmt.Sprint(c.rng.Uint64()), c.s.newItems()})
 	}
-	c.place = replication.New(replication.Config{Hash: hashOf, Replicas: c.replicas})
-	list := make([]replication.Server, len(c.servers))
+	c.place = replica.New(replica.Config{Hash: hashOf, Replicas: c.replicas})
+	list := make([]replica.Server, len(c.servers))
 	for i, server := range c.servers {
 		list[i] = &simLink{server: server}
 	}
@@ -180,7 +180,7 @@ func (c *simReplicas) newNode(process int) *simNode {
 		}
 		return c.s.now().Add(time.Duration(c.s.processes[process].skew.Load()))
 	}
-	n.set = replication.New(replication.Config{Hash: hashOf, Replicas: c.replicas, Timeout: c.s.grace / 2, MaxHints: c.maxHints, Clock: skewed})
+	n.set = replica.New(replica.Config{Hash: hashOf, Replicas: c.replicas, Timeout: c.s.grace / 2, MaxHints: c.maxHints, Clock: skewed})
 	for i, server := range c.servers {
 		n.links = append(n.links, &simLink{c: c, node: n, server: server, place: i, trips: map[simCalls]int{}, first: map[int]*float64{}})
 	}
@@ -199,7 +199,7 @@ func (c *simReplicas) newNode(process int) *simNode {
 
 // use has the process use these servers.
 func (n *simNode) use(links []*simLink) {
-	list := make([]replication.Server, len(links))
+	list := make([]replica.Server, len(links))
 	for i, link := range links {
 		if list[i] = link; link.c.wrapServer != nil {
 			list[i] = link.c.wrapServer(link)
@@ -214,7 +214,7 @@ func (c *simReplicas) promises(counter string) bool {
 	if c.missed {
 		return false
 	}
-	return c.safe == nil || slices.ContainsFunc(c.place.Of(hashOf(counter)), func(s replication.Server) bool {
+	return c.safe == nil || slices.ContainsFunc(c.place.Of(hashOf(counter)), func(s replica.Server) bool {
 		return s.(*simLink).server == c.safe
 	})
 }
@@ -437,7 +437,7 @@ func hashOf(counter string) (h store.Hash) {
 // replicatedStore is the store of a process whose counters have copies.
 type replicatedStore struct {
 	c   *simReplicas
-	set *replication.Set
+	set *replica.Set
 }
 
 func (c replicatedStore) Do(ctx context.Context, ops ...*store.Op) {
@@ -491,8 +491,8 @@ func firstRead(reads []store.Read) uint64 {
 	return reads[0].Item
 }
 
-func named(counter string) replication.Counter {
-	return replication.Counter{Name: counter, Hash: hashOf(counter)}
+func named(counter string) replica.Counter {
+	return replica.Counter{Name: counter, Hash: hashOf(counter)}
 }
 
 // holds reports whether what is sent does not arrive for the time being.
@@ -503,13 +503,13 @@ func (l *simLink) Name() string { return l.server.name }
 func (l *simLink) Up() bool { return !l.suspected.Load() }
 
 // Whole returns true, as if no process noticed a loss: noticing it only helps.
-func (l *simLink) Memory() *replication.Memory { return &l.memory }
+func (l *simLink) Memory() *replica.Memory { return &l.memory }
 
 func (l *simLink) Look(context.Context) error { return nil }
 
-func (l *simLink) Marker(context.Context, func(replication.MarkerItem) error) error { return nil }
+func (l *simLink) Marker(context.Context, func(replica.MarkerItem) error) error { return nil }
 
-func (l *simLink) Keys(context.Context, func(replication.Key) error) error { return nil }
+func (l *simLink) Keys(context.Context, func(replica.Key) error) error { return nil }
 
 func (l *simLink) Lists() bool { return true }
 
@@ -546,7 +546,7 @@ func (l *simLink) sender(ctx context.Context, h store.Hash, what string, of *sim
 	}
 }
 
-func (l *simLink) Start(ctx context.Context, deadline time.Time, counter replication.Counter, op *store.Op, index int, ended chan<- int, _ replication.Acknowledger) replication.Exchange {
+func (l *simLink) Start(ctx context.Context, deadline time.Time, counter replica.Counter, op *store.Op, index int, ended chan<- int, _ replica.Acknowledger) replica.Exchange {
 	now := time.Now()
 	x := &simExchange{link: l, op: l.operation(ctx), counter: counter.Hash, index: index, ended: ended, limit: now.Add(deadline.Sub(now) * 7 / 16)}
 	x.came = store.Op{Counter: string(counter.Hash[:]), Writes: slices.Clone(op.Writes), Reads: slices.Clone(op.Reads)}
@@ -566,7 +566,7 @@ func (l *simLink) Start(ctx context.Context, deadline time.Time, counter replica
 	return x
 }
 
-func (l *simLink) Do(ctx context.Context, counter replication.Counter, op *store.Op) {
+func (l *simLink) Do(ctx context.Context, counter replica.Counter, op *store.Op) {
 	what := "back"
 	if op.Kind() == store.Delete {
 		what = fmt.Sprint("delete", op.Writes[0].Item)

@@ -19,13 +19,12 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/counterd/counterd/algorithm/fixedwindow"
 	"github.com/counterd/counterd/events"
+	"github.com/counterd/counterd/internal/limiter"
+	"github.com/counterd/counterd/internal/store"
+	"github.com/counterd/counterd/internal/store/storetest"
 	"github.com/counterd/counterd/internal/testkit"
 	"github.com/counterd/counterd/internal/testkit/bubble"
-	"github.com/counterd/counterd/limiter"
-	"github.com/counterd/counterd/store"
-	"github.com/counterd/counterd/store/storetest"
 )
 
 // The simulation: a few processes hit the same counters on one store, while their
@@ -261,7 +260,7 @@ func newSimulation(seed uint64, broken sabotage) *simulation {
 	s.window = testkit.Pick[int64](rng, 1, 2, 8, 60, 60, 61, 90, 900, 1800, 3600, 3600, 86400, 86400)
 	if broken.zone != "" {
 		s.zone, _ = time.LoadLocation(broken.zone)
-		s.window = testkit.Pick[int64](rng, fixedwindow.Hour, fixedwindow.Day, fixedwindow.Day, fixedwindow.Week, fixedwindow.Month)
+		s.window = testkit.Pick[int64](rng, events.HourSeconds, events.DaySeconds, events.DaySeconds, events.WeekSeconds, events.MonthSeconds)
 	} else if s.narrow = s.chance(0.3); s.narrow {
 		s.window = testkit.Pick[int64](rng, 60, 60, 3600, 86400)
 	}
@@ -389,7 +388,7 @@ func (s *simulation) limit(n int64, window time.Duration) events.Limit {
 	limit := events.Limit{N: n, Window: window, Algorithm: s.algorithm}
 	switch {
 	case s.zone == nil:
-	case fixedwindow.Unit(int64(window/time.Second)) != "":
+	case events.CalendarUnit(int64(window/time.Second)) != "":
 		limit.Calendar = s.zone
 	default:
 		limit.Algorithm = ""
@@ -435,7 +434,7 @@ func (s *simulation) drawPhases() {
 	unit := testkit.Pick[int64](rng, 1, 60, 3600, 86400)
 	edge := (20_000*86400+rng.Int64N(10*86400))/unit*unit + unit
 	if s.zone != nil { // a turn of the window, up to weeks later
-		_, last := fixedwindow.Around(edge+rng.Int64N(30*86400), s.window, s.zone)
+		_, last := events.FixedWindowAround(edge+rng.Int64N(30*86400), s.window, s.zone)
 		edge = last + 1
 	}
 	for _, i := range []int64{-1, 0, 1} {

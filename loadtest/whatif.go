@@ -10,9 +10,9 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/counterd/counterd/dryrun"
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/events/rulesfile"
+	"github.com/counterd/counterd/internal/insight/dryrun"
 	"github.com/counterd/counterd/loadtest/accesslog"
 	"github.com/counterd/counterd/loadtest/page"
 	"github.com/counterd/counterd/loadtest/share"

@@ -10,11 +10,11 @@ import (
 
 	"github.com/cenkalti/backoff/v5"
 
-	"github.com/counterd/counterd/memcache/wire"
+	"github.com/counterd/counterd/internal/memproto"
 )
 
 // ErrDown is what calls return at once whose server is known to be down.
-var ErrDown = wire.ErrDown
+var ErrDown = memproto.ErrDown
 
 // How a breaker opens, and how a server that is down is probed. The longest pause and
 // the longest probe together are less than two seconds: so soon is it noticed that a
@@ -121,14 +121,14 @@ func (b *breaker) outage() (since time.Time, fault error) {
 // conclusive: it had time enough to prove something.
 func (b *breaker) note(err error, began int64, conclusive bool) {
 	switch {
-	case err == nil || wire.IsAnswer(err):
+	case err == nil || memproto.IsAnswer(err):
 		if b.failures.Load() != 0 || b.ignored.Load() != 0 {
 			b.failures.Store(0)
 			b.ignored.Store(0)
 		}
 	// A caller with hardly any time proves nothing, nor does what began before the
 	// server was found to be back.
-	case wire.IsOutage(err) && conclusive && began >= b.closed.Load() && !b.ignores(err, began):
+	case memproto.IsOutage(err) && conclusive && began >= b.closed.Load() && !b.ignores(err, began):
 		if b.failures.Add(1) >= maxFailures {
 			b.open(err)
 		}
@@ -141,7 +141,7 @@ func (b *breaker) ignores(err error, began int64) bool {
 	if !isTimeout(err) || !b.stalls.since(began) {
 		return false
 	}
-	now := wire.Instant(time.Now())
+	now := memproto.Instant(time.Now())
 	b.ignored.CompareAndSwap(0, now)
 	return now-b.ignored.Load() <= int64(maxIgnoring)
 }
@@ -159,7 +159,7 @@ func (b *breaker) open(cause error) {
 	b.gate.Store(&gate{down})
 	b.openings.Add(1)
 	first := firstProbe
-	if now := wire.Instant(b.since); b.closed.Load() == math.MinInt64 || now-b.closed.Load() > int64(cooldown) {
+	if now := memproto.Instant(b.since); b.closed.Load() == math.MinInt64 || now-b.closed.Load() > int64(cooldown) {
 		b.pauses.Reset()
 	} else {
 		first = b.pauses.NextBackOff()
@@ -184,7 +184,7 @@ func (b *breaker) probeUntilBack(ctx context.Context, pause time.Duration) {
 			b.since, b.fault = time.Time{}, nil
 			b.failures.Store(0)
 			b.ignored.Store(0)
-			b.closed.Store(wire.Instant(time.Now()))
+			b.closed.Store(memproto.Instant(time.Now()))
 			b.gate.Store(nil)
 			b.mu.Unlock()
 			b.changed(Back)

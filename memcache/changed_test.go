@@ -11,9 +11,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/counterd/counterd/internal/memproto"
+	"github.com/counterd/counterd/internal/store/storetest"
 	"github.com/counterd/counterd/internal/testkit/leaktest"
-	"github.com/counterd/counterd/memcache/wire"
-	"github.com/counterd/counterd/store/storetest"
 )
 
 // A server whose answers are changed at every byte, and which
@@ -49,7 +49,7 @@ func TestConnectionsWhoseAnswersAreChanged(t *testing.T) {
 		answers <- changed
 		values := make([]int64, 3)
 		landed, err := storetest.Trip(t.Context(), fleet, "a", 1, []uint64{1}, []int64{expires}, []uint64{1, 2}, values)
-		require.NotErrorIs(t, err, wire.ErrNoReply)
+		require.NotErrorIs(t, err, memproto.ErrNoReply)
 		if err == nil {
 			require.Equal(t, 1, landed.On(0))
 			for _, value := range values { // of a number, one digit may have changed

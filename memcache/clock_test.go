@@ -7,10 +7,10 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/counterd/counterd/internal/replica"
+	"github.com/counterd/counterd/internal/store/storetest"
 	"github.com/counterd/counterd/internal/testkit/memcachedtest"
 	"github.com/counterd/counterd/memcache"
-	"github.com/counterd/counterd/replication"
-	"github.com/counterd/counterd/store/storetest"
 )
 
 // One of three processes has a wrong clock: it says so, through the server that is left, and to it no
@@ -61,8 +61,8 @@ func TestExpiriesAreByTheClockOfTheProcess(t *testing.T) {
 	expires := clock().Add(10 * time.Minute).Unix()
 	_, err := storetest.Trip(t.Context(), fleet, "a", 1, []uint64{1}, []int64{expires}, nil, make([]int64, 1))
 	require.NoError(t, err)
-	var keys []replication.Key
-	require.NoError(t, fleet.Keys(t.Context(), func(k replication.Key) error {
+	var keys []replica.Key
+	require.NoError(t, fleet.Keys(t.Context(), func(k replica.Key) error {
 		keys = append(keys, k)
 		return nil
 	}))

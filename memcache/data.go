@@ -3,7 +3,7 @@ package memcache
 import (
 	"fmt"
 
-	"github.com/counterd/counterd/store"
+	"github.com/counterd/counterd/internal/store"
 )
 
 // This is what an Embedded store keeps of bytes.

@@ -13,7 +13,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/counterd/counterd/store"
+	"github.com/counterd/counterd/internal/store"
 )
 
 // DefaultMaxBytes is the memory that an Embedded store takes at the most where

@@ -7,8 +7,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/counterd/counterd/memcache/wire"
-	"github.com/counterd/counterd/replication"
+	"github.com/counterd/counterd/internal/memproto"
+	"github.com/counterd/counterd/internal/replica"
 )
 
 const (
@@ -23,9 +23,9 @@ const (
 // examiner looks at a server beside its trips: at its marker, at the secrets and the
 // clocks of other processes, and at its statistics.
 type examiner struct {
-	endpoint *wire.Endpoint
+	endpoint *memproto.Endpoint
 	breaker  *breaker
-	memory   *replication.Memory
+	memory   *replica.Memory
 	secrets  secrets
 	clocks   func(net.Conn) error
 	timeout  time.Duration
@@ -33,9 +33,9 @@ type examiner struct {
 	compares time.Duration // between two looks at all of it
 
 	mu          sync.Mutex
-	stats       wire.Stats // the last
-	examined    time.Time  // when all of it was last
-	asks, ticks optional   // for statistics, and for clocks
+	stats       memproto.Stats // the last
+	examined    time.Time      // when all of it was last
+	asks, ticks optional       // for statistics, and for clocks
 }
 
 // watch looks at the server every now and then, until the context ends: so an outage is
@@ -75,7 +75,7 @@ func (x *examiner) inspect(ctx context.Context, conn net.Conn) net.Conn {
 		var err error
 		if !kept {
 			if conn, err = x.endpoint.Dial(ctx, began.Add(x.timeout)); err == nil {
-				conn = wire.NewTimed(ctx, conn, x.timeout)
+				conn = memproto.NewTimed(ctx, conn, x.timeout)
 			}
 		}
 		if err == nil {
@@ -87,8 +87,8 @@ func (x *examiner) inspect(ctx context.Context, conn net.Conn) net.Conn {
 		if kept && err != nil {
 			continue // the connection may have been closed meanwhile
 		}
-		x.breaker.note(err, wire.Instant(began), true)
-		if tries++; err == nil || !wire.IsOutage(err) {
+		x.breaker.note(err, memproto.Instant(began), true)
+		if tries++; err == nil || !memproto.IsOutage(err) {
 			return conn
 		}
 	}
@@ -171,17 +171,17 @@ func (x *examiner) checkMarker(conn net.Conn) error {
 	if x.pace < 0 {
 		return nil
 	}
-	return x.memory.Check(wire.NewMarkerItem(conn))
+	return x.memory.Check(memproto.NewMarkerItem(conn))
 }
 
 // onMarker calls use with the server's marker, on a connection of its own.
-func (x *examiner) onMarker(ctx context.Context, deadline time.Time, use func(replication.MarkerItem) error) error {
+func (x *examiner) onMarker(ctx context.Context, deadline time.Time, use func(replica.MarkerItem) error) error {
 	conn, err := x.endpoint.Dial(ctx, deadline)
 	if err != nil {
 		return err
 	}
 	defer conn.Close()
-	return within(ctx, conn, deadline, func() error { return use(wire.NewMarkerItem(conn)) })
+	return within(ctx, conn, deadline, func() error { return use(memproto.NewMarkerItem(conn)) })
 }
 
 // compareClocks compares the clocks of processes through a server that lets it. It returns an error if
@@ -201,7 +201,7 @@ func (x *examiner) lookAtStats(conn net.Conn) error {
 	if x.asks.rests() {
 		return nil
 	}
-	stats, err := wire.FetchStats(conn)
+	stats, err := memproto.FetchStats(conn)
 	if x.asks.note(err); err != nil {
 		return err
 	}
@@ -215,11 +215,11 @@ func (x *examiner) lookAtStats(conn net.Conn) error {
 	if err != nil || x.pace < 0 {
 		return err
 	}
-	return x.memory.Count(wire.NewMarkerItem(conn), stats.Items, stats.Evictions)
+	return x.memory.Count(memproto.NewMarkerItem(conn), stats.Items, stats.Evictions)
 }
 
 // lastStats returns the statistics of the last look.
-func (x *examiner) lastStats() wire.Stats {
+func (x *examiner) lastStats() memproto.Stats {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	return x.stats

@@ -8,9 +8,9 @@ import (
 	"os"
 	"time"
 
-	"github.com/counterd/counterd/memcache/wire"
-	"github.com/counterd/counterd/replication"
-	"github.com/counterd/counterd/store"
+	"github.com/counterd/counterd/internal/memproto"
+	"github.com/counterd/counterd/internal/replica"
+	"github.com/counterd/counterd/internal/store"
 )
 
 // exchange is one op to one server: the counter, how the server is spoken to, and until
@@ -29,9 +29,9 @@ type exchange struct {
 	over     int64 // when it had ended; 0: tell takes the time
 	deadline int64 // as an instant
 	timeout  time.Duration
-	clock    time.Time  // the fleet's clock at the beginning
-	call     *wire.Call // that is under way, on the meta path
-	landed   int        // writes acknowledged
+	clock    time.Time      // the fleet's clock at the beginning
+	call     *memproto.Call // that is under way, on the meta path
+	landed   int            // writes acknowledged
 }
 
 // kindOf returns what the op is for.
@@ -91,7 +91,7 @@ func (f *Fleet) doTogether(ctx context.Context, ops []*store.Op) {
 			go func() {
 				defer close(ended[i])
 				op.Err = e.classic()
-				e.over = wire.Instant(time.Now())
+				e.over = memproto.Instant(time.Now())
 			}()
 		}
 	}
@@ -111,7 +111,7 @@ func (f *Fleet) doTogether(ctx context.Context, ops []*store.Op) {
 
 // sendTogether sends the calls of the exchanges, those to one server together.
 func sendTogether(all []exchange) {
-	calls, sent := make([]*wire.Call, 0, len(all)), make([]bool, len(all))
+	calls, sent := make([]*memproto.Call, 0, len(all)), make([]bool, len(all))
 	for i := range all {
 		if all[i].call == nil || sent[i] {
 			continue
@@ -122,7 +122,7 @@ func sendTogether(all []exchange) {
 				calls, sent[j] = append(calls, e.call), true
 			}
 		}
-		all[i].server.pipeline.Send(wire.Instant(time.Now()), calls...)
+		all[i].server.pipeline.Send(memproto.Instant(time.Now()), calls...)
 	}
 }
 
@@ -133,12 +133,12 @@ func (f *Fleet) begin(ctx context.Context, e *exchange, op *store.Op, allTime bo
 		return false // no replica lacks anything
 	}
 	hash, writes := f.keyer.hash(op.Counter), op.Writes
-	var s replication.Server
+	var s replica.Server
 	var list uint32
 	switch {
 	case op.Server != "":
 		if s = f.set.Named(op.Server); s == nil {
-			op.Err = replication.NotListed(op.Server)
+			op.Err = replica.NotListed(op.Server)
 			return false
 		}
 	case op.Kind() == store.Subtract:
@@ -163,7 +163,7 @@ func (f *Fleet) begin(ctx context.Context, e *exchange, op *store.Op, allTime bo
 func (e *exchange) begin(ctx context.Context, s *server, hash store.Hash, op *store.Op, allTime bool) bool {
 	start, c := time.Now(), s.common
 	e.ctx, e.op, e.kind, e.hash, e.server = ctx, op, kindOf(op), hash, s
-	e.auto, e.now, e.timeout, e.clock = c.Protocol == Auto, wire.Instant(start), c.Timeout, start
+	e.auto, e.now, e.timeout, e.clock = c.Protocol == Auto, memproto.Instant(start), c.Timeout, start
 	op.Err = nil
 	if kind := op.Kind(); kind != store.Subtract {
 		op.Receipt = store.Receipt{}
@@ -188,7 +188,7 @@ func (e *exchange) enter(ctx context.Context, allTime bool) error {
 	}
 	e.deadline = e.now + int64(c.Timeout)
 	if end, bounded := ctx.Deadline(); bounded {
-		if at := wire.Instant(end); allTime || at < e.deadline {
+		if at := memproto.Instant(end); allTime || at < e.deadline {
 			e.deadline = at
 		}
 	}
@@ -209,7 +209,7 @@ func (e *exchange) enter(ctx context.Context, allTime bool) error {
 		s.askAgain()
 	}
 	if classic && c.Protocol == Meta {
-		return s.Wrap(wire.ErrClassic)
+		return s.Wrap(memproto.ErrClassic)
 	}
 	e.meta = !classic
 	return nil
@@ -235,7 +235,7 @@ func (e *exchange) classic() error {
 	if e.op.Kind() == store.Swap {
 		version = e.writes[0].Version
 	}
-	return e.server.pool.Trip(e.ctx, wire.Epoch.Add(time.Duration(e.deadline)), e.timeout, version, func(conn *wire.Conn) (err error) {
+	return e.server.pool.Trip(e.ctx, memproto.Epoch.Add(time.Duration(e.deadline)), e.timeout, version, func(conn *memproto.Conn) (err error) {
 		e.landed, err = conn.Do(e.hash, e.op, e.writes, e.clock)
 		return err
 	})
@@ -254,7 +254,7 @@ func (e *exchange) send() { e.server.pipeline.Send(e.now, e.call) }
 func (e *exchange) await() error {
 	e.call.Wait()
 	err := e.outcome()
-	if e.auto && errors.Is(err, wire.ErrClassic) {
+	if e.auto && errors.Is(err, memproto.ErrClassic) {
 		return e.classic()
 	}
 	return err
@@ -278,7 +278,7 @@ func (e *exchange) outcome() error {
 func (e *exchange) undo(orphaned []store.Write) {
 	undo := exchange{
 		ctx: e.ctx, op: &store.Op{Writes: orphaned}, writes: orphaned, kind: RollBack, hash: e.hash, server: e.server,
-		now: wire.Instant(time.Now()), deadline: e.deadline, timeout: e.timeout, clock: e.clock,
+		now: memproto.Instant(time.Now()), deadline: e.deadline, timeout: e.timeout, clock: e.clock,
 	}
 	undo.write()
 	undo.send()
@@ -289,7 +289,7 @@ func (e *exchange) undo(orphaned []store.Write) {
 // end ends the op.
 func (e *exchange) end(err error) {
 	e.note(err)
-	if errors.Is(err, wire.ErrUnread) { // it was not sent, and has written nothing
+	if errors.Is(err, memproto.ErrUnread) { // it was not sent, and has written nothing
 		e.writes[0].Result, e.landed, err = 0, 1, nil
 	}
 	if e.op.Kind() == store.Add || e.op.Data {
@@ -367,14 +367,14 @@ func OutcomeOf(err error) string {
 		return OutcomeDown
 	case isTimeout(err):
 		return OutcomeTimeout
-	case wire.IsRefused(err):
+	case memproto.IsRefused(err):
 		return OutcomeRefused
 	}
 	return OutcomeError
 }
 
 func isTimeout(err error) bool {
-	if errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, wire.ErrBusy) {
+	if errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, memproto.ErrBusy) {
 		return true
 	}
 	timeout, ok := errors.AsType[net.Error](err)
@@ -391,7 +391,7 @@ func (e *exchange) tell(err error) {
 	// By the wall clock as it is now, not as it was when the process began: it may have been
 	// set since.
 	now := time.Now()
-	ago := wire.Instant(now) - e.now
+	ago := memproto.Instant(now) - e.now
 	took := ago
 	if e.over != 0 {
 		took = e.over - e.now

@@ -6,9 +6,9 @@ import (
 	"time"
 	"unsafe"
 
-	"github.com/counterd/counterd/memcache/wire"
-	"github.com/counterd/counterd/replication"
-	"github.com/counterd/counterd/store"
+	"github.com/counterd/counterd/internal/memproto"
+	"github.com/counterd/counterd/internal/replica"
+	"github.com/counterd/counterd/internal/store"
 )
 
 // Unwatched returns the config of a fleet that looks at no server beside its trips.
@@ -57,9 +57,9 @@ func (f *Fleet) Waiting() (n int) {
 func (f *Fleet) Since(counter string) int64 { return f.Capabilities().Since(counter) }
 
 // StartCopy begins an op to the fleet's first server as to one of several copies.
-func (f *Fleet) StartCopy(ctx context.Context, op *store.Op, ended chan<- int) replication.Exchange {
+func (f *Fleet) StartCopy(ctx context.Context, op *store.Op, ended chan<- int) replica.Exchange {
 	first := f.set.Servers()[0]
-	return first.Start(ctx, time.Now().Add(f.common.Timeout), replication.Counter{Name: op.Counter, Hash: f.keyer.hash(op.Counter)}, op, 0, ended, f.set)
+	return first.Start(ctx, time.Now().Add(f.common.Timeout), replica.Counter{Name: op.Counter, Hash: f.keyer.hash(op.Counter)}, op, 0, ended, f.set)
 }
 
 // SetClockForward has the wall clock be ahead, by so many seconds, of what it was when the
@@ -68,9 +68,9 @@ func (f *Fleet) StartCopy(ctx context.Context, op *store.Op, ended chan<- int) r
 // are the monotonic clock's, stay.
 func SetClockForward(seconds int64) bool {
 	const nanosecondBits = 30
-	wall, age := wire.Epoch.Round(0), time.Since(wire.Epoch)
-	*(*uint64)(unsafe.Pointer(&wire.Epoch)) -= uint64(seconds << nanosecondBits)
-	return wall.Sub(wire.Epoch.Round(0)) == time.Duration(seconds)*time.Second && time.Since(wire.Epoch)-age < time.Minute
+	wall, age := memproto.Epoch.Round(0), time.Since(memproto.Epoch)
+	*(*uint64)(unsafe.Pointer(&memproto.Epoch)) -= uint64(seconds << nanosecondBits)
+	return wall.Sub(memproto.Epoch.Round(0)) == time.Duration(seconds)*time.Second && time.Since(memproto.Epoch)-age < time.Minute
 }
 
 // Server returns the name of the server that holds the counter, of several copies the
@@ -81,6 +81,6 @@ func (f *Fleet) Server(counter string) string {
 }
 
 // Keys lists the items of the fleet's first server.
-func (f *Fleet) Keys(ctx context.Context, yield func(replication.Key) error) error {
+func (f *Fleet) Keys(ctx context.Context, yield func(replica.Key) error) error {
 	return f.servers[0].Keys(ctx, yield)
 }

@@ -11,10 +11,10 @@ import (
 	"sync"
 	"time"
 
-	"github.com/counterd/counterd/memcache/clocks"
-	"github.com/counterd/counterd/memcache/wire"
-	"github.com/counterd/counterd/replication"
-	"github.com/counterd/counterd/store"
+	"github.com/counterd/counterd/internal/memproto"
+	"github.com/counterd/counterd/internal/replica"
+	"github.com/counterd/counterd/internal/replica/clocks"
+	"github.com/counterd/counterd/internal/store"
 )
 
 const (
@@ -26,11 +26,11 @@ const (
 )
 
 // MaxReplicas is the most copies of a counter.
-const MaxReplicas = replication.MaxReplicas
+const MaxReplicas = replica.MaxReplicas
 
 var (
 	// ErrClosed is returned by a Fleet that was closed.
-	ErrClosed = wire.ErrClosed
+	ErrClosed = memproto.ErrClosed
 
 	errListChanged = errors.New("memcache: the servers have changed since: what should have been rolled back stays")
 )
@@ -98,17 +98,17 @@ type Config struct {
 }
 
 // Credentials are the user and the password that a server demands that was started with -Y.
-type Credentials = wire.Credentials
+type Credentials = memproto.Credentials
 
 // ReadCredentials reads them from the first line of a file, user:password, as in Memcached's own.
-func ReadCredentials(path string) (Credentials, error) { return wire.ReadCredentials(path) }
+func ReadCredentials(path string) (Credentials, error) { return memproto.ReadCredentials(path) }
 
 // Dial opens a connection as a fleet of this config does, with TLS and the credentials where
 // those are set: for whatever else speaks as a server does. It takes until the context's
 // deadline at the most; the connection has none.
 func (c Config) Dial(ctx context.Context, network, address string) (net.Conn, error) {
 	deadline, _ := ctx.Deadline()
-	return wire.Dialer{TLS: c.TLS, Credentials: c.Credentials}.Dial(ctx, network, address, deadline)
+	return memproto.Dialer{TLS: c.TLS, Credentials: c.Credentials}.Dial(ctx, network, address, deadline)
 }
 
 // Fleet keeps buckets on Memcached servers. All buckets of a counter are on one
@@ -117,9 +117,9 @@ func (c Config) Dial(ctx context.Context, network, address string) (net.Conn, er
 type Fleet struct {
 	common   *common
 	replicas int
-	dialer   wire.Dialer
+	dialer   memproto.Dialer
 	keyer    *keyer
-	set      *replication.Set
+	set      *replica.Set
 	clocks   *clocks.Clocks
 	closing  chan struct{}
 
@@ -155,11 +155,11 @@ func NewFleet(ctx context.Context, config Config) (*Fleet, error) {
 	}
 	config.KeySecret = nil // keep the secret out of sight of readers of the config
 	f := &Fleet{common: &common{Config: config, mark: keyer.mark}, keyer: keyer, replicas: max(config.Replicas, 1), closing: make(chan struct{})}
-	f.dialer = wire.Dialer{TLS: config.TLS, Credentials: config.Credentials}
+	f.dialer = memproto.Dialer{TLS: config.TLS, Credentials: config.Credentials}
 	if err := f.dialer.Check(); err != nil {
 		return nil, err
 	}
-	f.set = replication.New(replication.Config{
+	f.set = replica.New(replica.Config{
 		Replicas: f.replicas, Timeout: config.Timeout, Clock: config.Clock, Retention: config.Retention,
 		Hash: keyer.hash,
 	})
@@ -195,11 +195,11 @@ func (f *Fleet) SetServers(ctx context.Context, names []string) error {
 	for _, s := range list {
 		if !slices.Contains(f.servers, s) {
 			s.examiner.clocks = func(conn net.Conn) error { return f.compareClocks(s, conn) }
-			s.examiner.memory = f.set.Join(s.Name(), len(f.servers) > 0, func(loss replication.Loss) { s.changed(changeOf[loss]) })
+			s.examiner.memory = f.set.Join(s.Name(), len(f.servers) > 0, func(loss replica.Loss) { s.changed(changeOf[loss]) })
 		}
 	}
 	f.servers = list
-	members := make([]replication.Server, len(list))
+	members := make([]replica.Server, len(list))
 	for i, s := range list {
 		members[i] = s
 	}
@@ -303,8 +303,8 @@ func (f *Fleet) PendingHints() (adds, servers int) { return f.set.PendingHints()
 // Claim claims the copying to a server of what it has lost, so that this process does it and no
 // other; nil: there is nothing to copy now. Unlisted reports whether a server does not list its
 // keys: nothing can be copied from it but what this process knows.
-func (f *Fleet) Claim(ctx context.Context) (*replication.Copying, error) { return f.set.Claim(ctx) }
-func (f *Fleet) Unlisted() bool                                          { return f.set.Unlisted() }
+func (f *Fleet) Claim(ctx context.Context) (*replica.Copying, error) { return f.set.Claim(ctx) }
+func (f *Fleet) Unlisted() bool                                      { return f.set.Unlisted() }
 
 // ServersUp returns the names of the servers that have the counter and are up.
 func (f *Fleet) ServersUp(counter string) []string { return f.set.ServersUp(counter) }

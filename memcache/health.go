@@ -4,12 +4,12 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/counterd/counterd/memcache/wire"
-	"github.com/counterd/counterd/replication"
+	"github.com/counterd/counterd/internal/memproto"
+	"github.com/counterd/counterd/internal/replica"
 )
 
 // Lost is what a server has lost or missed, and how much of that was copied to it again.
-type Lost = replication.Lost
+type Lost = replica.Lost
 
 // Change is what has become of a server.
 type Change int
@@ -52,4 +52,4 @@ type ServerHealth struct {
 }
 
 // ServerStats is what a server says of itself, as far as it does.
-type ServerStats = wire.Stats
+type ServerStats = memproto.Stats

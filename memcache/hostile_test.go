@@ -14,8 +14,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/counterd/counterd/internal/store/storetest"
 	"github.com/counterd/counterd/memcache"
-	"github.com/counterd/counterd/store/storetest"
 )
 
 // A server that says that more comes than any bucket has, or that goes on without end,

@@ -8,8 +8,8 @@ import (
 	"hash"
 	"sync"
 
-	"github.com/counterd/counterd/memcache/wire"
-	"github.com/counterd/counterd/store"
+	"github.com/counterd/counterd/internal/memproto"
+	"github.com/counterd/counterd/internal/store"
 )
 
 // MinKeySecret is the fewest bytes of a KeySecret.
@@ -93,7 +93,7 @@ func (k *keyer) fingerprint() string {
 // Keys returns the Memcached keys of a counter's buckets, as a Fleet without a KeySecret
 // has them.
 func Keys(counter string, buckets []uint64) []string {
-	return wire.Keys(new(keyer).hash(counter), buckets)
+	return memproto.Keys(new(keyer).hash(counter), buckets)
 }
 
 // SecretKeys returns the Memcached keys of a counter's buckets, as a Fleet with that
@@ -103,5 +103,5 @@ func SecretKeys(secret []byte, counter string, buckets []uint64) ([]string, erro
 	if err != nil {
 		return nil, err
 	}
-	return wire.Keys(k.hash(counter), buckets), nil
+	return memproto.Keys(k.hash(counter), buckets), nil
 }

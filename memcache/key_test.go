@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/counterd/counterd/store"
+	"github.com/counterd/counterd/internal/store"
 )
 
 // All processes must make the same keys, also those of later versions. The second is what

@@ -4,7 +4,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/counterd/counterd/memcache/wire"
+	"github.com/counterd/counterd/internal/memproto"
 )
 
 // restFor is how long a server is not asked for what it does not answer.
@@ -25,7 +25,7 @@ func (o *optional) rests() bool {
 func (o *optional) note(err error) {
 	if err == nil {
 		o.failed.Store(false)
-	} else if !wire.IsOutage(err) || o.failed.Swap(true) {
+	} else if !memproto.IsOutage(err) || o.failed.Swap(true) {
 		until := time.Now().Add(restFor)
 		o.rest.Store(&until)
 	}

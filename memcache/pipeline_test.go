@@ -15,9 +15,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/counterd/counterd/internal/memproto"
+	"github.com/counterd/counterd/internal/store/storetest"
 	"github.com/counterd/counterd/internal/testkit/memcachedtest"
-	"github.com/counterd/counterd/memcache/wire"
-	"github.com/counterd/counterd/store/storetest"
 )
 
 // BenchmarkTrips makes trips of four adds and three reads on 10,000 counters, on
@@ -69,8 +69,8 @@ func benchmarkTripsOn(b *testing.B, server *memcachedtest.Server, config Config,
 	require.NoError(b, err)
 	defer fleet.Close()
 	for _, s := range fleet.servers { // also beyond the bound that it measures
-		if config.Protocol == Meta && config.Conns > wire.MaxPipelined {
-			s.pipeline = wire.NewPipeline(s.dialMeta, config.Conns, config.Timeout)
+		if config.Protocol == Meta && config.Conns > memproto.MaxPipelined {
+			s.pipeline = memproto.NewPipeline(s.dialMeta, config.Conns, config.Timeout)
 		}
 	}
 	counters := make([]string, 10_000)

@@ -6,7 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/counterd/counterd/memcache/wire"
+	"github.com/counterd/counterd/internal/memproto"
 )
 
 // Protocol is how a Fleet speaks to its servers.
@@ -96,10 +96,10 @@ func (d *dialect) isClassic(now int64) (classic, ask bool) {
 // learn remembers what came of asking. A server that could not be asked is not
 // taken for a classic one: the next trip finds out.
 func (d *dialect) learn(err error) {
-	now := wire.Instant(time.Now())
+	now := memproto.Instant(time.Now())
 	// With Protocol Meta nothing else goes, and connections may break for other reasons.
-	hangsUp := d.protocol == Meta && errors.Is(err, wire.ErrHungUp)
-	if errors.Is(err, wire.ErrClassic) && !hangsUp {
+	hangsUp := d.protocol == Meta && errors.Is(err, memproto.ErrHungUp)
+	if errors.Is(err, memproto.ErrClassic) && !hangsUp {
 		d.since.Store(now)
 		d.until.Store(now + int64(d.lasts))
 		d.tell(Classic)
@@ -121,7 +121,7 @@ func (d *dialect) tell(speaks Protocol) {
 // reconnected notes that a classic connection was opened anew: there may be another
 // server behind it.
 func (d *dialect) reconnected() {
-	now := wire.Instant(time.Now())
+	now := memproto.Instant(time.Now())
 	if d.until.Load() != 0 && now-d.since.Load() > int64(classicReconnect) {
 		d.until.Store(min(now, d.until.Load()))
 	}

@@ -10,11 +10,11 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/counterd/counterd/internal/replica"
+	"github.com/counterd/counterd/internal/store"
+	"github.com/counterd/counterd/internal/store/storetest"
 	"github.com/counterd/counterd/internal/testkit/memcachedtest"
 	"github.com/counterd/counterd/memcache"
-	"github.com/counterd/counterd/replication"
-	"github.com/counterd/counterd/store"
-	"github.com/counterd/counterd/store/storetest"
 )
 
 // lossy is servers with two copies of each counter, under a clock that a test sets. Only
@@ -260,7 +260,7 @@ func TestALossDuringARepair(t *testing.T) {
 	require.NoError(t, err)
 	l.wall.second.Add(10)
 	l.servers[1].Ask("flush_all")
-	require.ErrorIs(t, copying.Done(t.Context(), source), replication.ErrOvertaken)
+	require.ErrorIs(t, copying.Done(t.Context(), source), replica.ErrOvertaken)
 	require.NoError(t, copying.Release(t.Context()))
 	require.Equal(t, []int64{lost, lost + 10}, l.since(fleet))
 	l.repair(fleet)

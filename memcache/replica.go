@@ -8,9 +8,9 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/counterd/counterd/memcache/wire"
-	"github.com/counterd/counterd/replication"
-	"github.com/counterd/counterd/store"
+	"github.com/counterd/counterd/internal/memproto"
+	"github.com/counterd/counterd/internal/replica"
+	"github.com/counterd/counterd/internal/store"
 )
 
 // This is a server as package replication knows it: a replica of a counter.
@@ -22,7 +22,7 @@ func (s *server) Name() string { return s.Endpoint.Name }
 func (s *server) Up() bool { return s.breaker.up() }
 
 // Memory returns what is known of its losses.
-func (s *server) Memory() *replication.Memory { return s.examiner.memory }
+func (s *server) Memory() *replica.Memory { return s.examiner.memory }
 
 // Look looks at the server.
 func (s *server) Look(ctx context.Context) error {
@@ -31,26 +31,26 @@ func (s *server) Look(ctx context.Context) error {
 }
 
 // Marker calls use with its marker.
-func (s *server) Marker(ctx context.Context, use func(replication.MarkerItem) error) error {
+func (s *server) Marker(ctx context.Context, use func(replica.MarkerItem) error) error {
 	deadline, _ := ctx.Deadline()
 	return s.examiner.onMarker(ctx, deadline, use)
 }
 
 // Keys calls yield for each item of a counter that it holds.
-func (s *server) Keys(ctx context.Context, yield func(replication.Key) error) error {
+func (s *server) Keys(ctx context.Context, yield func(replica.Key) error) error {
 	conn, err := s.Dial(ctx, time.Now().Add(s.common.Timeout))
 	if err != nil {
 		return err
 	}
 	defer conn.Close()
 	ahead := s.clockAhead(conn)
-	err = wire.ListKeys(ctx, conn, keysPause, func(k wire.Listed) error {
+	err = memproto.ListKeys(ctx, conn, keysPause, func(k memproto.Listed) error {
 		if k.Expires != 0 {
 			k.Expires -= ahead
 		}
-		return yield(replication.Key(k))
+		return yield(replica.Key(k))
 	})
-	if errors.Is(err, wire.ErrNoKeys) || errors.Is(err, wire.ErrKeysMissed) {
+	if errors.Is(err, memproto.ErrNoKeys) || errors.Is(err, memproto.ErrKeysMissed) {
 		s.lists.note(err)
 	} else {
 		s.lists.note(nil)
@@ -64,7 +64,7 @@ func (s *server) clockAhead(conn net.Conn) int64 {
 	if conn.SetDeadline(time.Now().Add(s.common.Timeout)) != nil {
 		return 0
 	}
-	stats, err := wire.FetchStats(conn)
+	stats, err := memproto.FetchStats(conn)
 	ahead := stats.Time - s.common.Clock().Unix()
 	if err != nil || stats.Time == 0 || -2 < ahead && ahead < 2 {
 		return 0
@@ -79,7 +79,7 @@ const keysPause = 30 * time.Second
 func (s *server) Lists() bool { return !s.lists.rests() }
 
 // Do makes a round trip.
-func (s *server) Do(ctx context.Context, counter replication.Counter, op *store.Op) {
+func (s *server) Do(ctx context.Context, counter replica.Counter, op *store.Op) {
 	e := exchange{writes: op.Writes}
 	if e.begin(ctx, s, counter.Hash, op, false) {
 		e.run()
@@ -87,10 +87,10 @@ func (s *server) Do(ctx context.Context, counter replication.Counter, op *store.
 }
 
 // Start begins a round trip of adds and reads, or of data.
-func (s *server) Start(ctx context.Context, deadline time.Time, counter replication.Counter, op *store.Op, index int, ended chan<- int, late replication.Acknowledger) replication.Exchange {
+func (s *server) Start(ctx context.Context, deadline time.Time, counter replica.Counter, op *store.Op, index int, ended chan<- int, late replica.Acknowledger) replica.Exchange {
 	e := exchange{writes: op.Writes}
 	begun := e.begin(ctx, s, counter.Hash, op, false)
-	e.deadline = wire.Instant(deadline)
+	e.deadline = memproto.Instant(deadline)
 	if begun && e.meta && (!e.auto || s.dialect.speaks() == Meta) {
 		m := &replicaCall{exchange: e, late: late}
 		if !op.Data {
@@ -115,7 +115,7 @@ func (s *server) Start(ctx context.Context, deadline time.Time, counter replicat
 	go func() {
 		kept.Err = c.exchange.make()
 		c.exchange.note(kept.Err)
-		c.at = wire.Instant(time.Now())
+		c.at = memproto.Instant(time.Now())
 		if !c.settle(over) && kept.Err == nil && len(kept.Writes) > 0 && !kept.Data {
 			late.Acknowledge(s, counter.Hash, kept.Writes)
 		}
@@ -127,7 +127,7 @@ func (s *server) Start(ctx context.Context, deadline time.Time, counter replicat
 type replicaCall struct {
 	exchange
 	adds []store.Write
-	late replication.Acknowledger
+	late replica.Acknowledger
 }
 
 // AnsweredLate notes that the server has acknowledged all adds. Of a call that was answered in
@@ -180,7 +180,7 @@ func (c *replicaExchange) End(op *store.Op) {
 	kept := c.exchange.op
 	switch c.state.Load() {
 	case givenUp:
-		op.Receipt, op.Err = store.Receipt{}, c.exchange.server.Wrap(wire.ErrNoReply)
+		op.Receipt, op.Err = store.Receipt{}, c.exchange.server.Wrap(memproto.ErrNoReply)
 		// The goroutine has the exchange.
 		(&exchange{ctx: c.exchange.ctx, op: op, writes: op.Writes, kind: Exchange, server: c.exchange.server, now: c.exchange.now}).tell(op.Err)
 	case over:

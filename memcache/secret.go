@@ -8,7 +8,7 @@ import (
 	"net"
 	"sync"
 
-	"github.com/counterd/counterd/memcache/wire"
+	"github.com/counterd/counterd/internal/memproto"
 )
 
 // Processes with different secrets of keys count apart, and all seems well. So each process
@@ -38,11 +38,11 @@ type secrets struct {
 // compare reads the items, and puts there or keeps the one that is this process's. It
 // returns how many there are then.
 func (s *secrets) compare(conn net.Conn) (there int, err error) {
-	answers := bufio.NewReaderSize(conn, wire.MaxLine)
+	answers := bufio.NewReaderSize(conn, memproto.MaxLine)
 	if _, err := io.WriteString(conn, "get "+secretKey+" "+otherSecretKey+"\r\n"); err != nil {
 		return 0, err
 	}
-	items, err := wire.ReadItems(answers, secretKey, otherSecretKey)
+	items, err := memproto.ReadItems(answers, secretKey, otherSecretKey)
 	if err != nil {
 		return 0, err
 	}

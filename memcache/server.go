@@ -9,16 +9,16 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/counterd/counterd/memcache/wire"
-	"github.com/counterd/counterd/replication"
+	"github.com/counterd/counterd/internal/memproto"
+	"github.com/counterd/counterd/internal/replica"
 )
 
 // server is one Memcached server of a fleet, and a replica of counters.
 type server struct {
-	wire.Endpoint
+	memproto.Endpoint
 	common   *common
-	pool     *wire.Pool     // connections of the classic path
-	pipeline *wire.Pipeline // connections of the meta path
+	pool     *memproto.Pool     // connections of the classic path
+	pipeline *memproto.Pipeline // connections of the meta path
 	dialect  dialect
 	breaker  breaker
 	examiner examiner
@@ -34,10 +34,10 @@ type common struct {
 	hurry  func() // has all servers be looked at soon: their markers are to say that one is away
 }
 
-func newServer(name string, c *common, d wire.Dialer) *server {
-	s := &server{Endpoint: wire.Endpoint{Name: name, Dialer: d, Dialing: c.dialing}, common: c}
-	s.pool = wire.NewPool(&s.Endpoint, c.Conns, s.dialect.reconnected)
-	s.pipeline = wire.NewPipeline(s.dialMeta, min(c.Conns, wire.MaxPipelined), c.Timeout)
+func newServer(name string, c *common, d memproto.Dialer) *server {
+	s := &server{Endpoint: memproto.Endpoint{Name: name, Dialer: d, Dialing: c.dialing}, common: c}
+	s.pool = memproto.NewPool(&s.Endpoint, c.Conns, s.dialect.reconnected)
+	s.pipeline = memproto.NewPipeline(s.dialMeta, min(c.Conns, memproto.MaxPipelined), c.Timeout)
 	s.dialect.protocol, s.dialect.lasts = c.Protocol, classicFor
 	if c.OnProtocol != nil {
 		s.dialect.learned = func(speaks Protocol) { c.OnProtocol(name, speaks) }
@@ -51,7 +51,7 @@ func newServer(name string, c *common, d wire.Dialer) *server {
 }
 
 // changeOf is what a loss is to a fleet's callers.
-var changeOf = [...]Change{replication.Emptied: Emptied, replication.Evicting: Evicting, replication.Repaired: Repaired}
+var changeOf = [...]Change{replica.Emptied: Emptied, replica.Evicting: Evicting, replica.Repaired: Repaired}
 
 // close waits for the trips under way and closes all connections.
 func (s *server) close() error {
@@ -63,7 +63,7 @@ func (s *server) close() error {
 // dialMeta opens a connection of the meta path, and remembers whether the server knows the
 // commands. The user of the connection has to know of a loss before its first command.
 func (s *server) dialMeta(ctx context.Context, deadline time.Time) (net.Conn, error) {
-	conn, err := wire.DialMeta(ctx, deadline, &s.Endpoint, func(conn net.Conn) error { return s.examiner.checkMarker(conn) })
+	conn, err := memproto.DialMeta(ctx, deadline, &s.Endpoint, func(conn net.Conn) error { return s.examiner.checkMarker(conn) })
 	s.dialect.learn(err)
 	return conn, err
 }
@@ -94,20 +94,20 @@ func (s *server) ping(ctx context.Context) error {
 	var err, fault error
 	if s.common.Protocol == Meta { // one that only speaks the classic commands is of no use
 		var conn net.Conn
-		if conn, err = wire.DialMeta(ctx, deadline, &s.Endpoint, func(net.Conn) error { return nil }); err == nil {
+		if conn, err = memproto.DialMeta(ctx, deadline, &s.Endpoint, func(net.Conn) error { return nil }); err == nil {
 			err = conn.Close()
 		}
 		err = s.Wrap(err)
 	} else {
-		pool := wire.NewPool(&s.Endpoint, 1, func() {})
-		err = pool.Trip(ctx, deadline, timeout, 0, (*wire.Conn).Ping)
+		pool := memproto.NewPool(&s.Endpoint, 1, func() {})
+		err = pool.Trip(ctx, deadline, timeout, 0, (*memproto.Conn).Ping)
 		fault = pool.Close()
 	}
 	switch admitted := s.breaker.admit(); {
 	case admitted != nil:
 	case err == nil && s.examiner.pace > 0:
 		_ = s.examiner.look(ctx, deadline) // it is there, whatever comes of that
-	case err != nil && wire.IsOutage(err) && deadline.Sub(began) >= timeout/2 && !s.breaker.ignores(err, wire.Instant(began)):
+	case err != nil && memproto.IsOutage(err) && deadline.Sub(began) >= timeout/2 && !s.breaker.ignores(err, memproto.Instant(began)):
 		s.breaker.open(err)
 	}
 	return errors.Join(err, fault)
@@ -130,7 +130,7 @@ func (s *server) probe(ctx context.Context) (err error) {
 		if conn, err = s.dialMeta(ctx, deadline); err == nil {
 			err = conn.Close()
 		}
-		classic = errors.Is(err, wire.ErrClassic)
+		classic = errors.Is(err, memproto.ErrClassic)
 	}
 	if classic {
 		err = s.examiner.look(ctx, deadline)

@@ -5,7 +5,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/counterd/counterd/memcache/wire"
+	"github.com/counterd/counterd/internal/memproto"
 )
 
 const (
@@ -30,7 +30,7 @@ type stallDetector struct {
 // start begins the detection, for calls with that timeout. It is called before run.
 func (d *stallDetector) start(timeout time.Duration) {
 	d.least = max(timeout/stallShare, minStall)
-	now := wire.Instant(time.Now())
+	now := memproto.Instant(time.Now())
 	d.tick.Store(now)
 	d.ended.Store(now - 1)
 }
@@ -46,7 +46,7 @@ func (d *stallDetector) run(closing <-chan struct{}) {
 		case <-ticker.C:
 		}
 		runtime.Gosched() // a goroutine that a timer wakes runs before the others that are ready
-		now := wire.Instant(time.Now())
+		now := memproto.Instant(time.Now())
 		if d.overdue(now) {
 			d.ended.Store(now)
 		}
@@ -58,5 +58,5 @@ func (d *stallDetector) overdue(now int64) bool { return now-d.tick.Load() > int
 
 // since reports whether this process was stalled at some time since that instant.
 func (d *stallDetector) since(began int64) bool {
-	return d.overdue(wire.Instant(time.Now())) || d.ended.Load() >= began
+	return d.overdue(memproto.Instant(time.Now())) || d.ended.Load() >= began
 }

@@ -40,7 +40,7 @@ type Config struct {
 	Token   func() (string, error)
 	Timeout time.Duration // longest time for one call, with the wait for a turn in a queue; 0: DefaultTimeout
 	Conns   int           // idle connections kept; 0: DefaultConns
-	// MaxWaiting bounds the hits that wait for their turn where a rule has a queue; 0: wire.DefaultMaxWaiting;
+	// MaxWaiting bounds the hits that wait for their turn where a rule has a queue; 0: memproto.DefaultMaxWaiting;
 	// below 0: none waits, Decision.Wait says how long the caller has to, and Release gives its turn back.
 	MaxWaiting int
 	// NoCoalescing has each hit be a request of its own. Without it hits that are asked for while a request with hits is

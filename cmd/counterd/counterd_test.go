@@ -26,8 +26,8 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/counterd/counterd/api/client"
-	"github.com/counterd/counterd/api/connections"
 	"github.com/counterd/counterd/events"
+	"github.com/counterd/counterd/internal/connections"
 	"github.com/counterd/counterd/internal/settings"
 	"github.com/counterd/counterd/internal/testkit"
 	"github.com/counterd/counterd/internal/testkit/leaktest"

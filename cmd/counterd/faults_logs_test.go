@@ -10,12 +10,12 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/counterd/counterd/events"
+	"github.com/counterd/counterd/internal/eventlog"
+	"github.com/counterd/counterd/internal/eventlog/journal"
+	"github.com/counterd/counterd/internal/store"
 	"github.com/counterd/counterd/internal/testkit"
 	"github.com/counterd/counterd/internal/testkit/leaktest"
-	"github.com/counterd/counterd/journal"
 	"github.com/counterd/counterd/memcache"
-	"github.com/counterd/counterd/slidinglog"
-	"github.com/counterd/counterd/store"
 )
 
 // Each fault of one of two servers is to callers the same with logs, and in the end each server by
@@ -88,7 +88,7 @@ func heldBy(t *testing.T, server string, name counterName) int64 {
 	event := events.Event{Name: name.event, Rules: []events.Rule{{Per: []string{"user"}}}}
 	counter, err := event.Counter(events.Features{"user": name.user})
 	require.NoError(t, err)
-	op := store.Op{Counter: counter.ID(), Data: true, Reads: []store.Read{{Item: slidinglog.Item()}}}
+	op := store.Op{Counter: counter.ID(), Data: true, Reads: []store.Read{{Item: eventlog.Item()}}}
 	fleet.Do(t.Context(), &op)
 	require.NoError(t, op.Err)
 	var log journal.Log

@@ -15,8 +15,8 @@ import (
 
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/internal/durationflag"
-	"github.com/counterd/counterd/internal/otlp"
 	"github.com/counterd/counterd/internal/settings"
+	"github.com/counterd/counterd/internal/telemetry/otlp"
 	"github.com/counterd/counterd/memcache"
 )
 

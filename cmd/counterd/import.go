@@ -6,8 +6,8 @@ import (
 	"io"
 	"strings"
 
-	"github.com/counterd/counterd/rls/rlsconfig"
-	"github.com/counterd/counterd/rls/rlsimport"
+	"github.com/counterd/counterd/internal/rls/rlsconfig"
+	"github.com/counterd/counterd/internal/rls/rlsimport"
 )
 
 const importUsage = `counterd import ratelimit prints a configuration of envoyproxy/ratelimit, a file or a

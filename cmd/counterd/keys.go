@@ -14,9 +14,9 @@ import (
 	"github.com/counterd/counterd/events/rulesfile"
 	"github.com/counterd/counterd/hierarchy"
 	"github.com/counterd/counterd/internal/backend"
+	"github.com/counterd/counterd/internal/eventlog"
 	"github.com/counterd/counterd/internal/settings"
 	"github.com/counterd/counterd/memcache"
-	"github.com/counterd/counterd/slidinglog"
 )
 
 const keysUsage = `counterd keys prints the Memcached keys of a counter now, a line for each level of its
@@ -123,7 +123,7 @@ func printKeys(to io.Writer, event *events.Event, counter events.Counter, secret
 		name   string
 		item   uint64
 		leases bool
-	}{{"log", slidinglog.Item(), false}, {"leases", slidinglog.LeasesItem(), true}} {
+	}{{"log", eventlog.Item(), false}, {"leases", eventlog.LeasesItem(), true}} {
 		if !slices.ContainsFunc(event.Rules, func(rule events.Rule) bool {
 			return rule.InLog() && rule.Leases() == log.leases && slices.Equal(rule.Per, kinds)
 		}) {

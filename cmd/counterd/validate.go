@@ -9,11 +9,10 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"github.com/counterd/counterd/algorithm"
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/events/rulesfile"
 	"github.com/counterd/counterd/hierarchy"
-	"github.com/counterd/counterd/journal"
+	"github.com/counterd/counterd/internal/eventlog/journal"
 	"github.com/counterd/counterd/memcache"
 )
 
@@ -185,8 +184,8 @@ func (c combination) lease() (length time.Duration) {
 // changed, and nor is a counter of all hits: a flood of them, which no limit bounds, does not fit a log.
 func (c combination) recommended(log bool) string {
 	in := map[bool]map[bool]string{ // logs, fixed windows
-		false: {false: algorithm.Default, true: algorithm.FixedWindow},
-		true:  {false: algorithm.SlidingLog, true: algorithm.FixedLog},
+		false: {false: events.DefaultAlgorithm, true: events.FixedWindow},
+		true:  {false: events.SlidingLog, true: events.FixedLog},
 	}
 	for _, rule := range c.rules {
 		tiles := rule.Limits[0].Windows().Algorithm.Tiles

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/counterd/counterd/events"
-	"github.com/counterd/counterd/journal"
+	"github.com/counterd/counterd/internal/eventlog/journal"
 )
 
 // comparison finds rules of one event that contradict each other, or never decide.

@@ -9,7 +9,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/counterd/counterd/algorithm"
 	"github.com/counterd/counterd/events"
 )
 
@@ -124,11 +123,11 @@ const maxConcurrent = 1000
 // leases reads what makes a rule one of leases: concurrent and lease imply the algorithm.
 func (r ruleReader) leases(rule *ruleFields) {
 	named, concurrent, lease := rule.fields["algorithm"], rule.fields["concurrent"], rule.fields["lease"]
-	if rule.algorithm != algorithm.Concurrency && !concurrent.given() && !lease.given() {
+	if rule.algorithm != events.Concurrency && !concurrent.given() && !lease.given() {
 		return
 	}
 	switch {
-	case named.given() && rule.algorithm != algorithm.Concurrency && r.sound(named):
+	case named.given() && rule.algorithm != events.Concurrency && r.sound(named):
 		r.fault(named, "concurrent and lease are of the algorithm concurrency: leave the algorithm out")
 	case !concurrent.given():
 		r.fault(rule.at, "concurrent is missing: it says how many leases there are at a time, as in concurrent: 3; a limit of another kind has no lease")
@@ -140,7 +139,7 @@ func (r ruleReader) leases(rule *ruleFields) {
 			r.fault(at, "a limit of leases has no %s: leave it out, or make it a limit of its own", key)
 		}
 	}
-	rule.algorithm, rule.burst = algorithm.Concurrency, 0
+	rule.algorithm, rule.burst = events.Concurrency, 0
 	if !lease.given() {
 		return
 	}
@@ -162,7 +161,7 @@ const maxLease = 24 * time.Hour
 
 // limits reads rates, or a number of leases.
 func (r ruleReader) limits(rule *ruleFields, rate, concurrent place) []rateField {
-	if rule.algorithm != algorithm.Concurrency {
+	if rule.algorithm != events.Concurrency {
 		return r.rates(rule, rate)
 	}
 	n := r.number(concurrent, 0, maxConcurrent)
@@ -218,12 +217,12 @@ func (r ruleReader) rates(rule *ruleFields, at place) []rateField {
 
 // algorithm reads how the limits of a rule count. The default is the empty name.
 func (r ruleReader) algorithm(at place) string {
-	names := append(algorithm.Names(), gcra)
+	names := append(events.AlgorithmNames(), gcra)
 	switch name := names[choice[uint8](r.reader, at, names)]; name {
-	case algorithm.Default:
+	case events.DefaultAlgorithm:
 		return ""
 	case gcra:
-		return algorithm.TokenBucket
+		return events.TokenBucket
 	default:
 		return name
 	}
@@ -250,13 +249,13 @@ func (r ruleReader) bucket(rule *ruleFields) {
 		fallthrough
 	case burst.given():
 		rule.burst = int64(max(r.number(burst, 1, maxBucket), 1))
-		implied(burst, algorithm.TokenBucket)
+		implied(burst, events.TokenBucket)
 	case queue.given():
 		rule.burst = int64(r.number(queue, 0, maxBucket)) + 1
-		implied(queue, algorithm.LeakyBucket)
-	case rule.algorithm == algorithm.TokenBucket:
+		implied(queue, events.LeakyBucket)
+	case rule.algorithm == events.TokenBucket:
 		r.fault(named, "a token bucket wants its size: add burst, which says how many it admits at once, as in burst: 20")
-	case rule.algorithm == algorithm.LeakyBucket:
+	case rule.algorithm == events.LeakyBucket:
 		r.fault(named, "a leaky bucket wants a queue: add queue, which says how many may wait for their turn, 0 for none")
 	}
 }
@@ -298,13 +297,13 @@ func (r ruleReader) calendar(rule *ruleFields) {
 		r.fault(at, "the time zone database of this machine has no such zone: it is named like Europe/Berlin, America/New_York or UTC")
 		return
 	}
-	if rule.calendar = zone; rule.algorithm == algorithm.FixedLog {
+	if rule.calendar = zone; rule.algorithm == events.FixedLog {
 		return
 	}
-	if given := rule.fields["algorithm"]; given.given() && rule.algorithm != algorithm.FixedWindow && r.sound(given) {
+	if given := rule.fields["algorithm"]; given.given() && rule.algorithm != events.FixedWindow && r.sound(given) {
 		r.fault(given, "the windows of a calendar are fixed: leave the algorithm out, or make it fixed-window or fixed-log")
 	}
-	rule.algorithm = algorithm.FixedWindow
+	rule.algorithm = events.FixedWindow
 }
 
 func limitsOf(fields []rateField) []events.Limit {
@@ -369,11 +368,11 @@ func (r ruleReader) nameLimits(rule *ruleFields, explicit string) {
 func formOf(l events.Limit) string {
 	rate := fmt.Sprintf("%d-per-%s", l.N, l.WindowName())
 	switch l.Algorithm {
-	case algorithm.Concurrency:
+	case events.Concurrency:
 		return fmt.Sprintf("%d-concurrent", l.N)
-	case algorithm.TokenBucket:
+	case events.TokenBucket:
 		return fmt.Sprintf("%s-burst-%d", rate, l.Burst)
-	case algorithm.LeakyBucket:
+	case events.LeakyBucket:
 		return fmt.Sprintf("%s-queue-%d", rate, l.Burst-1)
 	default:
 		return rate
@@ -400,7 +399,7 @@ func (rule *ruleFields) all() [][]events.Limit {
 // windows returns the shortest and the longest window of the rule, 0 where no
 // rate could be read.
 func (rule *ruleFields) windows() (shortest, longest time.Duration) {
-	if rule.algorithm == algorithm.Concurrency {
+	if rule.algorithm == events.Concurrency {
 		return 0, 0 // a lease is none
 	}
 	for _, limits := range rule.all() {
@@ -467,8 +466,8 @@ func (r ruleReader) checkPrecision(rule *ruleFields) {
 
 // checkLog faults what a log cannot do: it knows the moment of each hit, and only its own counter.
 func (r ruleReader) checkLog(rule *ruleFields) {
-	leases := rule.algorithm == algorithm.Concurrency
-	if !algorithm.InLog(rule.algorithm) {
+	leases := rule.algorithm == events.Concurrency
+	if !events.AlgorithmInLog(rule.algorithm) {
 		return
 	}
 	if at := rule.fields["precision"]; at.given() && r.sound(at) {

@@ -19,7 +19,6 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.yaml.in/yaml/v3"
 
-	"github.com/counterd/counterd/algorithm"
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/internal/yamlfile"
 )
@@ -304,7 +303,7 @@ func TestTheSchemaHasTheKeysOfTheParser(t *testing.T) {
 func TestTheSchemaHasTheChoicesOfTheParser(t *testing.T) {
 	for name, choices := range map[string][]string{
 		"count": countNames[:], "precision": precisionNames[:], "on_error": onErrorNames[:],
-		"algorithm": append(algorithm.Names(), gcra),
+		"algorithm": append(events.AlgorithmNames(), gcra),
 	} {
 		field := part(t, "$defs", "rule", "properties", name)
 		assert.Equal(t, anys(choices), field["enum"], name)

@@ -9,16 +9,16 @@ import (
 	"strings"
 	"time"
 
-	"github.com/counterd/counterd/engine"
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/hierarchy"
+	"github.com/counterd/counterd/internal/discovery"
+	"github.com/counterd/counterd/internal/eventlog"
+	"github.com/counterd/counterd/internal/limiter/engine"
+	"github.com/counterd/counterd/internal/replica/repair"
 	"github.com/counterd/counterd/internal/settings"
 	"github.com/counterd/counterd/internal/sparse"
+	"github.com/counterd/counterd/internal/store"
 	"github.com/counterd/counterd/memcache"
-	"github.com/counterd/counterd/memcache/discovery"
-	"github.com/counterd/counterd/replication/repair"
-	"github.com/counterd/counterd/slidinglog"
-	"github.com/counterd/counterd/store"
 )
 
 // Backend is an open store.
@@ -186,11 +186,11 @@ func openFleet(ctx context.Context, s settings.Settings, servers []string, c Con
 
 // logRepair returns what repairs the logs of a counter: of its hits, and of its leases.
 func logRepair(base engine.Base) (func(context.Context, string, time.Duration) (int, error), error) {
-	logs, err := slidinglog.New(base)
+	logs, err := eventlog.New(base)
 	if err != nil {
 		return nil, err
 	}
-	leases, err := slidinglog.NewLeases(base)
+	leases, err := eventlog.NewLeases(base)
 	if err != nil {
 		return nil, err
 	}
@@ -236,7 +236,7 @@ func newRepairer(s settings.Settings, fleet *memcache.Fleet, layout repair.Layou
 // KindOf returns how an item of the engines is copied to another server.
 func KindOf(item uint64) repair.Kind {
 	switch {
-	case item == slidinglog.Item() || item == slidinglog.LeasesItem():
+	case item == eventlog.Item() || item == eventlog.LeasesItem():
 		return repair.Log
 	case hierarchy.IsReceipt(item):
 		return repair.Bytes

@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/counterd/counterd/internal/settings"
-	"github.com/counterd/counterd/store"
+	"github.com/counterd/counterd/internal/store"
 )
 
 // An embedded store that evicts counters because memory is full logs so, and how many.

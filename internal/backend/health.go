@@ -5,9 +5,9 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/counterd/counterd/internal/service"
 	"github.com/counterd/counterd/internal/sparse"
 	"github.com/counterd/counterd/memcache"
-	"github.com/counterd/counterd/service"
 )
 
 // logChanges returns a hook that logs what becomes of the servers: each kind of change of each

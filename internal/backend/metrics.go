@@ -1,6 +1,6 @@
 package backend
 
-import "github.com/counterd/counterd/internal/metrics"
+import "github.com/counterd/counterd/metrics"
 
 // Watch adds the store to a process and to its metrics.
 func (b *Backend) Watch(m *metrics.Metrics, process *metrics.Process) {

@@ -8,9 +8,9 @@ import (
 	"strings"
 
 	"github.com/counterd/counterd/internal/authorities"
+	"github.com/counterd/counterd/internal/discovery"
 	"github.com/counterd/counterd/internal/settings"
 	"github.com/counterd/counterd/memcache"
-	"github.com/counterd/counterd/memcache/discovery"
 )
 
 // secure sets what connections are opened with. The files are read for each connection, so a

@@ -6,10 +6,10 @@ import (
 	"log/slog"
 	"strings"
 
+	"github.com/counterd/counterd/internal/discovery"
 	"github.com/counterd/counterd/internal/settings"
 	"github.com/counterd/counterd/internal/sparse"
 	"github.com/counterd/counterd/memcache"
-	"github.com/counterd/counterd/memcache/discovery"
 )
 
 // find returns the servers at the start, and their source. report gets each failure before they

@@ -13,9 +13,9 @@ import (
 	"github.com/stretchr/testify/assert"
 	"go.uber.org/goleak"
 
+	"github.com/counterd/counterd/internal/discovery"
 	"github.com/counterd/counterd/internal/testkit"
 	"github.com/counterd/counterd/internal/testkit/bubble"
-	"github.com/counterd/counterd/memcache/discovery"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/counterd/counterd/events"
-	"github.com/counterd/counterd/rls/rlsconfig"
+	"github.com/counterd/counterd/internal/rls/rlsconfig"
 )
 
 // RLSConfig is the configuration of envoyproxy/ratelimit in force. It follows its file, or folder: a faulty version of

@@ -14,8 +14,8 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/counterd/counterd/events"
+	"github.com/counterd/counterd/internal/eventlog/journal"
 	"github.com/counterd/counterd/internal/testkit"
-	"github.com/counterd/counterd/journal"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

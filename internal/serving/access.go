@@ -9,9 +9,9 @@ import (
 	"time"
 
 	"github.com/counterd/counterd/internal/follow"
-	"github.com/counterd/counterd/internal/metrics"
+	"github.com/counterd/counterd/internal/service"
 	"github.com/counterd/counterd/internal/settings"
-	"github.com/counterd/counterd/service"
+	"github.com/counterd/counterd/metrics"
 )
 
 // Access is access control: it lets callers in as the files in force say. It is safe for concurrent

@@ -16,9 +16,9 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/counterd/counterd/api"
-	"github.com/counterd/counterd/api/connections"
+	"github.com/counterd/counterd/internal/connections"
+	"github.com/counterd/counterd/internal/rls"
 	"github.com/counterd/counterd/internal/settings"
-	"github.com/counterd/counterd/rls"
 )
 
 const (

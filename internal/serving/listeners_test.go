@@ -17,10 +17,10 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/counterd/counterd/api"
+	"github.com/counterd/counterd/internal/service"
 	"github.com/counterd/counterd/internal/settings"
 	"github.com/counterd/counterd/internal/testkit"
 	"github.com/counterd/counterd/internal/testkit/leaktest"
-	"github.com/counterd/counterd/service"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/counterd/counterd/memcache/discovery"
+	"github.com/counterd/counterd/internal/discovery"
 )
 
 // firstAnswer bounds the wait for a name or an endpoint at the start: what is started together

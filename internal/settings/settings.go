@@ -11,9 +11,9 @@ import (
 
 	"go.opentelemetry.io/otel/trace"
 
-	"github.com/counterd/counterd/api/connections"
-	"github.com/counterd/counterd/engine"
 	"github.com/counterd/counterd/hierarchy"
+	"github.com/counterd/counterd/internal/connections"
+	"github.com/counterd/counterd/internal/limiter/engine"
 	"github.com/counterd/counterd/memcache"
 )
 

@@ -7,10 +7,10 @@ import (
 	"strings"
 	"time"
 
-	"github.com/counterd/counterd/internal/otlp"
+	"github.com/counterd/counterd/internal/discovery"
+	"github.com/counterd/counterd/internal/insight/peers"
+	"github.com/counterd/counterd/internal/telemetry/otlp"
 	"github.com/counterd/counterd/memcache"
-	"github.com/counterd/counterd/memcache/discovery"
-	"github.com/counterd/counterd/peers"
 )
 
 const (

@@ -7,12 +7,12 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/counterd/counterd/engine"
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/hierarchy"
+	"github.com/counterd/counterd/internal/eventlog"
+	"github.com/counterd/counterd/internal/limiter/engine"
+	"github.com/counterd/counterd/internal/store"
 	"github.com/counterd/counterd/memcache"
-	"github.com/counterd/counterd/slidinglog"
-	"github.com/counterd/counterd/store"
 )
 
 func countRows() []row {
@@ -86,7 +86,7 @@ func (c counts) prepare(ctx context.Context, s *stage, r row) (*subject, error) 
 	if err != nil {
 		return nil, err
 	}
-	logs, err := slidinglog.New(hierarchy.NewCounters(hierarchy.Config{Store: kept, Clock: frozen}).Base())
+	logs, err := eventlog.New(hierarchy.NewCounters(hierarchy.Config{Store: kept, Clock: frozen}).Base())
 	if err == nil && c.logged {
 		err = c.writeLogs(ctx, kept, list)
 	}

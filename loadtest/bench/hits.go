@@ -7,16 +7,16 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/counterd/counterd/denied"
-	"github.com/counterd/counterd/engine"
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/events/rulesfile"
 	"github.com/counterd/counterd/hierarchy"
-	"github.com/counterd/counterd/limiter"
+	"github.com/counterd/counterd/internal/eventlog"
+	"github.com/counterd/counterd/internal/insight/denied"
+	"github.com/counterd/counterd/internal/insight/top"
+	"github.com/counterd/counterd/internal/limiter"
+	"github.com/counterd/counterd/internal/limiter/engine"
+	"github.com/counterd/counterd/internal/store"
 	"github.com/counterd/counterd/memcache"
-	"github.com/counterd/counterd/slidinglog"
-	"github.com/counterd/counterd/store"
-	"github.com/counterd/counterd/top"
 )
 
 func hitRows() []row {
@@ -109,7 +109,7 @@ func (h *hits) open(kept store.Store, s *stage, r row) (err error) {
 	}
 	rates := fmt.Sprintf("[1000000000/s, 1000000000/m, 1000000000/h, %d/d]", h.day)
 	if h.before > 0 {
-		rates = fmt.Sprintf("[100/s, 1000/m, 1000/h, %d/d], algorithm: %s", h.day, slidinglog.Algorithm)
+		rates = fmt.Sprintf("[100/s, 1000/m, 1000/h, %d/d], algorithm: %s", h.day, eventlog.Algorithm)
 	}
 	rules, err := rulesfile.Parse([]byte("events:\n" + rulesOf(r.eventName(), rates) + h.retention))
 	if err != nil {
@@ -128,7 +128,7 @@ func (h *hits) open(kept store.Store, s *stage, r row) (err error) {
 	}
 	engines := []engine.Engine{hierarchy.NewCounters(config)}
 	if h.before > 0 {
-		logs, err := slidinglog.New(engines[0].Base())
+		logs, err := eventlog.New(engines[0].Base())
 		if err != nil {
 			return err
 		}

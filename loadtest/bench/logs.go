@@ -5,12 +5,12 @@ import (
 	"slices"
 	"time"
 
-	"github.com/counterd/counterd/engine"
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/hierarchy"
+	"github.com/counterd/counterd/internal/eventlog"
+	"github.com/counterd/counterd/internal/limiter/engine"
+	"github.com/counterd/counterd/internal/store"
 	"github.com/counterd/counterd/memcache"
-	"github.com/counterd/counterd/slidinglog"
-	"github.com/counterd/counterd/store"
 )
 
 func logRows() []row {
@@ -87,7 +87,7 @@ func logsOf(ctx context.Context, counter events.Counter, times []time.Time) (log
 	var now time.Time
 	clock := func() time.Time { return now }
 	kept := memcache.NewEmbedded(memcache.EmbeddedConfig{Clock: clock})
-	counters, err := slidinglog.New(engine.Base{Store: kept, Clock: clock, Grace: hierarchy.DefaultGrace, Changes: new(engine.Changes)})
+	counters, err := eventlog.New(engine.Base{Store: kept, Clock: clock, Grace: hierarchy.DefaultGrace, Changes: new(engine.Changes)})
 	if err != nil {
 		return nil, err
 	}
@@ -95,7 +95,7 @@ func logsOf(ctx context.Context, counter events.Counter, times []time.Time) (log
 		if _, err := counters.Increment(ctx, 1, time.Time{}, counter); err != nil {
 			return nil, err
 		}
-		op := store.Op{Counter: counter.ID(), Data: true, Reads: []store.Read{{Item: slidinglog.Item()}}}
+		op := store.Op{Counter: counter.ID(), Data: true, Reads: []store.Read{{Item: eventlog.Item()}}}
 		kept.Do(ctx, &op)
 		if op.Err != nil {
 			return nil, op.Err
@@ -108,8 +108,8 @@ func logsOf(ctx context.Context, counter events.Counter, times []time.Time) (log
 // writeLog makes that the log of a counter.
 func writeLog(ctx context.Context, kept store.Store, counter string, log []byte) error {
 	for _, op := range []store.Op{
-		{Counter: counter, Writes: []store.Write{{Kind: store.Delete, Item: slidinglog.Item()}}},
-		{Counter: counter, Data: true, Writes: []store.Write{{Kind: store.Create, Item: slidinglog.Item(), Data: log, Expires: opened.Add(48 * time.Hour).Unix()}}},
+		{Counter: counter, Writes: []store.Write{{Kind: store.Delete, Item: eventlog.Item()}}},
+		{Counter: counter, Data: true, Writes: []store.Write{{Kind: store.Create, Item: eventlog.Item(), Data: log, Expires: opened.Add(48 * time.Hour).Unix()}}},
 	} {
 		if kept.Do(ctx, &op); op.Err != nil {
 			return op.Err

@@ -12,10 +12,10 @@ import (
 
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/hierarchy"
+	"github.com/counterd/counterd/internal/store"
 	"github.com/counterd/counterd/loadtest/child"
 	"github.com/counterd/counterd/loadtest/fleet"
 	"github.com/counterd/counterd/memcache"
-	"github.com/counterd/counterd/store"
 )
 
 // opened is the beginning of the clock of the rows in this process: the last day then has 142

@@ -27,9 +27,9 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	algorithms "github.com/counterd/counterd/algorithm"
 	"github.com/counterd/counterd/events"
-	"github.com/counterd/counterd/journal"
+	algorithms "github.com/counterd/counterd/events"
+	"github.com/counterd/counterd/internal/eventlog/journal"
 	"github.com/counterd/counterd/loadtest/accesslog"
 	"github.com/counterd/counterd/loadtest/exactlog"
 	"github.com/counterd/counterd/loadtest/progress"
@@ -106,7 +106,7 @@ func (c Config) contenders() (list []contender) {
 		if l.Algorithm = name; name == algorithms.TokenBucket {
 			l.Burst = l.N
 		}
-		if !algorithms.InLog(name) || journal.FootprintOf(eventOf(l, c.Kind, events.Second), []string{c.Kind}, events.DefaultGrace).Fits {
+		if !algorithms.AlgorithmInLog(name) || journal.FootprintOf(eventOf(l, c.Kind, events.Second), []string{c.Kind}, events.DefaultGrace).Fits {
 			list = append(list, contender{"counterd, " + name, func(limit) (algorithm, error) {
 				return newHierarchical(l, c.Kind, events.Second)
 			}, l.Burst > 0})

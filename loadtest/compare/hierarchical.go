@@ -9,11 +9,11 @@ import (
 
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/hierarchy"
-	"github.com/counterd/counterd/limiter"
+	"github.com/counterd/counterd/internal/eventlog"
+	"github.com/counterd/counterd/internal/limiter"
+	"github.com/counterd/counterd/internal/store"
 	"github.com/counterd/counterd/loadtest/memcached"
 	"github.com/counterd/counterd/memcache"
-	"github.com/counterd/counterd/slidinglog"
-	"github.com/counterd/counterd/store"
 )
 
 // hierarchical is counterd on its embedded store, at the traffic's own times, with its engine of
@@ -45,7 +45,7 @@ func newHierarchical(l events.Limit, kind string, precision events.Precision) (*
 func (h *hierarchical) on(kept store.Store) (err error) {
 	h.store = &observed{Store: kept, counters: map[string]*buckets{}, logs: map[string]int{}}
 	counters := hierarchy.NewCounters(hierarchy.Config{Store: h.store, Clock: h.clock.now})
-	logs, err := slidinglog.New(counters.Base())
+	logs, err := eventlog.New(counters.Base())
 	if err != nil {
 		return err
 	}

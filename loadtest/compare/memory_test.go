@@ -11,10 +11,10 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/counterd/counterd/events"
+	"github.com/counterd/counterd/internal/eventlog"
 	"github.com/counterd/counterd/internal/testkit/memcachedtest"
 	"github.com/counterd/counterd/loadtest/memcached"
 	"github.com/counterd/counterd/memcache"
-	"github.com/counterd/counterd/slidinglog"
 )
 
 // chunkBytes returns the bytes of all chunks in use.
@@ -67,7 +67,7 @@ func TestBytesOfStates(t *testing.T) {
 func TestBytesAreMemcacheds(t *testing.T) {
 	ten := events.Limit{N: 300, Window: 10 * time.Minute}
 	logged := ten
-	logged.Algorithm = slidinglog.Algorithm
+	logged.Algorithm = eventlog.Algorithm
 	for _, c := range []struct {
 		limit       events.Limit
 		precision   events.Precision

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/counterd/counterd"
-	"github.com/counterd/counterd/algorithm"
 	"github.com/counterd/counterd/api/client"
 	"github.com/counterd/counterd/api/wire"
 	"github.com/counterd/counterd/events"
@@ -29,12 +28,12 @@ func counterdContenders(p Programs, version, memcachedVersion string) []Contende
 		return Contender{Name: "counterd, in a program, " + name, Where: store, Promise: promise, Start: embedded(p, name)}
 	}
 	list := []Contender{
-		embedded(algorithm.Default, Seconds),
-		embedded(algorithm.SlidingLog, Log),
-		embedded(algorithm.FixedWindow, Aligned),
-		embedded(algorithm.TokenBucket, Bucket),
-		{Name: "counterd, HTTP by its Go client, " + algorithm.Default, Where: store, Promise: Seconds, Start: served(p, overHTTP)},
-		{Name: "counterd, gRPC (RLS), " + algorithm.Default, Where: store, Promise: Seconds, Start: served(p, overRLS)},
+		embedded(events.DefaultAlgorithm, Seconds),
+		embedded(events.SlidingLog, Log),
+		embedded(events.FixedWindow, Aligned),
+		embedded(events.TokenBucket, Bucket),
+		{Name: "counterd, HTTP by its Go client, " + events.DefaultAlgorithm, Where: store, Promise: Seconds, Start: served(p, overHTTP)},
+		{Name: "counterd, gRPC (RLS), " + events.DefaultAlgorithm, Where: store, Promise: Seconds, Start: served(p, overRLS)},
 	}
 	for i := range list {
 		if p.Memcached == "" {
@@ -42,7 +41,7 @@ func counterdContenders(p Programs, version, memcachedVersion string) []Contende
 		}
 	}
 	list = append(list, Contender{
-		Name: "counterd, one process, " + algorithm.Default, Where: "its own memory", Promise: Seconds, Start: closing(alone),
+		Name: "counterd, one process, " + events.DefaultAlgorithm, Where: "its own memory", Promise: Seconds, Start: closing(alone),
 	})
 	for i := range list {
 		list[i].Version = version
@@ -55,7 +54,7 @@ func rulesOf(limits []Limit, name string) string {
 	text := "events:\n"
 	for _, l := range limits {
 		text += fmt.Sprintf("  %s: {limits: [{per: user, rate: %d/%s, algorithm: %s", l.Name, l.N, l.Window, name)
-		if name == algorithm.TokenBucket {
+		if name == events.TokenBucket {
 			text += fmt.Sprintf(", burst: %d", l.N)
 		}
 		text += "}]}\n"
@@ -83,7 +82,7 @@ func embedded(p Programs, name string) start {
 
 // alone is one process that shares its counters with none.
 func alone(_ context.Context, limits []Limit, c *closers) (*Fleet, error) {
-	instance, err := inProgram(rulesOf(limits, algorithm.Default), c)
+	instance, err := inProgram(rulesOf(limits, events.DefaultAlgorithm), c)
 	if err != nil {
 		return nil, err
 	}
@@ -118,7 +117,7 @@ func served(p Programs, dial func(fleet.Process, *closers) (Instance, error)) st
 		servers, err := fleet.Start(ctx, fleet.Config{
 			Counterd: p.Counterd, Memcached: p.Memcached, Processes: instances, Servers: 1, Timeout: counterdTimeout,
 			Flags: []string{"-t", "1", "-m", "1024", "-R", "1000"},
-			Rules: rulesOf(limits, algorithm.Default), RLS: descriptorsOf(limits),
+			Rules: rulesOf(limits, events.DefaultAlgorithm), RLS: descriptorsOf(limits),
 		})
 		if err != nil {
 			return nil, err

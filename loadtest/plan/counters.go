@@ -7,8 +7,8 @@ import (
 
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/hierarchy"
-	"github.com/counterd/counterd/journal"
-	"github.com/counterd/counterd/slidinglog"
+	"github.com/counterd/counterd/internal/eventlog"
+	"github.com/counterd/counterd/internal/eventlog/journal"
 )
 
 // counters are the counters of an event per the same kinds.
@@ -87,7 +87,7 @@ func (c counters) whole() bool { return !c.each && len(c.kinds) == 0 }
 // life returns the lifetime of a bucket with an event in its first second, or of a log after its last.
 func (c counters) life(l hierarchy.Level) time.Duration {
 	if c.logged {
-		return slidinglog.Life(c.counter.Retention, events.DefaultGrace)
+		return eventlog.Life(c.counter.Retention, events.DefaultGrace)
 	}
 	return time.Duration(hierarchy.BucketAt(l, 0).Expires(c.counter.Retention, hierarchy.DefaultGrace)) * time.Second
 }

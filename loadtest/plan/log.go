@@ -11,7 +11,7 @@ import (
 
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/hierarchy"
-	"github.com/counterd/counterd/journal"
+	"github.com/counterd/counterd/internal/eventlog/journal"
 )
 
 // Log sums up a log.

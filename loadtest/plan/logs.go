@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/counterd/counterd/events"
-	"github.com/counterd/counterd/journal"
+	"github.com/counterd/counterd/internal/eventlog/journal"
 	"github.com/counterd/counterd/loadtest/memcached"
 )
 

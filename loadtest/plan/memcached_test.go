@@ -21,13 +21,13 @@ import (
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/events/rulesfile"
 	"github.com/counterd/counterd/hierarchy"
+	"github.com/counterd/counterd/internal/eventlog"
+	"github.com/counterd/counterd/internal/limiter"
+	"github.com/counterd/counterd/internal/store"
 	"github.com/counterd/counterd/internal/testkit/bubble"
 	"github.com/counterd/counterd/internal/testkit/memcachedtest"
-	"github.com/counterd/counterd/limiter"
 	"github.com/counterd/counterd/loadtest/memcached"
 	"github.com/counterd/counterd/memcache"
-	"github.com/counterd/counterd/slidinglog"
-	"github.com/counterd/counterd/store"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -303,11 +303,11 @@ func (g *game) call(ctx context.Context, fleet *memcache.Fleet, caller int, begi
 	var second atomic.Int64
 	now := func() time.Time { return begin.Add(time.Duration(second.Load()) * time.Second) }
 	counters := hierarchy.NewCounters(hierarchy.Config{Store: patientStore{fleet}, Clock: now, CacheBytes: 1 << 20})
-	logs, err := slidinglog.New(counters.Base())
+	logs, err := eventlog.New(counters.Base())
 	if err != nil {
 		return err
 	}
-	leases, err := slidinglog.NewLeases(counters.Base())
+	leases, err := eventlog.NewLeases(counters.Base())
 	if err != nil {
 		return err
 	}

@@ -9,15 +9,15 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/counterd/counterd/api"
-	"github.com/counterd/counterd/counting"
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/hierarchy"
-	"github.com/counterd/counterd/limiter"
+	"github.com/counterd/counterd/internal/eventlog"
+	"github.com/counterd/counterd/internal/limiter"
+	"github.com/counterd/counterd/internal/limiter/counting"
+	"github.com/counterd/counterd/internal/service"
 	"github.com/counterd/counterd/loadtest/accesslog"
 	"github.com/counterd/counterd/loadtest/replay"
 	"github.com/counterd/counterd/memcache"
-	"github.com/counterd/counterd/service"
-	"github.com/counterd/counterd/slidinglog"
 )
 
 // realServer is all of counterd in process, on the embedded store.
@@ -25,7 +25,7 @@ func realServer(t *testing.T, event events.Event, clock func() time.Time) http.H
 	rules := &events.Rules{Events: map[string]*events.Event{event.Name: &event}}
 	store := memcache.NewEmbedded(memcache.EmbeddedConfig{Clock: clock})
 	buckets := hierarchy.NewCounters(hierarchy.Config{Store: store, Clock: clock})
-	logs, err := slidinglog.New(buckets.Base())
+	logs, err := eventlog.New(buckets.Base())
 	require.NoError(t, err)
 	decider, err := limiter.New(limiter.Config{}, buckets, logs)
 	require.NoError(t, err)
@@ -42,7 +42,7 @@ func realServer(t *testing.T, event events.Event, clock func() time.Time) http.H
 func TestServerCountsTheRealLog(t *testing.T) {
 	log := readRealLog(t)
 	perIP := []string{"ip"}
-	inLogs := []events.Rule{{Per: perIP, Limits: []events.Limit{{N: 1000, Window: 59 * time.Second, Algorithm: slidinglog.Algorithm}}}}
+	inLogs := []events.Rule{{Per: perIP, Limits: []events.Limit{{N: 1000, Window: 59 * time.Second, Algorithm: eventlog.Algorithm}}}}
 	const hour = time.Hour
 	for name, c := range map[string]struct {
 		event                      events.Event

@@ -20,7 +20,7 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/counterd/counterd/events"
-	"github.com/counterd/counterd/rls/rlsconfig"
+	"github.com/counterd/counterd/internal/rls/rlsconfig"
 )
 
 // The types of the protocol.

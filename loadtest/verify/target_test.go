@@ -15,7 +15,6 @@ import (
 
 	"github.com/go-json-experiment/json"
 
-	"github.com/counterd/counterd/algorithm"
 	"github.com/counterd/counterd/api/wire"
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/loadtest/verify/contract"
@@ -145,21 +144,21 @@ func bucket(burst int64) func(*wire.Rule) {
 }
 
 var (
-	bucketRules   = []wire.Rule{with(ruleOf("user", "3/1s"), bucket(5), by(algorithm.TokenBucket)), ruleOf("user", "30/4s"), ruleOf("ip", "20/2s")}
-	queueRules    = []wire.Rule{with(ruleOf("user", "3/1s"), bucket(5), by(algorithm.LeakyBucket)), with(ruleOf("user", "9/4s"), by(algorithm.SlidingLog)), ruleOf("ip", "20/2s")}
-	leaseRules    = []wire.Rule{with(ruleOf("user", "4/2s"), by(algorithm.Concurrency)), ruleOf("user", "9/1s"), ruleOf("ip", "20/2s")}
-	takenRules    = []wire.Rule{with(ruleOf("user", "3/1s"), bucket(4), by(algorithm.TokenBucket), allHits), with(ruleOf("user", "9/4s"), allHits), ruleOf("ip", "8/2s")}
-	aloneRules    = []wire.Rule{with(ruleOf("user", "5/1s"), bucket(5), by(algorithm.TokenBucket)), with(ruleOf("ip", "9/3s"), by(algorithm.Concurrency))}
-	slowRules     = []wire.Rule{with(ruleOf("user", "3/4s"), bucket(2), by(algorithm.TokenBucket)), ruleOf("ip", "20/2s")}
-	fixedRules    = []wire.Rule{with(ruleOf("user", "3/1s", "6/4s"), by(algorithm.FixedWindow)), ruleOf("ip", "8/2s")}
-	calendarRules = []wire.Rule{with(ruleOf("user", "6/hour", "60/day"), by(algorithm.FixedWindow), of("Asia/Kathmandu")), ruleOf("ip", "8/2s")}
-	fixedLogRules = []wire.Rule{with(ruleOf("user", "3/1s", "6/4s"), by(algorithm.FixedLog)), with(ruleOf("user", "20/5s"), by(algorithm.SlidingLog)), ruleOf("ip", "8/2s")}
-	logCalendar   = []wire.Rule{with(ruleOf("user", "6/hour", "60/day"), by(algorithm.FixedLog), of("Asia/Kathmandu")), ruleOf("ip", "8/2s")}
-	havana        = []wire.Rule{with(ruleOf("user", "5/day"), by(algorithm.FixedWindow), of("America/Havana")), ruleOf("ip", "8/2s")}
+	bucketRules   = []wire.Rule{with(ruleOf("user", "3/1s"), bucket(5), by(events.TokenBucket)), ruleOf("user", "30/4s"), ruleOf("ip", "20/2s")}
+	queueRules    = []wire.Rule{with(ruleOf("user", "3/1s"), bucket(5), by(events.LeakyBucket)), with(ruleOf("user", "9/4s"), by(events.SlidingLog)), ruleOf("ip", "20/2s")}
+	leaseRules    = []wire.Rule{with(ruleOf("user", "4/2s"), by(events.Concurrency)), ruleOf("user", "9/1s"), ruleOf("ip", "20/2s")}
+	takenRules    = []wire.Rule{with(ruleOf("user", "3/1s"), bucket(4), by(events.TokenBucket), allHits), with(ruleOf("user", "9/4s"), allHits), ruleOf("ip", "8/2s")}
+	aloneRules    = []wire.Rule{with(ruleOf("user", "5/1s"), bucket(5), by(events.TokenBucket)), with(ruleOf("ip", "9/3s"), by(events.Concurrency))}
+	slowRules     = []wire.Rule{with(ruleOf("user", "3/4s"), bucket(2), by(events.TokenBucket)), ruleOf("ip", "20/2s")}
+	fixedRules    = []wire.Rule{with(ruleOf("user", "3/1s", "6/4s"), by(events.FixedWindow)), ruleOf("ip", "8/2s")}
+	calendarRules = []wire.Rule{with(ruleOf("user", "6/hour", "60/day"), by(events.FixedWindow), of("Asia/Kathmandu")), ruleOf("ip", "8/2s")}
+	fixedLogRules = []wire.Rule{with(ruleOf("user", "3/1s", "6/4s"), by(events.FixedLog)), with(ruleOf("user", "20/5s"), by(events.SlidingLog)), ruleOf("ip", "8/2s")}
+	logCalendar   = []wire.Rule{with(ruleOf("user", "6/hour", "60/day"), by(events.FixedLog), of("Asia/Kathmandu")), ruleOf("ip", "8/2s")}
+	havana        = []wire.Rule{with(ruleOf("user", "5/day"), by(events.FixedWindow), of("America/Havana")), ruleOf("ip", "8/2s")}
 	targetRules   = []wire.Rule{ruleOf("user", "3/1s", "5/3s"), ruleOf("ip", "8/2s")}
 	minuteRules   = []wire.Rule{with(ruleOf("user", "9/60s", "20/90s"), minutes), ruleOf("ip", "8/2s")}
-	logRules      = []wire.Rule{with(ruleOf("user", "3/1s", "5/3s", "90/60s"), by(algorithm.SlidingLog)), with(ruleOf("ip", "8/2s"), by(algorithm.SlidingLog))}
-	bothRules     = []wire.Rule{with(ruleOf("user", "3/1s", "90/60s"), by(algorithm.SlidingLog)), ruleOf("user", "5/3s", "9/4s"), ruleOf("ip", "8/2s")}
+	logRules      = []wire.Rule{with(ruleOf("user", "3/1s", "5/3s", "90/60s"), by(events.SlidingLog)), with(ruleOf("ip", "8/2s"), by(events.SlidingLog))}
+	bothRules     = []wire.Rule{with(ruleOf("user", "3/1s", "90/60s"), by(events.SlidingLog)), ruleOf("user", "5/3s", "9/4s"), ruleOf("ip", "8/2s")}
 	roomyRules    = []wire.Rule{ruleOf("user", "100000/600s")} // deny no hit, so that none waits
 	wholeRules    = []wire.Rule{ruleOf("user", "3/1s", "5/3s"), ruleOf("", "40/1s", "80/4s")}
 	allRules      = []wire.Rule{with(ruleOf("user", "3/1s", "6/3s"), allHits), ruleOf("ip", "4/2s")}
@@ -574,7 +573,7 @@ func (s *target) hit(w http.ResponseWriter, d wire.Decision) {
 	var policies, states, violated []string
 	for i, l := range d.Limits {
 		unit := fmt.Sprintf(";w=%d", s.windowOf(i, d))
-		if l.Algorithm == algorithm.Concurrency {
+		if l.Algorithm == events.Concurrency {
 			unit = `;qu="concurrent-requests"`
 		}
 		policies = append(policies, fmt.Sprintf("%q;q=%d%s", l.Name, l.Limit, unit))

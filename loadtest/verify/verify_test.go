@@ -17,8 +17,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/counterd/counterd/algorithm"
 	"github.com/counterd/counterd/api/wire"
+	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/events/rulesfile"
 	"github.com/counterd/counterd/internal/testkit/bubble"
 	"github.com/counterd/counterd/internal/testkit/builttest"
@@ -202,7 +202,7 @@ func TestWrongTargets(t *testing.T) {
 		"waits of a log before the turn":                    {&target{rules: logCalendar, answers: waitOtherwise(-1, anyLimit)}, judge.RetryAfter, "and by the log user-"},
 		"waits of a log beyond the turn":                    {&target{rules: logCalendar, answers: waitOtherwise(1, anyLimit)}, judge.RetryAfter, "by the log it fits all limits a second before"},
 		"waits of a log and no turn":                        {&target{rules: logCalendar, answers: waitOtherwise(-1, anyLimit)}, judge.Bodies, "and no window begins then"},
-		"a fixed log of buckets":                            {&target{rules: fixedLogRules, answers: func(d *wire.Decision) { d.Limits[0].Algorithm = algorithm.FixedWindow }}, judge.Bodies, "counts by the algorithm"},
+		"a fixed log of buckets":                            {&target{rules: fixedLogRules, answers: func(d *wire.Decision) { d.Limits[0].Algorithm = events.FixedWindow }}, judge.Bodies, "counts by the algorithm"},
 		"the usual length of a day that is longer": {&target{rules: havana, says: func(h http.Header) {
 			h.Set("RateLimit-Policy", strings.Replace(h.Get("RateLimit-Policy"), "w=90000", "w=86400", 1))
 		}}, judge.Headers, "w=86400"},
@@ -351,7 +351,7 @@ const ownLog = `{events: {verify: {retention: 2h, limits: [
 	{per: user, rate: 12/5s, algorithm: sliding-log, on_error: deny}]}}}`
 
 // The same windows in logs.
-var ownFixedLogs = strings.ReplaceAll(ownFixed, algorithm.FixedWindow, algorithm.FixedLog)
+var ownFixedLogs = strings.ReplaceAll(ownFixed, events.FixedWindow, events.FixedLog)
 
 // Without rules of others all algorithms are called for.
 func TestOwnRules(t *testing.T) {
@@ -360,9 +360,9 @@ func TestOwnRules(t *testing.T) {
 	require.NoError(t, err)
 	found := map[string]bool{}
 	for _, r := range rules.Events["verify"].Rules {
-		found[cmp.Or(r.Limits[0].Algorithm, algorithm.Default)] = true
+		found[cmp.Or(r.Limits[0].Algorithm, events.DefaultAlgorithm)] = true
 	}
-	require.ElementsMatch(t, algorithm.Names(), slices.Collect(maps.Keys(found)))
+	require.ElementsMatch(t, events.AlgorithmNames(), slices.Collect(maps.Keys(found)))
 }
 
 // counterd passes, on every store and with every protocol, also while servers die.

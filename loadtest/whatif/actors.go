@@ -7,7 +7,7 @@ import (
 	"strings"
 
 	"github.com/counterd/counterd/events"
-	"github.com/counterd/counterd/limiter"
+	"github.com/counterd/counterd/internal/limiter"
 )
 
 // fate is what becomes of the lines of an actor before any limit is asked.

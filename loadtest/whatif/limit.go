@@ -5,9 +5,8 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/counterd/counterd/algorithm"
 	"github.com/counterd/counterd/events"
-	"github.com/counterd/counterd/limiter"
+	"github.com/counterd/counterd/internal/limiter"
 )
 
 // limit is a limit of the rules, and what it did.
@@ -42,11 +41,11 @@ func newLimits(event *events.Event, actors *actors) []*limit {
 // rateOf returns what the rules say that the limit admits.
 func rateOf(l events.Limit) string {
 	switch l.Algorithm {
-	case algorithm.TokenBucket:
+	case events.TokenBucket:
 		return fmt.Sprintf("%s, burst %d", events.FormatRate(l), l.Burst)
-	case algorithm.LeakyBucket:
+	case events.LeakyBucket:
 		return fmt.Sprintf("%s, queue %d", events.FormatRate(l), l.Burst-1)
-	case algorithm.Concurrency:
+	case events.Concurrency:
 		return fmt.Sprintf("%d leases of %s", l.N, events.FormatDuration(l.Window))
 	}
 	return events.FormatRate(l)

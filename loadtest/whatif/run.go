@@ -8,9 +8,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/counterd/counterd/dryrun"
 	"github.com/counterd/counterd/events"
-	"github.com/counterd/counterd/limiter"
+	"github.com/counterd/counterd/internal/insight/dryrun"
+	"github.com/counterd/counterd/internal/limiter"
 	"github.com/counterd/counterd/loadtest/accesslog"
 	"github.com/counterd/counterd/loadtest/progress"
 )

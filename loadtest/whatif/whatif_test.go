@@ -14,9 +14,9 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
-	"github.com/counterd/counterd/dryrun"
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/events/rulesfile"
+	"github.com/counterd/counterd/internal/insight/dryrun"
 	"github.com/counterd/counterd/internal/testkit"
 	"github.com/counterd/counterd/internal/testkit/bubble"
 	"github.com/counterd/counterd/loadtest/accesslog"

@@ -10,8 +10,8 @@ import (
 
 	"github.com/dunglas/httpsfv"
 
-	"github.com/counterd/counterd/algorithm"
 	"github.com/counterd/counterd/api/wire"
+	"github.com/counterd/counterd/events"
 )
 
 const (
@@ -45,7 +45,7 @@ func (c *Contract) HeaderFaults(header http.Header, status int, d wire.Decision)
 			continue
 		}
 		unit := `;qu="concurrent-requests"`
-		if s.Algorithm != algorithm.Concurrency {
+		if s.Algorithm != events.Concurrency {
 			unit = fmt.Sprintf(";w=%d", Seconds(c.named(s.Name).WindowAt(d.At.Unix())))
 		}
 		policies = append(policies, fmt.Sprintf("%q;q=%d%s", s.Name, s.Limit, unit))

@@ -13,7 +13,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/counterd/counterd/algorithm"
 	"github.com/counterd/counterd/api/wire"
 	"github.com/counterd/counterd/events"
 )
@@ -136,10 +135,10 @@ func (c *Contract) add(i int, r wire.Rule) error {
 		CountAll: r.Count == "all", Shadow: r.Shadow, Elastic: r.Throttle == "elastic",
 	}
 	for _, l := range r.Limits {
-		if _, known := algorithm.Of(l.Algorithm); !known {
+		if _, known := events.AlgorithmByName(l.Algorithm); !known {
 			return fmt.Errorf("the algorithm of its limit %s, %s, is not known here", l.Name, l.Algorithm)
 		}
-		rule.Log, rule.Leases = algorithm.InLog(l.Algorithm), l.Algorithm == algorithm.Concurrency
+		rule.Log, rule.Leases = events.AlgorithmInLog(l.Algorithm), l.Algorithm == events.Concurrency
 	}
 	for _, level := range Levels {
 		if level.Name == r.Precision {
@@ -222,7 +221,7 @@ func (r Rule) Slides(window int64) bool { return r.Log && window < 60 }
 func (l Limit) Slides() bool { return !l.Tiles() && l.Rule.Slides(l.Length) }
 
 // Queues reports whether a hit may have to wait for its turn.
-func (l Limit) Queues() bool { return l.Algorithm == algorithm.LeakyBucket }
+func (l Limit) Queues() bool { return l.Algorithm == events.LeakyBucket }
 
 // Charge returns what a hit of that cost takes.
 func (r Rule) Charge(cost int64) int64 {

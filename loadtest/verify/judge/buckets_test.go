@@ -5,8 +5,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 
-	"github.com/counterd/counterd/algorithm"
 	"github.com/counterd/counterd/api/wire"
+	"github.com/counterd/counterd/events"
 )
 
 // from notes when a call began, in milliseconds after its second, and that it takes 10 ms.
@@ -68,7 +68,7 @@ func TestTokenBuckets(t *testing.T) {
 		"a wait of what is needed":      {func(j *Case) { full(j); j.at(1, Denied, 2, from(500), costs(3), again(2)) }, RetryAfter, 0},
 		"a wait of more than is needed": {func(j *Case) { full(j); j.at(1, Denied, 2, from(500), costs(3), again(3)) }, RetryAfter, 1},
 	} {
-		j := caseOf(t, wire.Limit{Name: "l", Limit: 1, Window: "1s", Burst: 3, Algorithm: algorithm.TokenBucket})
+		j := caseOf(t, wire.Limit{Name: "l", Limit: 1, Window: "1s", Burst: 3, Algorithm: events.TokenBucket})
 		c.change(j)
 		j.Judge()
 		assert.Equal(t, c.wrong, j.Findings.Total[c.check], "%s: %+v", name, j.Findings.All())
@@ -98,7 +98,7 @@ func TestLeases(t *testing.T) {
 		"costs are of no matter":               {2, func(j *Case) { j.Log.entries[0].Cost = 9; release(j, 0, 500, true) }, 0, 1},
 	} {
 		for outcome, wrong := range map[Outcome]map[string]int{Admitted: {Windows: c.live}, Denied: {Denials: c.denied}} {
-			j := caseOf(t, wire.Limit{Name: "l", Limit: 2, Window: "5s", Algorithm: algorithm.Concurrency})
+			j := caseOf(t, wire.Limit{Name: "l", Limit: 2, Window: "5s", Algorithm: events.Concurrency})
 			j.at(0, Admitted, 1, from(0))
 			j.at(0, Admitted, 2, from(500))
 			c.change(j)

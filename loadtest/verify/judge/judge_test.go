@@ -13,8 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
-	"github.com/counterd/counterd/algorithm"
 	"github.com/counterd/counterd/api/wire"
+	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/loadtest/verify/contract"
 )
 
@@ -230,7 +230,7 @@ func TestWindowsOfAFixedLog(t *testing.T) {
 		"a wait for the turn of a full one": {func(j *Case) { full(j); j.at(10, Admitted, 2, costs(2)); j.at(12, Denied, 2, from(500), again(8)) }, RetryAfter, 0},
 		"a wait for no turn of a full one":  {func(j *Case) { full(j); j.at(10, Admitted, 2, costs(2)); j.at(12, Denied, 2, from(500), again(7)) }, RetryAfter, 1},
 	} {
-		j := caseOf(t, wire.Limit{Name: "l", Limit: 2, Window: "10s", Algorithm: algorithm.FixedLog})
+		j := caseOf(t, wire.Limit{Name: "l", Limit: 2, Window: "10s", Algorithm: events.FixedLog})
 		c.change(j)
 		j.Judge()
 		assert.Equal(t, c.wrong, j.Findings.Total[c.check], "%s: %+v", name, j.Findings.All())
@@ -285,11 +285,11 @@ func TestDenialsByOneLog(t *testing.T) {
 		replicas int
 		wrong    int
 	}{
-		"one log":              {[]string{algorithm.FixedLog}, 1, 1},
-		"several limits of it": {[]string{algorithm.FixedLog, algorithm.SlidingLog}, 1, 1},
-		"two replicas":         {[]string{algorithm.FixedLog}, 2, 0},
-		"buckets beside it":    {[]string{algorithm.FixedLog, algorithm.FixedWindow}, 1, 0},
-		"buckets":              {[]string{algorithm.FixedWindow}, 1, 0},
+		"one log":              {[]string{events.FixedLog}, 1, 1},
+		"several limits of it": {[]string{events.FixedLog, events.SlidingLog}, 1, 1},
+		"two replicas":         {[]string{events.FixedLog}, 2, 0},
+		"buckets beside it":    {[]string{events.FixedLog, events.FixedWindow}, 1, 0},
+		"buckets":              {[]string{events.FixedWindow}, 1, 0},
 	} {
 		var rules []wire.Rule
 		for i, name := range c.limits {
@@ -447,7 +447,7 @@ func TestReplicasOfLogs(t *testing.T) {
 		for _, log := range []bool{true, false} {
 			limit, least, most := wire.Limit{Name: "l", Limit: 30, Window: "1m"}, c.least, c.buckets
 			if log {
-				limit.Algorithm, most = algorithm.SlidingLog, c.log
+				limit.Algorithm, most = events.SlidingLog, c.log
 			}
 			for count := least - 1; count <= most+1; count++ {
 				j := caseOf(t, limit)
@@ -470,9 +470,9 @@ func TestAFloodThatALogLeavesOut(t *testing.T) {
 		pause       int64 // seconds between them
 		isViolation bool
 	}{
-		"a flood":            {algorithm.SlidingLog, 400, 0, false},
-		"few":                {algorithm.SlidingLog, 300, 0, true},
-		"one each second":    {algorithm.SlidingLog, 400, 1, true},
+		"a flood":            {events.SlidingLog, 400, 0, false},
+		"few":                {events.SlidingLog, 300, 0, true},
+		"one each second":    {events.SlidingLog, 400, 1, true},
 		"a flood of buckets": {"", 400, 0, true},
 	} {
 		j := caseOf(t, wire.Limit{Name: "l", Limit: 3, Window: "1h", Algorithm: c.algorithm}, func(r *wire.Rule) { r.Count = "all" })
@@ -503,7 +503,7 @@ func TestResetsOfReplicasOfLogs(t *testing.T) {
 		"unknown beside it":      {4.9e9, 5.05e9, Unknown, 1},
 	} {
 		for _, more := range []int64{0, 1} {
-			j := caseOf(t, wire.Limit{Name: "l", Limit: 30, Window: "1m", Algorithm: algorithm.SlidingLog})
+			j := caseOf(t, wire.Limit{Name: "l", Limit: 30, Window: "1m", Algorithm: events.SlidingLog})
 			j.Replicas = 2
 			j.at(0, Admitted, 1)
 			j.at(1, c.outcome, 1, func(e *Entry) { e.Sent, e.Answered, e.Stamp = c.sent, c.answered, second0+c.sent/1e9 })
@@ -801,8 +801,8 @@ func TestTheOrderOfABatch(t *testing.T) {
 	}{
 		"in its order":                     {wire.Limit{Limit: 10, Window: "1m"}, 0, 2},
 		"one met contention":               {wire.Limit{Limit: 10, Window: "1m"}, 1, 0},
-		"token bucket, in its order":       {wire.Limit{Limit: 10, Window: "1h", Burst: 10, Algorithm: algorithm.TokenBucket}, 0, 1},
-		"token bucket, one met contention": {wire.Limit{Limit: 10, Window: "1h", Burst: 10, Algorithm: algorithm.TokenBucket}, 1, 0},
+		"token bucket, in its order":       {wire.Limit{Limit: 10, Window: "1h", Burst: 10, Algorithm: events.TokenBucket}, 0, 1},
+		"token bucket, one met contention": {wire.Limit{Limit: 10, Window: "1h", Burst: 10, Algorithm: events.TokenBucket}, 1, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c.limit.Name = "user-10"

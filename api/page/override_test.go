@@ -1,0 +1,198 @@
+package page_test
+
+import (
+	"context"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/chromedp/chromedp"
+	"github.com/chromedp/chromedp/kb"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/counterd/counterd/events"
+	"github.com/counterd/counterd/internal/limiter/engine"
+	"github.com/counterd/counterd/internal/overrides"
+	"github.com/counterd/counterd/internal/service"
+	"github.com/counterd/counterd/internal/testkit/browsertest"
+)
+
+// overrideForm returns the body of a form that overrides a feature.
+func overrideForm(event, feature, kind string, fields ...string) string {
+	form := url.Values{"of": {url.Values{"event": {event}, "feature": {feature}}.Encode()}, "kind": {kind}}
+	for i := 0; i < len(fields); i += 2 {
+		form.Set(fields[i], fields[i+1])
+	}
+	return form.Encode()
+}
+
+// An override is set, shown where its feature is and among the rules, and ended.
+func TestOverride(t *testing.T) {
+	w := newDay(t)
+	h := w.handler()
+	ip := events.Features{"ip": "192.0.2.1"}
+	require.False(t, w.admits(t, "url_shorten", ip))
+	text := shown(t, h, ofIP)
+	assert.Contains(t, text, "Override ip:192.0.2.1 Decision Allow always, and count Deny always Other rates Other rates, of the windows that there are For 15 minutes 1 hour 2 hours 8 hours 1 day 7 days Override ip:192.0.2.1")
+	assert.NotContains(t, text, "Override: ")
+	assert.NotContains(t, shown(t, h, "/ui/rules"), "Temporary overrides")
+
+	change := func(fields ...string) string {
+		return follow(t, h, postTo(t, h, "/ui/override", formType, overrideForm("url_shorten", "ip:192.0.2.1", "ip", fields...)))
+	}
+	text = change("verdict", "allow", "for", "2h")
+	assert.Contains(t, text, "The overrides were changed at 12:30:22 UTC.")
+	assert.Contains(t, text, "Override: ip:192.0.2.1 is always allowed until 14:30:22 UTC. Set by a program at 12:30:22 UTC.")
+	assert.True(t, w.admits(t, "url_shorten", ip))
+	assert.Contains(t, shown(t, h, "/ui/rules"), "Temporary overrides in force Feature Event Is Until Set at By End ip:192.0.2.1 url_shorten always allowed 14:30:22 UTC 12:30:22 UTC a program End the override of ip:192.0.2.1")
+
+	assert.Contains(t, text, "A hit would be admitted: an override allows it.")
+	assert.Contains(t, text, "By a temporary override: always allowed.")
+
+	text = change("verdict", "rates", "rates", "500/m", "for", "168h")
+	assert.Equal(t, 1, strings.Count(text, "By a temporary override, instead of the rule's rate."), "the limit of the day is the rule's")
+	assert.Contains(t, text, "is at most 500 per minute until 21 Mar 2026 12:30:22 UTC")
+	assert.True(t, w.admits(t, "url_shorten", ip))
+	text = change("verdict", "deny", "for", "15m")
+	assert.Contains(t, text, "is always denied until 12:45:22 UTC")
+	assert.Contains(t, text, "A hit would be denied: an override denies it.")
+	assert.Contains(t, text, "By a temporary override: always denied.")
+	assert.NotContains(t, text, "deny list")
+	other := events.Features{"ip": "203.0.113.77"}
+	assert.True(t, w.admits(t, "url_shorten", other))
+	assert.False(t, w.admits(t, "url_shorten", ip))
+	text = change("verdict", "end")
+	assert.Contains(t, text, "The overrides were changed at 12:30:22 UTC.")
+	assert.NotContains(t, text, "Override: ")
+	assert.Empty(t, w.Overrides())
+	change("verdict", "end") // again, as another tab may
+
+	several := shown(t, h, ofBob)
+	assert.Contains(t, several, "Override ip:2001:db8::7 Decision")
+	assert.Contains(t, several, "Override user:bob Decision")
+	assert.NotContains(t, shown(t, h, featurePage("plain", "user:bob")), "Decision", "no limit is per the kind")
+	assert.NotContains(t, shown(t, h, featurePage("url_shorten", "key:k-1")), "Other rates", "token buckets have no windows")
+}
+
+// What is wrong with a form is said, and nothing is done.
+func TestFaultyOverrides(t *testing.T) {
+	w := newDay(t)
+	failing := &overrideService{world: w}
+	w.config.Service = failing
+	h := w.handler()
+	for _, test := range []struct {
+		body   string
+		status int
+		words  string
+	}{
+		{overrideForm("url_shorten", "ip:192.0.2.1", "ip"), 400, "An override allows, denies, or has rates."},
+		{overrideForm("url_shorten", "ip:192.0.2.1", "ip", "verdict", "maybe", "for", "1h"), 400, "An override allows, denies, or has rates."},
+		{overrideForm("url_shorten", "ip:192.0.2.1", "ip", "verdict", "allow"), 400, "It holds for a duration"},
+		{overrideForm("url_shorten", "ip:192.0.2.1", "ip", "verdict", "allow", "for", "9000h"), 400, "Until: an override holds for 30 days at the most."},
+		{overrideForm("url_shorten", "ip:192.0.2.1", "ip", "verdict", "rates", "for", "1h"), 400, "It allows, denies, or has 1 to 8 rates."},
+		{overrideForm("url_shorten", "ip:192.0.2.1", "ip", "verdict", "rates", "rates", "often", "for", "1h"), 400, "A rate is written"},
+		{overrideForm("url_shorten", "ip:192.0.2.1", "ip", "verdict", "rates", "rates", "5/8s", "for", "1h"), 400, "No limit per ip has the window 8s"},
+		{overrideForm("url_shorten", "ip:192.0.2.1", "user", "verdict", "allow", "for", "1h"), 400, "the value is empty"},
+		{overrideForm("url_shorten", "ip:x", "ip", "verdict", "allow", "for", "1h"), 400, "not an IP address"},
+		{overrideForm("nope", "ip:192.0.2.1", "ip", "verdict", "allow", "for", "1h"), 404, "no event of this name"},
+		{"of=", 400, "names no counter"},
+	} {
+		answer := postTo(t, h, "/ui/override", formType, test.body)
+		assert.Equal(t, test.status, answer.Code, test.body)
+		assert.Contains(t, textOf(answer.Body.String()), test.words, test.body)
+	}
+	for err, want := range map[error]struct {
+		status int
+		words  string
+	}{overrides.ErrTooMany: {409, "as many overrides as there may be"}, engine.StoreError(assert.AnError): {503, "The store did not answer"}, service.ErrOverload: {503, "too much to do"}} {
+		failing.err = err
+		answer := postTo(t, h, "/ui/override", formType, overrideForm("url_shorten", "ip:192.0.2.1", "ip", "verdict", "allow", "for", "1h"))
+		assert.Equal(t, want.status, answer.Code)
+		assert.Contains(t, textOf(answer.Body.String()), want.words)
+	}
+	assert.Empty(t, w.Overrides())
+	assert.Equal(t, http.StatusNotFound, get(t, h, "/ui/override").Code)
+}
+
+// overrideService is the service of a world, with the fault of an override.
+type overrideService struct {
+	*world
+	err error
+}
+
+func (s *overrideService) SetOverride(ctx context.Context, o overrides.Override) (overrides.Override, error) {
+	if s.err != nil {
+		return o, s.err
+	}
+	return s.world.SetOverride(ctx, o)
+}
+
+// Values of strangers are text, and name the feature that they are of, to the letter.
+func TestOverridesOfHostileValues(t *testing.T) {
+	w := newWorld(t)
+	h := w.handler()
+	for _, value := range append([]string{"a\r\nb", "&kind=ip", "%0A", "+"}, hostile...) {
+		features := events.Features{"user": value}
+		answer := postTo(t, h, "/ui/override", formType, overrideForm("login", "user:"+value, "user", "verdict", "deny", "for", "1h"))
+		follow(t, h, answer)
+		assert.False(t, w.admits(t, "login", features), "%q", value)
+		for _, target := range []string{featurePage("login", "user:"+value), "/ui/rules"} {
+			for _, fault := range foreign(get(t, h, target).Body) {
+				assert.Fail(t, fault, "%q", value)
+			}
+		}
+		follow(t, h, postTo(t, h, "/ui/override", formType, overrideForm("login", "user:"+value, "user", "verdict", "end")))
+		assert.True(t, w.admits(t, "login", features), "%q", value)
+	}
+}
+
+// By keyboard a feature that is denied is allowed for two hours, and the override ended among the rules.
+func TestOverrideInABrowser(t *testing.T) {
+	w := newDay(t)
+	server := httptest.NewServer(w.handler())
+	defer server.Close()
+	ctx := browsertest.Start(t)
+	ip := events.Features{"ip": "192.0.2.1"}
+	require.False(t, w.admits(t, "url_shorten", ip))
+	tab := browsertest.Open(t, ctx, server.URL+ofIP, browsertest.Look{Width: 360, Scheme: "light"})
+	heading(t, tab, "Override")
+	press := func(keys ...string) { t.Helper(); press(t, tab, keys...) }
+	require.NoError(t, chromedp.Do(tab, chromedp.Evaluate[chromedp.Void](`document.querySelector('section[aria-labelledby="override"] summary').focus()`)))
+	press(kb.Enter, kb.Tab)
+	assert.Equal(t, "verdict", focused(t, tab))
+	press(kb.Tab, kb.Tab)
+	assert.Equal(t, "for", focused(t, tab))
+	press(kb.Tab)
+	assert.Contains(t, focused(t, tab), "Override ip:192.0.2.1")
+	found := tab.See(t)
+	found.Keep(t, "override form")
+	assert.Empty(t, found.Faults())
+	press(kb.Enter)
+	says := func(words string) {
+		t.Helper()
+		require.Eventually(t, func() bool {
+			text, err := chromedp.Run(tab, chromedp.Evaluate[string](`document.readyState === "complete" ? document.body.textContent : ""`))
+			return err == nil && strings.Contains(strings.Join(strings.Fields(text), " "), words)
+		}, longest, 20*time.Millisecond, words)
+	}
+	says("ip:192.0.2.1 is always allowed until 14:30:22 UTC")
+	assert.True(t, w.admits(t, "url_shorten", ip))
+	found = tab.See(t)
+	found.Keep(t, "override set")
+	assert.Empty(t, found.Faults())
+
+	tab = browsertest.Open(t, ctx, server.URL+"/ui/rules", browsertest.Look{Width: 1280, Scheme: "dark"})
+	heading(t, tab, "Temporary overrides")
+	found = tab.See(t)
+	found.Keep(t, "override among the rules")
+	assert.Empty(t, found.Faults())
+	require.NoError(t, chromedp.Do(tab, chromedp.Evaluate[chromedp.Void](`document.querySelector('section[aria-labelledby="temporary"] button').focus()`)))
+	press(kb.Enter)
+	says("The overrides were changed at")
+	assert.Empty(t, w.Overrides())
+	assert.False(t, w.admits(t, "url_shorten", ip))
+}

@@ -1,0 +1,264 @@
+package eventlog_test
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/counterd/counterd/events"
+	"github.com/counterd/counterd/internal/eventlog/journal"
+	"github.com/counterd/counterd/internal/limiter"
+	"github.com/counterd/counterd/internal/limiter/engine"
+	"github.com/counterd/counterd/internal/store"
+	"github.com/counterd/counterd/internal/testkit"
+)
+
+// What floods a log, by intent or not: rules whose on_error is allow admit no more for it.
+
+// A batch that is too large for a log admits what has room in the limits, and no more.
+func TestALargeBatchAdmitsNoMore(t *testing.T) {
+	b := newBench(t, "[{per: ip, rate: 500/h}]", limiter.Config{})
+	var hits []limiter.Hit
+	for i := range 600 { // neighbors are no one entry
+		hits = append(hits, limiter.Hit{Event: b.event, Features: someUser, Cost: 16 + int64(i%2)})
+	}
+	results, err := b.Hits(t.Context(), hits)
+	require.NoError(t, err)
+	var admitted int64
+	for i, r := range results {
+		if r.Decision.Allowed {
+			admitted += hits[i].Cost
+		}
+	}
+	require.Empty(t, b.faults)
+	require.InDelta(t, 492, admitted, 8)
+}
+
+// Of a log over half its bound a hit that it has no room for is left out. The limit that had none
+// denies it, as it was found; the others do not, although room has come up since.
+func TestAHitThatIsLeftOut(t *testing.T) {
+	b := newBench(t, "[{per: ip, rate: [10/m, 1000/h]}, {per: user, rate: 1/h, count: all}]", limiter.Config{})
+	now := b.clock.Now().UnixMilli()
+	pending := journal.Entry{Kind: journal.Hit, Pending: true, ID: journal.NewID(7, 1), Time: now, Cost: 9, Count: 1}
+	value, err := journal.AppendNew(nil, journal.Head{Revision: 1, Limits: []journal.Limit{{Window: 60_000, Ceiling: 10}, {Window: 3_600_000, Ceiling: 1000}}, TTL: 3600, Until: now + 1<<40}, now)
+	require.NoError(t, err)
+	value, err = journal.AppendEntry(value, pending)
+	require.NoError(t, err)
+	for i := uint64(2); len(value) <= journal.MaxSize/2; i++ {
+		value, err = journal.AppendEntry(value, journal.Entry{Kind: journal.Void, ID: journal.NewID(7, i), Time: now})
+		require.NoError(t, err)
+	}
+	b.store.put(t, b.counter, value)
+	void := journal.Entry{Kind: journal.Void, ID: pending.ID, Time: now}
+	voided := false
+	b.check(b.event, someUser) // the process knows how large the log is
+	require.True(t, b.hit(b.event, events.Features{"ip": "192.0.2.2", "user": someUser["user"]}).Allowed)
+	b.store.before = func(op *store.Op) {
+		if op.Counter != b.counter || len(op.Writes) == 0 || op.Writes[0].Kind != store.Append || voided {
+			return
+		}
+		voided = true
+		data, err := journal.AppendEntry(nil, void)
+		require.NoError(t, err)
+		other := store.Op{Counter: b.counter, Data: true, Writes: []store.Write{{Kind: store.Append, Item: logItem, Data: data}}}
+		b.store.Store.Do(context.Background(), &other)
+		require.NoError(t, other.Err)
+	}
+	hit := limiter.Hit{Event: b.event, Features: someUser, Cost: 1}
+	results, err := b.Hits(t.Context(), []limiter.Hit{hit, hit})
+	require.NoError(t, err)
+	require.True(t, voided)
+	require.False(t, results[0].Decision.Allowed)
+	limits := results[1].Decision.Limits
+	require.False(t, limits[0].Allowed)
+	require.EqualValues(t, 10, limits[0].Count, "nine that were pending, and the hit before it")
+	require.True(t, limits[1].Allowed)
+	require.False(t, limits[2].Allowed, "of the user")
+}
+
+// held is a store that holds round trips until so many are under way.
+type held struct {
+	store.Store
+	left  atomic.Int64
+	ready chan struct{}
+}
+
+func (h *held) Do(ctx context.Context, ops ...*store.Op) {
+	if h.left.Add(-1) == 0 {
+		close(h.ready)
+	}
+	<-h.ready
+	h.Store.Do(ctx, ops...)
+}
+
+// Thousands of appends that are under way at once do not make a log unreadable.
+func TestAppendsUnderWay(t *testing.T) {
+	increments := testkit.Times(6000)
+	b := newBench(t, "[{per: ip, rate: 500/h}]", limiter.Config{})
+	require.True(t, b.hit(b.event, someUser).Allowed)
+	slow := &held{Store: b.store, ready: make(chan struct{})}
+	slow.left.Store(int64(increments))
+	logs, counter := newEngine(t, slow, b.clock.Now), ipOf(t, b.event)
+	var counted atomic.Int64
+	var running sync.WaitGroup
+	for range increments {
+		running.Go(func() {
+			if _, err := logs.Increment(t.Context(), 1, time.Time{}, counter); err == nil {
+				counted.Add(1)
+			}
+		})
+	}
+	running.Wait()
+	require.NotZero(t, counted.Load())
+	require.EqualValues(t, counted.Load()+1, b.log().Sum(0, 1<<46))
+	require.False(t, b.hit(b.event, someUser).Allowed)
+	require.Empty(t, b.faults)
+}
+
+// A process whose clock was an hour ahead before, or is far behind, takes nothing away from the limit.
+func TestClocksThatAreWrong(t *testing.T) {
+	for name, wrong := range map[string]time.Duration{"ahead": time.Hour, "behind": -2*grace - time.Second, "far behind": -time.Hour} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t, "[{per: ip, rate: 100/m}]", limiter.Config{})
+			other := newProcess(t, b.store, func() time.Time { return b.clock.Now().Add(wrong) }, limiter.Config{})
+			admitted := 0
+			for i := range 600 {
+				p := b.process
+				if i/60%2 == 1 != (wrong > 0) {
+					p = other
+				}
+				if p.hit(b.event, someUser).Allowed {
+					admitted++
+				}
+			}
+			require.Equal(t, 100, admitted)
+			require.Empty(t, append(b.faults, other.faults...))
+		})
+	}
+}
+
+// Increments leave room for hits in a log that they fill.
+func TestIncrementsLeaveRoomForHits(t *testing.T) {
+	b := newBench(t, "[{per: ip, rate: 5/m}]", limiter.Config{})
+	logs, counter := newEngine(t, b.store, b.clock.Now), ipOf(t, b.event)
+	failed, increments := 0, testkit.Times(3600)
+	for i := range increments { // none is in the window of the limit
+		if _, err := logs.Increment(t.Context(), 1, b.clock.Now().Add(-10*time.Minute-time.Duration(i)*time.Second), counter); err != nil {
+			failed++
+		}
+	}
+	if increments == 3600 {
+		require.NotZero(t, failed)
+	}
+	for i := range 20 {
+		require.Equal(t, i < 5, b.hit(b.event, someUser).Allowed)
+	}
+	require.Empty(t, b.faults)
+}
+
+// Hits that count although they are denied fill a log, and then are left out. They still come again.
+func TestIncrementsThatAreLeftOut(t *testing.T) {
+	b := newBench(t, "[{per: ip, rate: 3/m, count: all}]", limiter.Config{})
+	var hits []limiter.Hit
+	for i := range 100 { // neighbors are no one entry
+		hits = append(hits, limiter.Hit{Event: b.event, Features: someUser, Cost: 1 + int64(i%2)})
+	}
+	require.True(t, b.hit(b.event, someUser).Allowed)
+	leftOut := false
+	for range 60 {
+		counted := b.log().Sum(0, 1<<46)
+		results, err := b.Hits(t.Context(), hits)
+		require.NoError(t, err)
+		for _, r := range results {
+			require.NoError(t, r.Err)
+			require.NotEqual(t, engine.Never, r.Decision.RetryAfter)
+		}
+		leftOut = leftOut || b.log().Sum(0, 1<<46) == counted
+	}
+	require.True(t, leftOut)
+	require.Empty(t, b.faults)
+}
+
+// A burst fills a log, whose entries keep their identity while they are young. Checks and hits that are
+// denied shorten it later, too.
+func TestALogIsShortenedByHitsThatLook(t *testing.T) {
+	for name, look := range map[string]func(*bench) bool{
+		"a check": func(b *bench) bool { return b.check(b.event, someUser).Allowed },
+		"a hit":   func(b *bench) bool { return b.hit(b.event, someUser).Allowed },
+	} {
+		b := newBench(t, "[{per: ip, rate: 500/h}]", limiter.Config{})
+		for range 500 {
+			require.True(t, b.hit(b.event, someUser).Allowed)
+		}
+		require.False(t, b.hit(b.event, someUser).Allowed)
+		require.Greater(t, len(b.store.value(t, b.counter)), 2000, name)
+		b.clock.Advance(time.Minute)
+		require.False(t, look(b), name)
+		require.Less(t, len(b.store.value(t, b.counter)), 300, name)
+		require.EqualValues(t, 500, b.log().Sum(0, 1<<46), name)
+	}
+}
+
+// Hits of many costs that another counter denies do not fill a log.
+func TestDeniedHitsOfManyCosts(t *testing.T) {
+	b := newBench(t, "[{per: user, rate: 200/h}, {per: ip, rate: 100/h}]", limiter.Config{})
+	require.True(t, b.costs(b.event, events.Features{"user": someUser["user"]}, 199).Allowed)
+	for i := range int64(3000) {
+		require.False(t, b.costs(b.event, someUser, 2+i*5%49).Allowed)
+		require.Less(t, len(b.store.value(t, b.counter)), journal.MaxSize/4)
+		b.clock.Advance(time.Millisecond)
+	}
+	require.Empty(t, b.faults)
+	require.Zero(t, b.log().Sum(0, 1<<46))
+}
+
+// Rules that are older, and count denied hits too, admit no more than the log's newer limit.
+func TestStaleRulesThatCountAll(t *testing.T) {
+	b := newBench(t, "[{per: ip, rate: 10/m, count: all}]", limiter.Config{})
+	newer := newEvent(t, 2, "[{per: ip, rate: 5/m, count: all}]")
+	require.True(t, b.other(limiter.Config{}).hit(newer, someUser).Allowed)
+	for i := range 20 {
+		require.Equal(t, i < 4, b.hit(b.event, someUser).Allowed, "%d", i)
+	}
+}
+
+// A cost above the newer limit never fits.
+func TestStaleRulesAndACostThatNeverFits(t *testing.T) {
+	b := newBench(t, "[{per: ip, rate: 10/m}]", limiter.Config{})
+	newer := newEvent(t, 2, "[{per: ip, rate: 5/m}]")
+	require.True(t, b.other(limiter.Config{}).hit(newer, someUser).Allowed)
+	require.Equal(t, engine.Never, b.costs(b.event, someUser, 7).RetryAfter)
+	require.NotEqual(t, engine.Never, b.costs(b.event, someUser, 5).RetryAfter)
+}
+
+// Rare hits make one round trip, most of the time: the log lives for longer.
+func TestRareHits(t *testing.T) {
+	for rate, every := range map[string]time.Duration{"500/h": 20 * time.Minute, "2/s": 12 * time.Second, "10/m": 20 * time.Second} {
+		b := newBench(t, "[{per: ip, rate: "+rate+"}]", limiter.Config{})
+		trips := b.tripsOf(func() {
+			for range 300 {
+				b.clock.Advance(every)
+				require.True(t, b.hit(b.event, someUser).Allowed)
+			}
+		})
+		assert.Less(t, trips, int64(300*8/5), rate) // those after the answer included
+	}
+}
+
+// A log that was not kept for a while says so to every process once one has found it that knows.
+func TestALogThatWasTakenUpAgain(t *testing.T) {
+	b := newBench(t, "[{per: ip, rate: 9/h}]", limiter.Config{})
+	require.False(t, b.hit(b.event, someUser).Limits[0].Incomplete)
+	b.clock.Advance(time.Minute)
+	aware := newEvent(t, 1, "[{per: ip, rate: 9/h}]")
+	aware.Rules[0].Limits[0].Since = b.clock.Now().Unix()
+	require.True(t, b.hit(aware, someUser).Limits[0].Incomplete)
+	require.True(t, b.other(limiter.Config{}).hit(b.event, someUser).Limits[0].Incomplete)
+	b.clock.Advance(time.Hour + time.Second)
+	require.False(t, b.other(limiter.Config{}).hit(b.event, someUser).Limits[0].Incomplete)
+}

@@ -1,0 +1,144 @@
+package journal
+
+import (
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/counterd/counterd/events"
+)
+
+const (
+	second = 1000
+	minute = 60 * second
+	hour   = 60 * minute
+)
+
+// Limit is at most Ceiling in a window; or a token bucket, if it has a Rate.
+type Limit struct {
+	// Window is in milliseconds: whole seconds from a minute on. In that time Rate tokens return to
+	// a token bucket.
+	Window int64
+	// Ceiling is how many tokens a token bucket holds: its burst.
+	Ceiling int64
+	// Rate is of a token bucket; 0: the limit is a window.
+	Rate int64
+	// Tiles: windows follow one another, and each time is in one of them. They are whole seconds long. Of a
+	// calendar in Zone, Window names their unit: see [events.FixedWindowAround].
+	Tiles bool
+	Zone  *time.Location
+	// Shadow limits take no part in verdicts. Windows in shadow are no part of the log.
+	Shadow bool
+
+	// Of a token bucket in a header: its level at the floor, and the time after which that knows all
+	// events; 0: it knows all that matter.
+	level, since int64
+}
+
+// slides returns by what the window moves.
+func (l Limit) slides() int64 {
+	if l.Window < minute && !l.Tiles {
+		return 1
+	}
+	return second
+}
+
+// span is the times after one, and up to another.
+type span struct{ edge, last int64 }
+
+func (s span) has(time int64) bool { return time > s.edge && time <= s.last }
+
+// around returns the window of now. One that slides ends there, and what is later counts as well: a clock
+// may be ahead.
+func (l Limit) around(now int64) span {
+	if !l.Tiles {
+		return span{l.edge(now), math.MaxInt64}
+	}
+	first, last := events.FixedWindowAround(now/second, l.Window/second, l.Zone)
+	return span{first*second - 1, last*second + second - 1}
+}
+
+// Longest returns how long the longest window is, in milliseconds.
+func (l Limit) Longest() int64 {
+	return events.LongestWindow(l.Window/second, l.Zone)*second + l.Window%second
+}
+
+// Edge returns the last time before the window of now.
+func (l Limit) Edge(now int64) int64 { return l.around(now).edge }
+
+// edge returns the last time that is no longer in the sliding window that ends at now.
+func (l Limit) edge(now int64) int64 {
+	if l.slides() == second {
+		now += second - 1 - now%second
+	}
+	return now - l.Window
+}
+
+// Leaves returns the first moment at which a time is no longer in the window.
+func (l Limit) Leaves(time int64) int64 {
+	if l.Tiles {
+		return l.around(time).last + 1
+	}
+	return time - time%l.slides() + l.Window
+}
+
+// fits returns how many equal hits have room besides sum.
+func (l Limit) fits(sum, cost, count int64) int64 {
+	room := l.Ceiling - sum
+	if cost*count <= room { // most hits: it saves the division
+		return count
+	}
+	return max(0, room/cost)
+}
+
+const (
+	maxCeiling = 1<<62 - 1
+	maxLimits  = 64
+)
+
+func (l Limit) valid() bool {
+	if l.Window <= 0 || l.Window > maxTime || l.Ceiling < 0 || l.Ceiling > maxCeiling {
+		return false
+	}
+	if l.isBucket() {
+		return l.Rate > 0 && l.Rate <= maxRate && l.Ceiling <= l.Rate*maxRefill/l.Window
+	}
+	return l.Window%l.slides() == 0 && (l.Zone == nil || l.Tiles && events.CalendarUnit(l.Window/second) != "")
+}
+
+// enforced appends the limits that take part in verdicts to dst, and token buckets in shadow: the
+// log keeps their levels.
+func enforced(dst, limits []Limit) ([]Limit, error) {
+	for _, l := range limits {
+		if !l.valid() {
+			return dst, fmt.Errorf("%w: limit of %d in %d ms", ErrOutOfRange, l.Ceiling, l.Window)
+		}
+		if l.level, l.since = 0, 0; !l.Shadow || l.isBucket() {
+			dst = append(dst, l)
+		}
+	}
+	if len(dst) > maxLimits {
+		return dst, fmt.Errorf("%w: %d limits", ErrOutOfRange, len(dst))
+	}
+	return dst, nil
+}
+
+// longest returns the longest window, or 0. Token buckets have none.
+func longest(limits []Limit) (window int64) {
+	for _, l := range limits {
+		if !l.isBucket() {
+			window = max(window, l.Longest())
+		}
+	}
+	return window
+}
+
+// Fine returns the longest window that slides by milliseconds, or 0.
+func Fine(limits []Limit) (window int64) {
+	for _, l := range limits {
+		if !l.isBucket() && l.slides() < second {
+			window = max(window, l.Window)
+		}
+	}
+	return window
+}

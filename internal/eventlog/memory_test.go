@@ -1,0 +1,442 @@
+package eventlog_test
+
+import (
+	"container/heap"
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/counterd/counterd/events"
+	"github.com/counterd/counterd/internal/eventlog"
+	"github.com/counterd/counterd/internal/eventlog/journal"
+	"github.com/counterd/counterd/internal/limiter"
+	"github.com/counterd/counterd/internal/limiter/engine"
+	"github.com/counterd/counterd/internal/store"
+	"github.com/counterd/counterd/internal/testkit"
+	"github.com/counterd/counterd/internal/testkit/memcachedtest"
+	"github.com/counterd/counterd/internal/testkit/storestest"
+	"github.com/counterd/counterd/memcache"
+)
+
+// usualGrace is the default. Times are simulated: a busy machine does not matter.
+const usualGrace = events.DefaultGrace
+
+// usualRevision is as long as those of rules files.
+const usualRevision = 1 << 63
+
+// population is counters in a Memcached server, whose hits are at times of their own. The server's clock
+// is real, so each lives a day longer.
+type population struct {
+	tb     testing.TB
+	server *memcachedtest.Server
+	store  store.Store
+	engine *eventlog.Engine
+	limit  events.Limit
+	trips  int64 // that hits have waited for
+}
+
+func newPopulation(tb testing.TB, window time.Duration, start time.Time, args ...string) *population {
+	tb.Helper()
+	clock := func() time.Time { return start }
+	server := memcachedtest.Start(tb, args...)
+	kept := storestest.OpenFleet(tb, func() time.Time { return start.Add(-24 * time.Hour) }, server.Addr)
+	require.NoError(tb, kept.Ping(tb.Context())[server.Addr])
+	e, err := eventlog.New(engine.Base{Store: kept, Clock: clock, Grace: usualGrace, Changes: new(engine.Changes)})
+	require.NoError(tb, err)
+	return &population{tb, server, &watched{Store: kept}, e, events.Limit{N: 1000, Window: window}, 0}
+}
+
+func (c *population) counter(n int) events.Counter {
+	return events.Counter{Event: "e" + strconv.Itoa(n), Retention: c.limit.Window}
+}
+
+// turn is what happens to a counter: a hit, or the end of its life.
+type turn struct {
+	at      int64 // milliseconds
+	counter int
+	dies    bool
+}
+
+// play has a few turns of different counters at once.
+func (c *population) play(turns []turn) {
+	var sessions []engine.Session
+	var ops []*store.Op
+	defer func() {
+		for _, s := range sessions {
+			s.End()
+		}
+	}()
+	for _, t := range turns {
+		counter := c.counter(t.counter)
+		if t.dies {
+			ops = append(ops, &store.Op{Counter: counter.ID(), Writes: []store.Write{{Kind: store.Delete, Item: eventlog.Item()}}})
+			continue
+		}
+		s := c.engine.Begin(counter, counter.ID(), engine.Moment{Now: time.UnixMilli(t.at), Stamp: t.at / 1000})
+		s.Limit(engine.Limit{Limit: c.limit, Ceiling: c.limit.Most(), Enforced: true, Revision: usualRevision})
+		s.Add([]engine.Hit{{Cost: 1, Stays: true}}, 1)
+		sessions = append(sessions, s)
+	}
+	going := sessions
+	for {
+		var next []engine.Session
+		for _, s := range going {
+			if trips := s.Next(time.Time{}); len(trips) > 0 {
+				ops, next = append(ops, trips...), append(next, s)
+			}
+		}
+		if len(ops) == 0 {
+			break
+		}
+		c.store.Do(context.Background(), ops...)
+		for _, op := range ops {
+			require.NoError(c.tb, op.Err)
+		}
+		c.trips += int64(len(next))
+		ops, going = ops[:0], next
+		for _, s := range going {
+			require.NoError(c.tb, s.Absorb())
+		}
+	}
+	for _, s := range sessions {
+		require.Equal(c.tb, engine.Fits, s.Standing(0, 0, 0, 1).Outcome)
+		if later := s.Later(); later != nil {
+			store.Later(c.store, later)
+		}
+	}
+}
+
+// chunks returns how many chunks of each size logs take.
+func (c *population) chunks() map[int64]int64 {
+	chunks := map[int64]int64{}
+	slabs := c.server.Stats("slabs")
+	for name, used := range slabs {
+		class, found := strings.CutSuffix(name, ":used_chunks")
+		if !found {
+			continue
+		}
+		size, err := strconv.ParseInt(slabs[class+":chunk_size"], 10, 64)
+		require.NoError(c.tb, err)
+		n, err := strconv.ParseInt(used, 10, 64)
+		require.NoError(c.tb, err)
+		if n > 0 {
+			chunks[size] = n
+		}
+	}
+	delete(chunks, memcache.ChunkBytes(1)) // the count of looks; no log is as small
+	marker := memcache.ChunkBytes(1 << 10)
+	if chunks[marker]--; chunks[marker] == 0 {
+		delete(chunks, marker)
+	}
+	return chunks
+}
+
+func (c *population) figure(name string) int64 {
+	n, err := strconv.ParseInt(c.server.Stats("")[name], 10, 64)
+	require.NoError(c.tb, err)
+	return n
+}
+
+// A counter never takes a larger chunk of a real Memcached, whether its log was just rewritten or is
+// about to be.
+func TestChunksOfCounters(t *testing.T) {
+	for _, test := range []struct {
+		hits      int
+		window    time.Duration
+		most      int64
+		algorithm string
+	}{
+		{500, time.Hour, 3000, ""}, {100, 24 * time.Hour, 900, ""}, {10, time.Hour, 250, ""}, {10, 24 * time.Hour, 250, ""},
+		{30, time.Minute, 384, ""}, {300, time.Minute, 1184, ""}, {10, 10 * time.Second, 480, ""}, {100, 10 * time.Second, 1480, ""},
+		{500, time.Hour, 3000, events.FixedLog}, {10, 24 * time.Hour, 250, events.FixedLog},
+	} {
+		t.Run(fmt.Sprint(test.hits, " in ", test.window, " ", test.algorithm), func(t *testing.T) {
+			const counters, windows = 8, 3
+			start := time.Date(2026, 3, 14, 21, 7, 33, 0, time.UTC)
+			c := newPopulation(t, test.window, start)
+			c.limit.Algorithm = test.algorithm
+			random := rand.New(rand.NewPCG(1, uint64(test.hits)))
+			distance := float64(test.window.Milliseconds()) / float64(test.hits)
+			var largest, sum, samples int64
+			for i := range windows * test.hits {
+				var turns []turn
+				for n := range counters {
+					turns = append(turns, turn{start.UnixMilli() + int64((float64(i)+random.Float64())*distance), n, false})
+				}
+				c.play(turns)
+				for size, n := range c.chunks() {
+					if n > 0 {
+						largest = max(largest, size)
+					}
+					if i >= test.hits {
+						sum, samples = sum+n*size, samples+n
+					}
+				}
+			}
+			require.EqualValues(t, counters*test.hits*(windows-1), samples)
+			assert.LessOrEqual(t, largest, test.most)
+			_, _, due := journal.Spread([]journal.Limit{{Window: test.window.Milliseconds(), Ceiling: int64(test.hits)}}, 0, 2*usualGrace.Milliseconds(), 0)
+			assert.InEpsilon(t, largest, memcache.ChunkBytesOfData(due), 0.25, "what counterd validate says, or the next size")
+			swaps := float64(c.figure("cas_hits")) / counters / windows / float64(test.hits)
+			trips := float64(c.trips-counters) / counters / windows / float64(test.hits)
+			assert.LessOrEqual(t, trips, 1.001, "but for the first hit of a counter")
+			t.Logf("%d bytes on the average, at most %d; %.3f rewrites and %.3f round trips a hit", sum/samples, largest, swaps, trips)
+		})
+	}
+}
+
+// The counter of a token bucket, hit by three processes once a minute or ten times a second, never takes a
+// larger chunk of a real Memcached, and a hit takes one round trip.
+func TestChunksOfTokenBuckets(t *testing.T) {
+	for _, test := range []struct {
+		limit    events.Limit
+		distance time.Duration
+		most     int64
+	}{
+		{events.Limit{N: 10, Window: time.Minute, Burst: 20}, time.Minute, 152},
+		{events.Limit{N: 600, Window: time.Hour, Burst: 100}, time.Minute, 152},
+		{events.Limit{N: 10, Window: time.Second, Burst: 20}, 100 * time.Millisecond, 600},
+		{events.Limit{N: 20, Window: time.Second, Burst: 40, Algorithm: "leaky-bucket"}, 100 * time.Millisecond, 480},
+	} {
+		t.Run(fmt.Sprint(test.limit.N, " in ", test.limit.Window, " each ", test.distance), func(t *testing.T) {
+			const counters, hits = 4, 300
+			start := time.Date(2026, 3, 14, 21, 7, 33, 0, time.UTC)
+			c := newPopulation(t, time.Second, start)
+			c.limit = test.limit
+			engines := []*eventlog.Engine{c.engine}
+			for range 2 {
+				e, err := eventlog.New(c.engine.Base())
+				require.NoError(t, err)
+				engines = append(engines, e)
+			}
+			random := rand.New(rand.NewPCG(1, 5))
+			var largest, sum, samples int64
+			for i := range hits {
+				c.engine = engines[i%len(engines)]
+				var turns []turn
+				for n := range counters {
+					turns = append(turns, turn{start.UnixMilli() + int64(i)*test.distance.Milliseconds() + random.Int64N(20), n, false})
+				}
+				c.play(turns)
+				for size, n := range c.chunks() {
+					largest, sum, samples = max(largest, size), sum+n*size, samples+n
+				}
+			}
+			assert.LessOrEqual(t, largest, test.most)
+			assert.LessOrEqual(t, c.trips, int64(counters*(hits+2)), "one a hit, but for the first two")
+			t.Logf("%d bytes on the average, at most %d; %.3f rewrites a hit", sum/samples, largest, float64(c.figure("cas_hits"))/counters/hits)
+		})
+	}
+}
+
+// Three processes that are hammered with thirty times as many hits as the bucket admits share a log that is
+// larger, and bounded: of each process one batch in a while finds room, and what it has denied is young.
+func TestChunksOfATokenBucketUnderAttack(t *testing.T) {
+	for _, test := range []struct {
+		hits  int // at once
+		pause time.Duration
+	}{{15, 50 * time.Millisecond}, {3, 10 * time.Millisecond}} {
+		t.Run(fmt.Sprint(test.hits, " each ", test.pause), func(t *testing.T) {
+			clock := testkit.NewClock(time.Time{})
+			c := newPopulation(t, time.Second, clock.Now())
+			event := newEvent(t, 1, "[{per: ip, rate: 10/s, burst: 20}]")
+			var processes []*process
+			for range 3 {
+				e, err := eventlog.New(engine.Base{Store: c.store, Clock: clock.Now, Grace: usualGrace, Changes: new(engine.Changes)})
+				require.NoError(t, err)
+				l, err := limiter.New(limiter.Config{Timeout: usualGrace / 2}, e)
+				require.NoError(t, err)
+				processes = append(processes, &process{Limiter: l, tb: t})
+			}
+			var largest int64
+			admitted := 0
+			const seconds = 10
+			for range seconds * int(time.Second/test.pause) {
+				admitted += len(atOnce(t, processes, event, test.hits))
+				for size := range c.chunks() {
+					largest = max(largest, size)
+				}
+				clock.Advance(test.pause)
+			}
+			assert.Equal(t, 20+seconds*10-1, admitted)
+			assert.LessOrEqual(t, largest, int64(1184))
+			t.Logf("at most %d bytes", largest)
+		})
+	}
+}
+
+// churn is a population whose logs have reached their sizes: each user is active for a while and
+// gone for as long as the log lives, and another one comes instead.
+type churn struct {
+	*population
+	random *rand.Rand
+	users  []*user // by the time of their next turn
+	values map[int][]byte
+	born   int
+	log    journal.Log
+}
+
+// user is a counter that is hit at a rate.
+type user struct {
+	next     turn
+	distance float64 // of two hits on the average, in milliseconds
+	leaves   int64
+}
+
+func (p *churn) Len() int           { return len(p.users) }
+func (p *churn) Less(i, j int) bool { return p.users[i].next.at < p.users[j].next.at }
+func (p *churn) Swap(i, j int)      { p.users[i], p.users[j] = p.users[j], p.users[i] }
+func (p *churn) Push(u any)         { p.users = append(p.users, u.(*user)) }
+func (p *churn) Pop() any {
+	last := p.users[len(p.users)-1]
+	p.users = p.users[:len(p.users)-1]
+	return last
+}
+
+// active is how long a user is active, ttl how long its hits need the log, and linger how long it
+// lives after its last hit at the most.
+func (p *churn) active() int64 {
+	return p.limit.Window.Milliseconds()/2 + p.random.Int64N(p.limit.Window.Milliseconds())
+}
+func (p *churn) ttl() int64    { return (p.limit.Window + 3*usualGrace + time.Second).Milliseconds() }
+func (p *churn) linger() int64 { return 2 * p.ttl() }
+
+// begin has the user begin anew.
+func (p *churn) begin(u *user, at int64) {
+	p.born++
+	u.next, u.leaves = turn{at: at, counter: p.born}, at+p.active()
+}
+
+// follow sets the turn after a turn of the user.
+func (p *churn) follow(u *user) {
+	if u.next.dies {
+		p.begin(u, u.next.at+int64(p.random.ExpFloat64()*u.distance))
+		return
+	}
+	next := u.next.at + max(int64(p.random.ExpFloat64()*u.distance), 1)
+	if next > u.leaves || next > u.next.at+p.linger() {
+		u.next.dies, next = true, u.next.at+p.linger()
+	}
+	u.next.at = next
+}
+
+// add adds users at that rate. Until the start they come and go as later on.
+func (p *churn) add(users int, perWindow float64, start int64) {
+	for range users {
+		u := &user{distance: float64(p.limit.Window.Milliseconds()) / perWindow}
+		p.begin(u, start-p.random.Int64N(4*p.limit.Window.Milliseconds()))
+		for ; u.next.at < start; p.follow(u) {
+			if u.next.dies {
+				delete(p.values, u.next.counter)
+			} else {
+				p.hit(u.next)
+			}
+		}
+		p.users = append(p.users, u)
+	}
+}
+
+// hit does to a log what the engine does.
+func (p *churn) hit(t turn) {
+	limits := []journal.Limit{{Window: p.limit.Window.Milliseconds(), Ceiling: p.limit.N}}
+	young := 2 * usualGrace.Milliseconds()
+	value, err := p.values[t.counter], error(nil)
+	if value == nil {
+		spare, _ := journal.Spare(p.ttl(), 0)
+		value, err = journal.AppendNew(nil, journal.Head{Limits: limits, Revision: usualRevision, TTL: p.ttl() / 1000, Until: t.at + p.ttl() + spare, Floor: t.at - young, Since: t.at - p.limit.Window.Milliseconds()}, t.at)
+		require.NoError(p.tb, err)
+	}
+	value, err = journal.AppendEntry(value, journal.Entry{Kind: journal.Hit, ID: journal.ID(p.random.Uint64() >> 8), Time: t.at, Cost: 1, Count: 1})
+	require.NoError(p.tb, err)
+	require.NoError(p.tb, p.log.Read(value, journal.Question{}))
+	if spare, renewal := journal.Spare(p.ttl(), p.log.Age(t.at)); p.log.Due() || p.log.Head().Until < t.at+p.ttl()+renewal {
+		value, err = p.log.AppendRewrite(nil, journal.Rewrite{Limits: limits, Revision: usualRevision, TTL: p.ttl() / 1000, Until: t.at + p.ttl() + spare, Now: t.at, Young: young})
+		require.NoError(p.tb, err)
+	}
+	p.values[t.counter] = value
+}
+
+// wanted returns how many chunks of each size the logs need.
+func (p *churn) wanted() map[int64]int64 {
+	chunks := map[int64]int64{}
+	for _, value := range p.values {
+		chunks[memcache.ChunkBytesOfData(len(value))]++
+	}
+	return chunks
+}
+
+// pagesOf returns how many pages of Memcached these chunks take.
+func pagesOf(chunks map[int64]int64) (pages int64) {
+	const page = 1 << 20
+	for size, n := range chunks {
+		perPage := page / size
+		pages += (n + perPage - 1) / perPage
+	}
+	return pages
+}
+
+// fill writes the logs to the server.
+func (p *churn) fill(start time.Time) {
+	var ops []*store.Op
+	for n, value := range p.values {
+		ops = append(ops, &store.Op{Counter: p.counter(n).ID(), Data: true, Writes: []store.Write{{Kind: store.Create, Item: eventlog.Item(), Data: value, Expires: start.Unix() + p.linger()/1000}}})
+	}
+	for some := range slices.Chunk(ops, 250) {
+		p.store.Do(context.Background(), some...)
+		for _, op := range some {
+			require.NoError(p.tb, op.Err)
+		}
+	}
+}
+
+// run has the turns until then, and returns how many hits there were.
+func (p *churn) run(until int64) (hits int) {
+	heap.Init(p)
+	var turns []turn
+	at := map[int]bool{}
+	for p.users[0].next.at < until {
+		u := p.users[0]
+		if len(turns) == 250 || at[u.next.counter] {
+			p.play(turns)
+			turns = turns[:0]
+			clear(at)
+		}
+		turns, at[u.next.counter] = append(turns, u.next), true
+		if !u.next.dies {
+			hits++
+		}
+		p.follow(u)
+		heap.Fix(p, 0)
+	}
+	p.play(turns)
+	return hits
+}
+
+// For an hour counters come, grow, shrink and go. Memcached with 1.3 times the memory that they need
+// evicts none, although their items move from one size of chunks to another all the time, and no
+// page is moved as fast as the hour passes.
+func TestNoLogIsEvictedByChurn(t *testing.T) {
+	start := time.Date(2026, 3, 14, 21, 7, 33, 0, time.UTC)
+	p := &churn{population: &population{tb: t, limit: events.Limit{N: 1000, Window: time.Hour}}, random: rand.New(rand.NewPCG(1, 2)), values: map[int][]byte{}}
+	p.add(testkit.Fifth(4000), 500, start.UnixMilli())
+	p.add(testkit.Fifth(15_000), 100, start.UnixMilli())
+	p.add(testkit.Fifth(200_000), 10, start.UnixMilli())
+	need := pagesOf(p.wanted())
+	p.population = newPopulation(t, time.Hour, start, "-m", strconv.FormatInt(need*13/10, 10))
+	p.fill(start)
+	require.Equal(t, p.wanted(), p.chunks())
+	hits := p.run(start.Add(time.Duration(testkit.Times(60)) * time.Minute).UnixMilli())
+	after := pagesOf(p.chunks())
+	t.Logf("%d pages before, %d after, of %d; %d counters, %d hits", need, after, need*13/10, p.figure("curr_items"), hits)
+	require.Zero(t, p.figure("evictions"))
+	require.Zero(t, p.figure("expired_unfetched")+p.figure("reclaimed"), "real time is not the clock's")
+	assert.InDelta(t, need, after, float64(need)/10)
+}

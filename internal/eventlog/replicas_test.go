@@ -1,0 +1,297 @@
+package eventlog_test
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/counterd/counterd/events"
+	"github.com/counterd/counterd/internal/eventlog"
+	"github.com/counterd/counterd/internal/eventlog/journal"
+	"github.com/counterd/counterd/internal/limiter"
+	"github.com/counterd/counterd/internal/limiter/engine"
+	"github.com/counterd/counterd/internal/store"
+	"github.com/counterd/counterd/internal/testkit"
+	"github.com/counterd/counterd/internal/testkit/memcachedtest"
+	"github.com/counterd/counterd/internal/testkit/storestest"
+	"github.com/counterd/counterd/memcache"
+)
+
+// openReplicas returns a store that keeps each counter on all of the servers, and has no background.
+func openReplicas(tb testing.TB, servers []string) store.Store {
+	return &watched{Store: storestest.Open(tb, memcache.Config{
+		Servers: servers, Replicas: len(servers), Clock: func() time.Time { return time.Now().Add(-time.Hour) },
+	})}
+}
+
+// logsOf returns the logs of the replicas of a counter; nil where there is none.
+func logsOf(tb testing.TB, st store.Store, counter string) (logs []*journal.Log) {
+	tb.Helper()
+	op := store.Op{Counter: counter, Data: true, Reads: []store.Read{{Item: logItem}}}
+	st.Do(context.Background(), &op)
+	for i := range op.Replicas {
+		part := &op.Replicas[i]
+		require.NoError(tb, part.Err)
+		if logs = append(logs, nil); part.Reads[0].Version != 0 {
+			logs[i] = new(journal.Log)
+			require.NoError(tb, logs[i].Read(part.Reads[0].Data, journal.Question{}))
+		}
+	}
+	return logs
+}
+
+// Of 200 hits at once, by three processes on two servers that are replicas of each other, exactly as
+// many are admitted as the limit allows.
+func TestExactlyTheLimitOnReplicas(t *testing.T) {
+	servers := memcachedtest.StartMany(t, 2)
+	var failed atomic.Int64
+	config := limiter.Config{OnStoreError: func(err error) { t.Log(err); failed.Add(1) }}
+	var processes []*process
+	for range 3 {
+		processes = append(processes, newProcess(t, openReplicas(t, servers), nil, config))
+	}
+	config.NoCachedDenials = true
+	last := newProcess(t, openReplicas(t, servers), nil, config)
+	for round := range int(testkit.Seeds(80)) {
+		limit := int64(10)
+		if round%2 == 1 { // of two hits that meet in opposite orders one is admitted in the end
+			limit = 1
+		}
+		event := newEvent(t, 1, fmt.Sprintf("[{per: ip, rate: %d/h, on_error: deny}]", limit))
+		event.Name = fmt.Sprint("replicas", round)
+		var admitted, gaveUp atomic.Int64
+		var running sync.WaitGroup
+		failed.Store(0)
+		began := time.Now()
+		for caller := range 200 {
+			running.Go(func() {
+				d, err := processes[caller%3].Hit(context.Background(), limiter.Hit{Event: event, Features: someUser, Cost: 1})
+				switch {
+				case !assert.NoError(t, err):
+				case d.Allowed:
+					admitted.Add(1)
+				case d.Unavailable:
+					gaveUp.Add(1)
+				}
+			})
+		}
+		running.Wait()
+		atOnce := admitted.Load()
+		// On a busy machine hits may give up before others are void.
+		for last.hit(event, someUser).Allowed {
+			admitted.Add(1)
+		}
+		t.Logf("round %d, limit %d: %d admitted at once, %d in all, %d without an answer of the store, in %s", round, limit, atOnce, admitted.Load(), gaveUp.Load(), time.Since(began).Round(time.Millisecond))
+		require.LessOrEqual(t, admitted.Load(), limit, "round %d", round)
+		if failed.Load() == 0 { // what an error leaves behind may count
+			require.Equal(t, limit, admitted.Load(), "round %d", round)
+		}
+	}
+}
+
+// A replica that returned empty has the whole log after the next hit on the counter, and then it is
+// enough by itself.
+func TestAReplicaThatReturnedEmptyIsWhole(t *testing.T) {
+	servers := []*memcachedtest.Server{memcachedtest.Start(t), memcachedtest.Start(t)}
+	st := openReplicas(t, []string{servers[0].Addr, servers[1].Addr})
+	p := newProcess(t, st, nil, limiter.Config{})
+	event := newEvent(t, 1, "[{per: ip, rate: 9/h}]")
+	counter := counterOf(t, event, "ip")
+	for i := range int64(3) {
+		require.True(t, p.hit(event, someUser).Allowed)
+		for _, log := range logsOf(t, st, counter) {
+			require.Equal(t, i+1, log.Sum(0, 1<<46))
+		}
+	}
+	for i, server := range servers {
+		server.Ask("flush_all")
+		require.Contains(t, logsOf(t, st, counter), (*journal.Log)(nil))
+		d := p.hit(event, someUser)
+		require.EqualValues(t, 4+i, d.Limits[0].Count)
+		for _, log := range logsOf(t, st, counter) {
+			require.EqualValues(t, 4+i, log.Sum(0, 1<<46))
+		}
+	}
+	require.Empty(t, p.faults)
+}
+
+// inTurn is a store that makes round trips to several servers one after the other, and has something
+// done between them.
+type inTurn struct {
+	store.Store
+	between func()
+}
+
+func (s *inTurn) Do(ctx context.Context, ops ...*store.Op) {
+	for i, op := range ops {
+		if i > 0 {
+			s.between()
+		}
+		s.Store.Do(ctx, op)
+	}
+}
+
+// A call beside a reset finds the log on one replica only, and does not bring it back, whatever the
+// clocks. What is counted after the reset stays.
+func TestACallBetweenTheWritesOfAReset(t *testing.T) {
+	const skew = grace / 4
+	servers := memcachedtest.StartMany(t, 2)
+	st := openReplicas(t, servers)
+	for name, between := range map[string]func(*process, *eventlog.Engine, *events.Event){
+		"a hit":   func(p *process, _ *eventlog.Engine, event *events.Event) { p.hit(event, someUser) },
+		"a check": func(p *process, _ *eventlog.Engine, event *events.Event) { p.check(event, someUser) },
+		"a repair": func(_ *process, logs *eventlog.Engine, event *events.Event) {
+			_, err := logs.Repair(t.Context(), counterOf(t, event, "ip"), time.Hour)
+			require.NoError(t, err)
+		},
+		"an increment": func(_ *process, logs *eventlog.Engine, event *events.Event) {
+			_, err := logs.Increment(t.Context(), 1, time.Time{}, ipOf(t, event))
+			require.NoError(t, err)
+		},
+	} {
+		for i, ahead := range []time.Duration{-skew, 0, skew} {
+			clock := testkit.NewClock(time.Now())
+			others := func() time.Time { return clock.Now().Add(ahead) }
+			p, logs := newProcess(t, st, others, limiter.Config{}), newEngine(t, st, others)
+			event := newEvent(t, 1, "[{per: ip, rate: 5/h}]")
+			event.Name = fmt.Sprint(name, i)
+			for range 5 {
+				require.True(t, p.hit(event, someUser).Allowed)
+			}
+			writes := 0
+			resetting := newEngine(t, &inTurn{Store: st, between: func() { writes++; between(p, logs, event) }}, clock.Now)
+			require.NoError(t, resetting.Reset(t.Context(), ipOf(t, event)))
+			require.Equal(t, 1, writes)
+			beside := int64(0)
+			if name == "a hit" || name == "an increment" {
+				beside = 1
+			}
+			for range 4 {
+				require.True(t, p.hit(event, someUser).Allowed)
+			}
+			_, err := logs.Repair(t.Context(), counterOf(t, event, "ip"), time.Hour) // what may be on its way yet
+			require.NoError(t, err)
+			for _, log := range logsOf(t, st, counterOf(t, event, "ip")) {
+				require.Equal(t, 4+beside, log.Sum(0, 1<<46), "%s, %s ahead", name, ahead)
+			}
+			require.Equal(t, beside == 0, p.hit(event, someUser).Allowed)
+			require.Empty(t, p.faults)
+		}
+	}
+}
+
+// A reset that one replica missed is an error. The other one knows of it when that is back.
+func TestAResetThatAReplicaMissed(t *testing.T) {
+	servers := []*memcachedtest.Server{memcachedtest.Start(t), memcachedtest.Start(t)}
+	way := memcachedtest.StartProxy(t, servers[0])
+	st := openReplicas(t, []string{way.Addr, servers[1].Addr})
+	event := newEvent(t, 1, "[{per: ip, rate: 5/h}]")
+	counter, logs, p := counterOf(t, event, "ip"), newEngine(t, st, nil), newProcess(t, st, nil, limiter.Config{})
+	for range 3 {
+		require.True(t, p.hit(event, someUser).Allowed)
+	}
+	way.Refuse()
+	way.Reset()
+	require.ErrorIs(t, logs.Reset(t.Context(), ipOf(t, event)), engine.ErrStore)
+	way.Accept()
+	require.Eventually(t, func() bool {
+		_, err := logs.Repair(t.Context(), counter, time.Hour)
+		return err == nil
+	}, time.Minute, time.Millisecond)
+	for _, log := range logsOf(t, st, counter) {
+		require.Zero(t, log.Sum(0, 1<<46))
+	}
+}
+
+// A replica whose log is damaged does not hinder the others, and gets theirs. One that a newer release
+// wrote is left alone.
+func TestADamagedReplica(t *testing.T) {
+	for name, test := range map[string]struct {
+		spoil func(value []byte) []byte
+		heals bool
+	}{
+		"torn":    {func(value []byte) []byte { return value[:len(value)-3] }, true},
+		"foreign": {func([]byte) []byte { return []byte("17") }, true},
+		"huge":    {func([]byte) []byte { return make([]byte, 100_000) }, true},
+		"newer":   {func(value []byte) []byte { value[1]++; return value }, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			servers := memcachedtest.StartMany(t, 2)
+			st := openReplicas(t, servers)
+			p := newProcess(t, st, nil, limiter.Config{NoCachedDenials: true})
+			event := newEvent(t, 1, "[{per: ip, rate: 3/h}]")
+			on := func(write ...store.Write) *store.Op {
+				op := &store.Op{Counter: counterOf(t, event, "ip"), Data: true, Server: servers[0], Writes: write, Versions: true}
+				if len(write) == 0 {
+					op.Reads = []store.Read{{Item: logItem}}
+				}
+				st.Do(t.Context(), op)
+				require.NoError(t, op.Err)
+				return op
+			}
+			require.True(t, p.hit(event, someUser).Allowed)
+			read := on().Reads[0]
+			swap := on(store.Write{Kind: store.Swap, Item: logItem, Data: test.spoil(read.Data), Version: read.Version, Expires: time.Now().Unix()})
+			require.EqualValues(t, 1, swap.Writes[0].Result)
+			newer := newEvent(t, 2, "[{per: ip, rate: 3/h}]") // which rewrites the log
+			for i, event := range []*events.Event{event, newer, newer} {
+				d := p.hit(event, someUser)
+				require.Equal(t, i < 2, d.Allowed)
+				require.False(t, d.Limits[0].Failed)
+				var log journal.Log
+				err := log.Read(on().Reads[0].Data, journal.Question{})
+				if test.heals {
+					require.NoError(t, err)
+					require.EqualValues(t, min(i+2, 3), log.Sum(0, 1<<46))
+				} else {
+					require.ErrorIs(t, err, journal.ErrVersion)
+				}
+			}
+			require.Empty(t, p.faults)
+		})
+	}
+}
+
+// While a replica is down, entries keep their identity until the log is over half its bound: it
+// stays bounded, and the limit exact. The replica has all of it after the next hit that reaches it.
+func TestAReplicaThatIsDown(t *testing.T) {
+	servers := []*memcachedtest.Server{memcachedtest.Start(t), memcachedtest.Start(t)}
+	st := openReplicas(t, []string{servers[0].Addr, servers[1].Addr})
+	clock := testkit.NewClock(time.Now())
+	p := newProcess(t, st, clock.Now, limiter.Config{NoCachedDenials: true, OnStoreError: func(err error) { t.Error(err) }})
+	event := newEvent(t, 1, "[{per: ip, rate: 700/h}]")
+	counter := counterOf(t, event, "ip")
+	largest, shrunk := 0, false
+	for i := range 1000 {
+		switch i {
+		case 10:
+			servers[1].Stop()
+		case 990:
+			servers[1].Restart()
+			require.Eventually(t, func() bool {
+				op := &store.Op{Counter: counter, Data: true, Server: servers[1].Addr, Reads: []store.Read{{Item: logItem}}}
+				st.Do(t.Context(), op)
+				return op.Err == nil
+			}, time.Minute, time.Millisecond)
+		}
+		clock.Advance(3 * time.Second)
+		require.Equal(t, i < 700, p.hit(event, someUser).Allowed, "%d", i)
+		op := &store.Op{Counter: counter, Data: true, Server: servers[0].Addr, Reads: []store.Read{{Item: logItem}}}
+		st.Do(t.Context(), op)
+		require.NoError(t, op.Err)
+		size := len(op.Reads[0].Data)
+		shrunk, largest = shrunk || size < largest/2, max(largest, size)
+		require.LessOrEqual(t, size, journal.MaxSize*3/4)
+	}
+	require.Greater(t, largest, journal.MaxSize/2-entrySize)
+	require.True(t, shrunk)
+	for _, log := range logsOf(t, st, counter) {
+		require.EqualValues(t, 700, log.Sum(0, 1<<46))
+	}
+}

@@ -1,0 +1,760 @@
+package eventlog
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/counterd/counterd/events"
+	"github.com/counterd/counterd/internal/eventlog/journal"
+	"github.com/counterd/counterd/internal/limiter/engine"
+	"github.com/counterd/counterd/internal/store"
+	"github.com/counterd/counterd/internal/store/storetest"
+	"github.com/counterd/counterd/internal/testkit"
+)
+
+// The simulation: processes decide hits on two counters by sessions of their own, as a limiter
+// does, and increment them. Each write and each read is a command of its own, between which other processes go on. A
+// command or its answer may be lost, an append refused, an item lost; clocks differ, rules change.
+// All of it follows from the seed. Then the admitted hits are held against the limits.
+
+const simGrace = 2000 // milliseconds
+
+// simRules are the rules of a run, oldest first, of both counters.
+var simRules = [][][]engine.Limit{
+	{{simLimit(8, 3)}},
+	{{simLimit(1, 2), simLimit(90, 7)}},
+	{{simLimit(5, 3), simLimit(20, 6), simLimit(60, 9)}},
+	{{simLimit(30, 5)}, {simLimit(30, 2)}, {simLimit(30, 6)}},
+	{{simLimit(60, 6)}, {simLimit(120, 5)}, {simLimit(60, 3)}},
+}
+
+// simTiled are the same with windows that follow one another, those of calendars among them.
+var simTiled = [][][]engine.Limit{
+	{{simFixed(8, 3, "")}},
+	{{simFixed(7, 2, ""), simLimit(90, 7)}},
+	{{simFixed(3600, 4, "Australia/Lord_Howe"), simLimit(1, 2)}},
+	{{simFixed(86400, 6, "Asia/Tokyo")}},
+	{{simFixed(30, 5, "")}, {simFixed(30, 2, "")}, {simFixed(30, 6, "")}},
+	{{simFixed(3600, 6, "UTC")}, {simFixed(120, 5, "")}, {simFixed(3600, 3, "UTC")}},
+}
+
+// simStart is when simulations begin: a minute before clocks are put back by half an hour on Lord Howe
+// Island, and a day begins in Tokyo.
+var simStart = time.Date(2026, 4, 4, 14, 59, 0, 0, time.UTC).UnixMilli()
+
+// simFixed is a limit of windows that follow one another, of that zone's calendar if there is one.
+func simFixed(seconds, n int64, zone string) engine.Limit {
+	limit := simLimit(seconds, n)
+	limit.Algorithm = events.FixedLog
+	if zone != "" {
+		limit.Calendar, _ = time.LoadLocation(zone)
+	}
+	return limit
+}
+
+// simShare reports whether a time is in the window of a later one.
+func simShare(limit engine.Limit, first, last int64) bool {
+	window := limit.Window.Milliseconds()
+	switch {
+	case limit.Calendar != nil: // an hour or a day
+		name := "2006-01-02"
+		if limit.Window == time.Hour {
+			name += " 15 -0700"
+		}
+		return time.UnixMilli(first).In(limit.Calendar).Format(name) == time.UnixMilli(last).In(limit.Calendar).Format(name)
+	case limit.Algorithm == events.FixedLog:
+		return first/window == last/window
+	case limit.Window < time.Minute:
+		return first > last-window
+	}
+	return first/second > last/second-window/second
+}
+
+// simBuckets are the same with token buckets, whose rates stay.
+var simBuckets = [][][]engine.Limit{
+	{{simBucket(1, 10, 3)}},
+	{{simBucket(1, 3, 4)}, {simBucket(1, 3, 2)}, {simBucket(1, 3, 9)}},
+	{{simBucket(60, 90, 5), simLimit(20, 6)}, {simBucket(60, 90, 3), simLimit(30, 5)}},
+	{{simBucket(20, 7, 2), simBucket(1, 2, 1)}},
+}
+
+// simQueues are the same with leaky buckets, whose hits are on one counter each: a turn is that of one hit.
+var simQueues = [][][]engine.Limit{
+	{{simQueue(1, 5, 4)}},
+	{{simQueue(3, 7, 3), simLimit(20, 9)}},
+	{{simQueue(2, 3, 2), simQueue(1, 2, 6)}},
+	{{simQueue(1, 3, 3)}, {simQueue(1, 3, 1)}, {simQueue(1, 3, 8)}},
+}
+
+// simQueue is a leaky bucket in which so many hits wait for turns, n of them in so many seconds.
+func simQueue(seconds, n, queue int64) engine.Limit {
+	limit := simBucket(seconds, n, queue+1)
+	limit.Algorithm = events.LeakyBucket
+	return limit
+}
+
+// simBucket is a token bucket of that burst, to which n tokens return in so many seconds.
+func simBucket(seconds, n, burst int64) engine.Limit {
+	limit := simLimit(seconds, n)
+	limit.Burst, limit.Ceiling, limit.Algorithm = burst, burst, events.TokenBucket
+	return limit
+}
+
+func simLimit(seconds, n int64) engine.Limit {
+	return engine.Limit{Limit: events.Limit{N: n, Window: time.Duration(seconds) * time.Second}, Ceiling: n, Enforced: true}
+}
+
+// simItem is the log of one counter, and what has befallen it.
+type simItem struct {
+	value   []byte // nil: there is none
+	version uint64
+	expires int64
+	places  int // appends so far
+	late    int // of them those of the past: increments, and what a process sends that was stalled
+	losses  int
+}
+
+// simAdmitted is a hit on one counter that was admitted.
+type simAdmitted struct {
+	counter    int
+	place      int // in the order of the appends
+	losses     int
+	time, cost int64
+	limits     []engine.Limit // of its writer
+	revision   uint64         // of the log
+	turns      []int64        // by each of its limits; nil: a rewrite may have put ahead of it what came later
+}
+
+// simFault is a kind of what may go wrong.
+type simFault string
+
+const (
+	simExceeded simFault = "a window holds more than its limit"
+	simOverrun  simFault = "a token bucket admits more than its rate and burst"
+	simCrowded  simFault = "turns of a leaky bucket are closer than its rate"
+	simDiffers  simFault = "a verdict is not that of the log ahead"
+	simLeaks    simFault = "a log does not hold what was admitted"
+	simFails    simFault = "an undisturbed session fails"
+)
+
+type simulation struct {
+	rnd       *rand.Rand
+	sabotage  string
+	rules     [][]engine.Limit
+	alone     bool // hits are on one counter
+	undone    bool // what was added was rolled back: the next gets its turn, and is closer to those between
+	now       int64
+	items     [2]simItem
+	engines   []*Engine
+	skew      []int64
+	revision  []uint64
+	faulty    bool // commands are lost, appends refused
+	retention time.Duration
+	later     []iter.Seq[struct{}] // what sessions have left to do
+
+	admitted   []*simAdmitted
+	increments []*simAdmitted
+	denied     int
+	rewrites   int
+	expired    int
+	untidy     bool // what was appended may stay
+	faults     map[simFault]string
+}
+
+func (w *simulation) fail(kind simFault, format string, args ...any) {
+	if _, known := w.faults[kind]; !known {
+		w.faults[kind] = fmt.Sprintf(format, args...)
+	}
+}
+
+func (w *simulation) chance(p float64) bool { return w.rnd.Float64() < p }
+
+// simSession is a session of a process on one counter.
+type simSession struct {
+	engine.Session
+	item    *simItem
+	began   int64
+	counter int
+	hits    []engine.Hit
+	limits  []engine.Limit
+	err     error
+	decided int
+	taken   int64
+	turns   []int64 // of the last hit, by each of the limits
+	swaps   int     // rewrites when it appended
+
+	place    int // of what it appended last
+	appends  int
+	revision uint64
+	late     int
+	losses   int
+	ahead    journal.Log // what was ahead of it
+	read     uint64      // the revision of the log that it has read
+}
+
+var errSimLost = errors.New("the answer was lost")
+
+func (w *simulation) expire(item *simItem) {
+	if item.value != nil && w.now/second >= item.expires {
+		item.value = nil
+		w.expired++
+	}
+}
+
+// do makes a round trip, command by command.
+func (w *simulation) do(s *simSession, op *store.Op, pause func()) {
+	op.Err, op.Receipt = nil, store.Receipt{}
+	if len(op.Reads) > 0 && w.now-s.began > simGrace/2 {
+		op.Err, w.untidy = errSimLost, true // it is not sent
+		return
+	}
+	// Memcached gets times to live, which begin when a command lands.
+	sent := w.now / second
+	lives := func(expires int64) int64 { return expires - sent + w.now/second }
+	if w.sabotage == "reads before it appends" && op.Kind() == store.Append && len(op.Reads) > 0 {
+		w.read(s, op, lives)
+		defer func(read store.Read) { op.Reads[0].Data = append(slices.Clone(read.Data), op.Writes[0].Data...) }(op.Reads[0])
+	}
+	for i := range op.Writes {
+		pause()
+		if w.faulty && w.chance(.02) { // the command is lost
+			op.Err, w.untidy = errSimLost, true
+			return
+		}
+		w.write(s, &op.Writes[i], len(op.Reads) > 0, lives)
+		if w.faulty && w.chance(.02) {
+			op.Err, w.untidy = errSimLost, true
+			return
+		}
+		op.Receipt = store.Acknowledged(i + 1)
+	}
+	if len(op.Reads) == 0 {
+		return
+	}
+	pause()
+	if w.faulty && w.chance(.02) {
+		op.Err = errSimLost
+		return
+	}
+	w.read(s, op, lives)
+}
+
+func (w *simulation) read(s *simSession, op *store.Op, lives func(int64) int64) {
+	item, read := s.item, &op.Reads[0]
+	w.expire(item)
+	read.Version, read.Data = 0, read.Data[:0]
+	if item.value == nil {
+		return
+	}
+	read.Version, read.Data = item.version, append(read.Data, item.value...)
+	var log journal.Log
+	if err := log.Read(item.value, journal.Question{}); err != nil {
+		w.fail(simFails, "the log: %v", err)
+	}
+	s.read = log.Head().Revision
+}
+
+func (w *simulation) write(s *simSession, write *store.Write, decides bool, lives func(int64) int64) {
+	item := s.item
+	w.expire(item)
+	write.Result = 0
+	switch write.Kind {
+	case store.Append:
+		if item.value == nil || decides && w.faulty && w.chance(.01) {
+			return
+		}
+		if decides {
+			if err := s.ahead.Read(item.value, journal.Question{Limits: nil, Pending: max(1, w.now-simGrace)}); err != nil {
+				w.fail(simFails, "the log: %v", err)
+			}
+			item.places++
+			s.appends++
+			if s.Session.(*session).at != s.Session.(*session).time || w.now-s.began > simGrace {
+				item.late++
+			}
+			s.place, s.revision, s.late, s.losses, s.swaps = item.places, s.ahead.Head().Revision, item.late, item.losses, w.rewrites
+		}
+		item.value = append(slices.Clip(item.value), write.Data...)
+	case store.Create:
+		if item.value != nil {
+			return
+		}
+		item.value, item.expires = slices.Clone(write.Data), lives(write.Expires)
+	case store.Swap:
+		if item.value == nil || item.version != write.Version && w.sabotage != "no compare-and-swap" {
+			return
+		}
+		item.value, item.expires = slices.Clone(write.Data), lives(write.Expires)
+		w.rewrites++
+	}
+	item.version++
+	write.Result = 1
+	if w.sabotage == "a short life" {
+		item.expires = min(item.expires, w.now/second+5)
+	}
+}
+
+// travel makes the round trips of the sessions' steps.
+func (w *simulation) travel(sessions []*simSession, now time.Time, pause func()) {
+	for going := true; going; {
+		going = false
+		for _, s := range sessions {
+			if s.err != nil {
+				continue
+			}
+			ops := s.Next(now)
+			if len(ops) == 0 {
+				continue
+			}
+			w.do(s, ops[0], pause)
+			s.err, going = s.Absorb(), true
+			if s.err != nil && !w.faulty && s.item.losses == 0 && w.sabotage == "" && !errors.Is(s.err, journal.ErrTooLarge) && w.now-s.began <= simGrace/2 {
+				w.fail(simFails, "%v; version %d, now %d, moment %d, expires %d", s.err, ops[0].Reads, w.now, now.UnixMilli(), s.item.expires)
+			}
+		}
+	}
+}
+
+// begin returns sessions of process p on both counters.
+func (w *simulation) begin(p int, moment engine.Moment) (sessions []*simSession) {
+	for i := range w.items {
+		limits := slices.Clone(w.rules[w.revision[p]-1])
+		s := &simSession{Session: w.engines[p].Begin(events.Counter{Retention: w.retention}, fmt.Sprint(i), moment), item: &w.items[i], began: w.now, counter: i, limits: limits}
+		for j := range limits {
+			limits[j].Revision = w.revision[p]
+			if w.sabotage == "rules without revisions" {
+				limits[j].Revision = 1
+			}
+			if w.sabotage == "stale rules win" {
+				limits[j].Revision = uint64(len(w.rules)) - w.revision[p] + 1
+			}
+			s.Limit(limits[j])
+		}
+		sessions = append(sessions, s)
+	}
+	return sessions
+}
+
+// batch is a batch of hits of process p.
+func (w *simulation) batch(p int) iter.Seq[struct{}] {
+	return func(yield func(struct{}) bool) {
+		pause := func() { yield(struct{}{}) }
+		began := w.now
+		now := time.UnixMilli(w.now + w.skew[p])
+		all := w.begin(p, engine.Moment{Now: now, Stamp: now.Unix()})
+		type hit struct {
+			cost int64
+			on   []*simSession
+			at   []int // its index among those of the session
+		}
+		var hits []hit
+		for range testkit.Pick(w.rnd, 1, 1, 2, 4) {
+			h := hit{cost: 1 + w.rnd.Int64N(5)/4, on: testkit.Pick(w.rnd, all[:1], all[1:], all)}
+			if w.alone {
+				h.on = h.on[:1]
+			}
+			for _, s := range h.on {
+				h.at = append(h.at, len(s.hits))
+				s.hits = append(s.hits, engine.Hit{Cost: h.cost, Pending: len(h.on) > 1, Counts: len(h.on) == 1 && w.chance(.03)})
+			}
+			hits = append(hits, h)
+		}
+		sessions := slices.DeleteFunc(slices.Clone(all), func(s *simSession) bool { return len(s.hits) == 0 })
+		if w.chance(.2) {
+			for _, s := range sessions {
+				s.Look()
+			}
+			w.travel(sessions, now, pause)
+		}
+		for _, s := range sessions {
+			s.Add(s.hits, 0)
+		}
+		w.travel(sessions, now, pause)
+		late := w.now-began > simGrace/2
+		for _, h := range hits {
+			fits := !late
+			for i, s := range h.on {
+				fits = fits && s.err == nil && w.fits(s, h.at[i], h.cost, now)
+			}
+			for i, s := range h.on {
+				counts := s.hits[h.at[i]].Counts && (s.err == nil || s.appends > 0)
+				s.decided++
+				if !fits && !counts {
+					w.denied++
+					continue
+				}
+				s.hits[h.at[i]].Stays = true
+				s.taken += h.cost
+				a := &simAdmitted{
+					counter: s.counter, place: s.place, losses: s.losses, time: now.UnixMilli(), cost: h.cost, limits: s.limits, revision: s.revision, turns: s.turns,
+				}
+				if s.hits[h.at[i]].Pending { // the session has decided it, by what it has read
+					a.revision = s.read
+				}
+				if counts {
+					w.increments = append(w.increments, a)
+				} else {
+					w.admitted = append(w.admitted, a)
+				}
+			}
+		}
+		for _, s := range sessions {
+			w.queue(s)
+			if w.sabotage == "no voids" {
+				continue
+			}
+			for _, op := range s.RollBack() {
+				w.do(s, op, pause)
+				w.untidy, w.undone = w.untidy || w.now-began > simGrace, true
+			}
+		}
+		for _, s := range all {
+			s.End()
+		}
+	}
+}
+
+// queue notes what the session has left to do after its answer.
+func (w *simulation) queue(s *simSession) {
+	if later := s.Later(); later != nil {
+		w.later = append(w.later, func(yield func(struct{}) bool) {
+			later(context.Background(), simLater{do: func(op *store.Op) { w.do(s, op, func() { yield(struct{}{}) }) }})
+		})
+	}
+}
+
+// increment is an increment of process p on one counter, or on both, most of them late.
+func (w *simulation) increment(p int) iter.Seq[struct{}] {
+	return func(yield func(struct{}) bool) {
+		pause := func() { yield(struct{}{}) }
+		now := time.UnixMilli(w.now + w.skew[p])
+		all := w.begin(p, engine.Moment{Now: now})
+		by, at := 1+w.rnd.Int64N(3), now.UnixMilli()-testkit.Pick(w.rnd, 0, -simGrace, w.rnd.Int64N(5*second), w.rnd.Int64N(90*second))
+		sessions := testkit.Pick(w.rnd, all[:1], all[1:], all)
+		for _, s := range sessions {
+			s.Session.(*session).at = at
+			s.Add([]engine.Hit{{Cost: by, Counts: true}}, by)
+		}
+		w.travel(sessions, now, pause)
+		for _, s := range sessions {
+			if s.err == nil {
+				s.Session.(*session).hits[0].Stays = true
+				w.queue(s)
+				w.increments = append(w.increments, &simAdmitted{counter: s.counter, place: s.place, losses: s.losses, time: at, cost: by})
+				continue
+			}
+			for _, op := range s.RollBack() {
+				w.do(s, op, pause)
+				w.untidy, w.undone = true, true // a void of a late entry may come too late
+			}
+		}
+		for _, s := range all {
+			s.End()
+		}
+	}
+}
+
+// fits asks the session for the next of its hits.
+func (w *simulation) fits(s *simSession, index int, cost int64, now time.Time) bool {
+	fits, final := true, true
+	decided := s.decided
+	if w.sabotage == "decided by sums" {
+		decided = len(s.hits)
+	}
+	s.turns = nil
+	for i := range s.limits {
+		standing := s.Standing(i, decided, s.taken, cost)
+		if s.swaps == w.rewrites && s.appends == 1 {
+			s.turns = append(s.turns, now.UnixMilli()+time.Duration(standing.Wait).Milliseconds())
+		}
+		fits = fits && standing.Outcome == engine.Fits
+		final = final && standing.Outcome != engine.FullForNow
+	}
+	// A rewrite may put what is of the past ahead of a hit that it followed.
+	if index == 0 && !s.hits[0].Counts && s.appends == 1 && s.late == s.item.late && w.sabotage == "" {
+		room, pending := true, s.hits[0].Pending
+		for _, limit := range s.ahead.Head().Limits {
+			room = room && s.ahead.Held(limit, now.UnixMilli()).Count+cost <= limit.Ceiling
+		}
+		own := room
+		limits := s.Session.(*session).log.Head().Limits // newer ones, if it has been rewritten meanwhile
+		for _, limit := range s.limits {
+			limits = append(slices.Clip(limits), journal.LimitFrom(limit.Limit, limit.Ceiling))
+		}
+		for _, limit := range limits {
+			own = own && s.ahead.Held(limit, now.UnixMilli()).Count+cost <= limit.Ceiling
+		}
+		// What is ahead of a pending hit may be void by now.
+		if fits && !room && !pending || !fits && final && own {
+			w.fail(simDiffers, "%d at %d: %t, with %v ahead", s.counter, now.UnixMilli(), fits, s.ahead.Head())
+		}
+	}
+	return fits
+}
+
+// measureBucket looks for a time that ends with the hit in which more passed than the burst of a token bucket
+// and what its rate adds. It is the last of them in the log.
+func (w *simulation) measureBucket(limit engine.Limit, x *simAdmitted, is func(y *simAdmitted) bool) {
+	var before []*simAdmitted
+	for _, y := range w.admitted {
+		if y.counter == x.counter && y.losses == x.losses && y.place < x.place && is(y) {
+			before = append(before, y)
+		}
+	}
+	slices.SortFunc(before, func(a, b *simAdmitted) int { return int(b.time - a.time) })
+	for i, sum, first := 0, x.cost, x.time; ; i++ {
+		if window := limit.Window.Milliseconds(); sum*window > limit.Ceiling*window+max(x.time-first, 0)*limit.N {
+			w.fail(simOverrun, "%d from %d to %d, of %d in %s with a burst of %d", sum, first, x.time, limit.N, limit.Window, limit.Burst)
+		}
+		if i == len(before) {
+			return
+		}
+		sum, first = sum+before[i].cost, before[i].time
+	}
+}
+
+// measureTurns looks for a hit whose turn is closer to that of one before in the log than the rate of a leaky
+// bucket allows. It is the n-th that was admitted.
+func (w *simulation) measureTurns(n int) {
+	x := w.admitted[n]
+	for i, limit := range x.limits {
+		if limit.Algorithm != events.LeakyBucket || x.turns == nil {
+			continue
+		}
+		for m, y := range w.admitted {
+			if y.turns == nil {
+				continue
+			}
+			ahead := y.place < x.place || y.place == x.place && m < n
+			if free := y.turns[i] + y.cost*limit.Window.Milliseconds()/limit.N; y.counter == x.counter && y.losses == x.losses && ahead && x.turns[i] < free {
+				w.fail(simCrowded, "%d, not %d, after %d", x.turns[i], free, y.turns[i])
+			}
+		}
+	}
+}
+
+// measure looks for a window that holds more than its limit.
+func (w *simulation) measure() {
+	for n, x := range w.admitted {
+		if !w.undone {
+			w.measureTurns(n)
+		}
+		for _, limit := range w.rules[x.revision-1] {
+			if limit.Burst > 0 {
+				w.measureBucket(limit, x, func(y *simAdmitted) bool { return y.revision == x.revision })
+				continue
+			}
+			sum := int64(0)
+			for _, y := range w.admitted {
+				if y.counter == x.counter && y.revision == x.revision && y.losses == x.losses && y.time <= x.time && simShare(limit, y.time, x.time) {
+					sum += y.cost
+				}
+			}
+			if sum > limit.Ceiling {
+				w.fail(simExceeded, "the window of %s to %d holds %d of %d", limit.Window, x.time, sum, limit.Ceiling)
+			}
+		}
+		for _, limit := range x.limits {
+			if limit.Burst > 0 {
+				w.measureBucket(limit, x, func(*simAdmitted) bool { return true })
+			}
+		}
+		if w.retention < 2*time.Minute {
+			continue // what limits of other rules count may be forgotten
+		}
+		for _, limit := range x.limits {
+			if limit.Burst > 0 {
+				continue
+			}
+			sum := x.cost
+			for _, y := range w.admitted {
+				if y.counter == x.counter && y.place < x.place && y.losses == x.losses && simShare(limit, y.time, x.time) {
+					sum += y.cost
+				}
+			}
+			if sum > limit.Ceiling {
+				w.fail(simExceeded, "by the limits of its writer, the window of %s to %d holds %d of %d", limit.Window, x.time, sum, limit.Ceiling)
+			}
+		}
+	}
+}
+
+// account holds the logs against what was admitted, if nothing was lost.
+func (w *simulation) account() {
+	if w.untidy {
+		return
+	}
+	for i := range w.items {
+		item := &w.items[i]
+		var log journal.Log
+		if item.value == nil || log.Read(item.value, journal.Question{}) != nil {
+			continue
+		}
+		since, all, young := log.Head().Since/second*second+second, int64(0), int64(0)
+		for _, a := range slices.Concat(w.admitted, w.increments) {
+			if a.counter != i || a.losses != item.losses {
+				continue
+			}
+			if all += a.cost; a.time >= since {
+				young += a.cost
+			}
+		}
+		if held := log.Sum(since, 1<<46); held < young {
+			w.fail(simExceeded, "the log holds %d of %d", held, young)
+		}
+		if held := log.Sum(0, 1<<46); held > all {
+			w.fail(simLeaks, "the log holds %d, not %d", held, all)
+		}
+	}
+}
+
+// simulate runs one seed.
+func simulate(seed uint64, sabotage string, sets [][][]engine.Limit) *simulation {
+	rnd := rand.New(rand.NewPCG(seed, 16))
+	w := &simulation{rnd: rnd, sabotage: sabotage, now: simStart, faulty: rnd.IntN(3) == 0, faults: map[simFault]string{}}
+	w.rules = sets[rnd.IntN(len(sets))]
+	w.alone = w.rules[0][0].Algorithm == events.LeakyBucket
+	losing := rnd.IntN(3) == 0
+	w.retention = testkit.Pick(rnd, time.Second, 2*time.Minute)
+	for p := range 1 + rnd.IntN(5) {
+		w.skew = append(w.skew, rnd.Int64N(simGrace/4))
+		w.revision = append(w.revision, 1)
+		e, err := New(engine.Base{Store: simCapable{}, Grace: simGrace * time.Millisecond, Clock: func() time.Time { return time.UnixMilli(w.now + w.skew[p]) }})
+		if err != nil {
+			w.fail(simFails, "%v", err)
+		}
+		e.process = uint32(p+1) * 0x9E3779B1
+		if sabotage == "short identities" {
+			e.process = 0
+			e.sequence.Store(rnd.Uint64N(4))
+		}
+		w.engines = append(w.engines, e)
+	}
+	pace := []float64{5, 20, 100, 500}[rnd.IntN(4)]
+	increments := testkit.Pick(rnd, 0, 0, .1)
+	begin := func() iter.Seq[struct{}] {
+		if n := len(w.later); n > 0 && w.chance(.4) { // else a process has ended before
+			i := rnd.IntN(n)
+			later := w.later[i]
+			w.later = slices.Delete(w.later, i, i+1)
+			return later
+		}
+		p := rnd.IntN(len(w.skew))
+		if w.chance(increments) {
+			return w.increment(p)
+		}
+		return w.batch(p)
+	}
+	testkit.Interleave(rnd, 40+rnd.IntN(80), 3*len(w.skew), .3, begin, func() {
+		w.now += int64(rnd.ExpFloat64() * pace / 5)
+		if w.chance(.005) {
+			w.now += rnd.Int64N(8 * second)
+		}
+		if w.chance(.001) {
+			w.now += rnd.Int64N(150 * second)
+		}
+		if item := &w.items[rnd.IntN(2)]; losing && w.chance(.002) && item.value != nil {
+			item.value = nil
+			item.losses++
+		}
+		if p := rnd.IntN(len(w.revision)); w.chance(.01) && w.revision[p] < uint64(len(w.rules)) {
+			w.revision[p]++
+		}
+	})
+	w.measure()
+	w.account()
+	return w
+}
+
+// simLater is a store as round trips have it for which no hit waits.
+type simLater struct {
+	*storetest.Solo
+	do func(*store.Op)
+}
+
+func (l simLater) Do(_ context.Context, ops ...*store.Op) {
+	for _, op := range ops {
+		l.do(op)
+	}
+}
+
+// simCapable is a store of which only the capabilities are asked.
+type simCapable struct{ *storetest.Solo }
+
+func (simCapable) Capabilities() store.Capabilities {
+	return store.Capabilities{Writes: store.KindsOf(store.Append)}
+}
+
+// No window and no token bucket exceeds its limit, whatever is interleaved and lost; what is denied had no
+// room; a log holds what was admitted.
+func TestSimulation(t *testing.T) {
+	for name, sets := range map[string][][][]engine.Limit{"windows": simRules, "fixed windows": simTiled, "token buckets": simBuckets, "leaky buckets": simQueues} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var admitted, denied, rewrites, expired, tidy, turns int
+			for seed := range testkit.Seeds(10_000) {
+				w := simulate(seed, "", sets)
+				require.Empty(t, w.faults, "seed %d", seed)
+				admitted, denied, rewrites, expired = admitted+len(w.admitted), denied+w.denied, rewrites+w.rewrites, expired+w.expired
+				if !w.untidy {
+					tidy++
+				}
+				if w.alone && !w.undone {
+					turns += len(w.admitted)
+				}
+			}
+			t.Logf("%d admitted, %d denied, %d rewrites, %d expired; %d runs are accounted for; %d hits were turns", admitted, denied, rewrites, expired, tidy, turns)
+			require.NotZero(t, min(admitted, denied, rewrites, expired, tidy))
+			require.Equal(t, name == "leaky buckets", turns > 0)
+		})
+	}
+}
+
+// Each sabotage shows itself by the fault that is characteristic of it.
+func TestSimulationFindsSabotage(t *testing.T) {
+	t.Parallel()
+	for sabotage, want := range map[string]simFault{
+		"no compare-and-swap":     simExceeded,
+		"reads before it appends": simExceeded,
+		"a short life":            simExceeded,
+		"decided by sums":         simExceeded,
+		"short identities":        simExceeded,
+		"rules without revisions": simExceeded,
+		"stale rules win":         simExceeded,
+		"no voids":                simLeaks,
+	} {
+		t.Run(sabotage, func(t *testing.T) { finds(t, sabotage, want, simRules) })
+	}
+	for _, sabotage := range []string{"no compare-and-swap", "reads before it appends", "a short life", "decided by sums", "short identities"} {
+		t.Run("fixed windows, "+sabotage, func(t *testing.T) { finds(t, sabotage, simExceeded, simTiled) })
+	}
+	for sabotage, want := range map[string]simFault{
+		"no compare-and-swap":     simOverrun,
+		"reads before it appends": simOverrun,
+		"decided by sums":         simOverrun,
+		"short identities":        simOverrun,
+		"rules without revisions": simOverrun,
+		"stale rules win":         simOverrun,
+		"no voids":                simLeaks,
+	} {
+		t.Run("token buckets, "+sabotage, func(t *testing.T) { finds(t, sabotage, want, simBuckets) })
+	}
+	for _, sabotage := range []string{"no compare-and-swap", "reads before it appends", "short identities"} {
+		t.Run("leaky buckets, "+sabotage, func(t *testing.T) { finds(t, sabotage, simCrowded, simQueues) })
+	}
+}
+
+func finds(t *testing.T, sabotage string, want simFault, sets [][][]engine.Limit) {
+	testkit.FindFault(t, 20_000, func(seed uint64) (string, bool) {
+		found, ok := simulate(seed, sabotage, sets).faults[want]
+		return found, ok
+	})
+}

@@ -1,0 +1,357 @@
+package rls
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+
+	ratelimitv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
+	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/structpb"
+
+	"github.com/counterd/counterd/events"
+	"github.com/counterd/counterd/internal/limiter"
+	"github.com/counterd/counterd/internal/rls/rlsconfig"
+	"github.com/counterd/counterd/internal/service"
+)
+
+type (
+	limit            = rlsv3.RateLimitResponse_RateLimit
+	unit             = rlsv3.RateLimitResponse_RateLimit_Unit
+	descriptorStatus = rlsv3.RateLimitResponse_DescriptorStatus
+)
+
+// query is a request as it is decided.
+type query struct {
+	domain      string
+	event       *events.Event // that names the hit; nil: no limit applies
+	descriptors []descriptor
+	parts       []part // what the descriptors count on, each once
+	decision    limiter.Decision
+	configured  *structpb.Struct // the metadata of limits in the configuration; nil: there is none
+}
+
+// descriptor is one of a request's.
+type descriptor struct {
+	cost      int64 // 0: it only looks
+	refund    bool
+	unlimited bool
+	current   *limit // the limit as configured; nil: it is one of the rules
+	parts     []int  // of the query; none: no limit applies
+
+	// Memory, for the one part that most have, and of the answer.
+	one    [1]int
+	status descriptorStatus
+	limit  limit
+	reset  durationpb.Duration
+}
+
+// part is what a descriptor counts on, and what its limits said.
+type part struct {
+	limiter.Part
+	shares bool  // a part before has the same counter, by another rule or another of its lists: it has the cost for both
+	refund int64 // so much is given back
+	states []limiter.LimitState
+}
+
+// read finds what a request counts on.
+func (s *Server) read(in *rlsv3.RateLimitRequest) (*query, error) {
+	switch n := len(in.GetDescriptors()); {
+	case in.GetDomain() == "":
+		return nil, invalid("the domain is missing: it is a domain of the configuration, or an event of the rules")
+	case n == 0:
+		return nil, invalid("the descriptors are missing: a request has at least one")
+	case n > limiter.MaxHits:
+		return nil, invalid(fmt.Sprintf("there are %d descriptors: a request has at most %d", n, limiter.MaxHits))
+	}
+	q := &query{domain: in.Domain, descriptors: make([]descriptor, len(in.Descriptors)), parts: make([]part, 0, len(in.Descriptors))}
+	apply := func(int, *ratelimitv3.RateLimitDescriptor) error { return nil }
+	config := s.config.Descriptors()
+	if q.event = config.Event(in.Domain); q.event != nil {
+		found := find(config, in)
+		apply = func(i int, d *ratelimitv3.RateLimitDescriptor) error { return q.byConfig(i, d, found[i]) }
+	} else if event, err := s.config.Service.Event(in.Domain); err == nil {
+		q.event = event.Event
+		apply = q.byRules
+	}
+	for i, d := range in.Descriptors {
+		err := q.costs(i, in.HitsAddend, d)
+		if err == nil {
+			err = apply(i, d)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("descriptors[%d]: %w", i, err)
+		}
+	}
+	return q, nil
+}
+
+// costs reads how much a descriptor costs, or gives back.
+func (q *query) costs(i int, ofAll uint32, d *ratelimitv3.RateLimitDescriptor) error {
+	cost := cmp.Or(uint64(ofAll), 1)
+	if d.GetHitsAddend() != nil {
+		cost = d.HitsAddend.Value
+	}
+	if cost > limiter.MaxCost {
+		return invalid(fmt.Sprintf("hits_addend is %d: it is at most %d", cost, limiter.MaxCost))
+	}
+	q.descriptors[i].cost, q.descriptors[i].refund = int64(cost), d.GetIsNegativeHits() && cost > 0
+	return nil
+}
+
+// configured is what a configuration says of a descriptor.
+type configured struct {
+	limit   *rlsconfig.Limit // nil: there is none, or another one replaces it
+	entries []rlsconfig.Entry
+}
+
+// find returns what the configuration says of all descriptors.
+func find(config *rlsconfig.Config, in *rlsv3.RateLimitRequest) []configured {
+	all := make([]configured, len(in.Descriptors))
+	ofAll := make([]rlsconfig.Entry, 0, len(in.Descriptors)) // most have one
+	var replaced []string
+	for i, d := range in.Descriptors {
+		from := len(ofAll)
+		for _, e := range d.GetEntries() {
+			ofAll = append(ofAll, rlsconfig.Entry{Key: e.GetKey(), Value: e.GetValue()})
+		}
+		entries := ofAll[from:len(ofAll):len(ofAll)]
+		all[i].entries = entries
+		if d.GetLimit() != nil {
+			continue
+		}
+		if limit, counted := config.Find(in.Domain, entries); limit != nil {
+			all[i] = configured{limit, counted}
+			replaced = append(replaced, limit.Replaces...)
+		}
+	}
+	for i := range all {
+		if limit := all[i].limit; limit != nil && !limit.Unlimited && limit.Name != "" && slices.Contains(replaced, limit.Name) {
+			all[i].limit = nil
+		}
+	}
+	return all
+}
+
+// byConfig has a descriptor count by its own limit, or by that of the configuration.
+func (q *query) byConfig(i int, d *ratelimitv3.RateLimitDescriptor, c configured) error {
+	if d.GetLimit() != nil {
+		var err error
+		if c.limit, err = override(d.Limit); err != nil {
+			return err
+		}
+	}
+	if c.limit == nil {
+		return nil
+	}
+	if c.limit.Metadata != nil {
+		q.merge(c.limit.Metadata)
+	}
+	of, rule := &q.descriptors[i], c.limit.Rule
+	if of.unlimited = c.limit.Unlimited; of.unlimited {
+		return nil
+	}
+	of.current = of.limitOf(c.limit.Name, c.limit.N, unit(c.limit.Unit), c.limit.Multiplier)
+	counter, id := counterOf(q.domain, rule.Limits[0].Window, c.entries)
+	q.add(i, events.Applied{Rule: rule, Counter: counter, ID: id})
+	return nil
+}
+
+// override returns the limit that a descriptor has for itself.
+func override(own *ratelimitv3.RateLimitDescriptor_RateLimitOverride) (*rlsconfig.Limit, error) {
+	l := &rlsconfig.Limit{
+		N: own.GetRequestsPerUnit(), Unit: rlsconfig.Unit(own.GetUnit()), Multiplier: max(own.GetUnitMultiplier().GetValue(), 1),
+	}
+	switch {
+	case own.GetUnit() < 1 || int32(own.GetUnit()) > int32(rlsconfig.Year):
+		return nil, invalid(fmt.Sprintf("the unit of its limit is %s: it is SECOND, MINUTE, HOUR, DAY or MONTH", own.GetUnit()))
+	case int64(l.Multiplier) > l.Unit.MaxMultiplier():
+		return nil, invalid("the window of its limit is longer than " + events.FormatDuration(events.MaxWindow))
+	}
+	l.Rule = &events.Rule{Limits: []events.Limit{{Name: "override", N: int64(l.N), Window: l.Window()}}}
+	return l, nil
+}
+
+// maxEntries is the most bytes of entries by which a counter is named as they are.
+const maxEntries = 1 << 10
+
+// counterOf returns the counter of a descriptor's entries, and its ID. Windows of another length have counters of
+// their own, as the entries of another domain have. No event of the rules has such a name.
+func counterOf(domain string, window time.Duration, entries []rlsconfig.Entry) (events.Counter, string) {
+	var (
+		pairSpace  [4][2]string // on the stack
+		eventSpace [64]byte
+	)
+	pairs, bytes := pairSpace[:0], 0
+	for _, e := range entries {
+		pairs = append(pairs, [2]string{e.Key, e.Value})
+		bytes += len(e.Key) + len(e.Value)
+	}
+	if bytes > maxEntries {
+		_, id := events.CounterOf(nil, 0, pairs...)
+		sum := sha256.Sum256([]byte(id))
+		pairs = append(pairs[:0], [2]string{"/sha256", string(sum[:])})
+	}
+	event := strconv.AppendInt(append(eventSpace[:0], "rls/"...), int64(window/time.Second), 10)
+	event = append(append(event, '/'), domain...)
+	return events.CounterOf(event, window, pairs...)
+}
+
+// byRules has a descriptor count by the rules of the event, its entries being features. What another
+// descriptor counts already is not counted twice: the higher cost counts.
+func (q *query) byRules(i int, d *ratelimitv3.RateLimitDescriptor) error {
+	if d.GetLimit() != nil {
+		return invalid("it has a limit of its own, and the limits of an event are those of the rules: leave it out")
+	}
+	features := events.Features{}
+	for _, e := range d.GetEntries() {
+		if _, twice := features[e.GetKey()]; twice {
+			return invalid("an entry's key is there twice, and an event has each feature once")
+		}
+		features[e.GetKey()] = e.GetValue()
+	}
+	if !q.applies(features) {
+		return nil
+	}
+	if q.event.HasLeases() {
+		return invalid("its event has limits with concurrent, and a proxy cannot release leases")
+	}
+	applied, err := q.event.Apply(nil, features)
+	if err != nil {
+		return err
+	}
+	for _, a := range applied {
+		if q.descriptors[i].refund && a.Rule.InLog() {
+			return invalid("is_negative_hits: its event has limits in a log, which gives nothing back")
+		}
+		if len(q.parts) == limiter.MaxHits {
+			return invalid(fmt.Sprintf("with it the request counts on more than %d counters: ask in several requests", limiter.MaxHits))
+		}
+		q.add(i, a)
+	}
+	return nil
+}
+
+// applies reports whether a rule of the event applies to the features.
+func (q *query) applies(features events.Features) bool {
+	for n := range q.event.Rules {
+		if q.event.Rules[n].Applies(features) {
+			return true
+		}
+	}
+	return false
+}
+
+// add has a descriptor count on a counter, by a rule.
+func (q *query) add(i int, a events.Applied) {
+	of := &q.descriptors[i]
+	p := part{Part: limiter.Part{Applied: a, Cost: max(of.cost, 1), Looks: of.cost == 0 || of.refund}}
+	if of.refund {
+		p.Cost, p.refund, p.Listing = 1, of.cost, events.Allowed // it denies nothing
+	}
+	at, holder, others := -1, -1, q.parts
+	if of.current != nil { // a configuration's count each for itself
+		others = nil
+	}
+	for n := range others {
+		other := &others[n]
+		if other.ID != a.ID || (other.refund > 0) != of.refund {
+			continue
+		}
+		if holder < 0 && other.Rule.InLog() == a.Rule.InLog() {
+			holder = n
+		}
+		if other.Rule == p.Rule && other.Listing == p.Listing {
+			at = n
+			break
+		}
+	}
+	if holder >= 0 {
+		of := &q.parts[holder]
+		of.Cost, of.refund, of.Looks = max(of.Cost, p.Cost), max(of.refund, p.refund), of.Looks && p.Looks
+		p.Cost, p.shares = 0, true
+	}
+	switch {
+	case at < 0:
+		at, q.parts = len(q.parts), append(q.parts, p)
+	case at != holder:
+		q.parts[at].Looks = q.parts[at].Looks && p.Looks
+	}
+	if of.parts == nil {
+		of.parts = of.one[:0]
+	}
+	of.parts = append(of.parts, at)
+}
+
+// decide decides the query: all of its parts at once, and then it gives back, if nothing denies and the store has
+// answered.
+func (q *query) decide(ctx context.Context, s *service.Service) error {
+	q.decision.Allowed = true
+	if err := q.ask(ctx, s, func(p *part) bool { return p.refund == 0 }); err != nil {
+		return err
+	}
+	if !slices.ContainsFunc(q.parts, func(p part) bool { return p.refund > 0 }) {
+		return nil
+	}
+	if q.failed() {
+		return errRefund
+	}
+	decided := q.decision
+	defer func() { q.decision = decided }()
+	var fault error
+	for n := range q.parts {
+		if p := &q.parts[n]; p.refund > 0 && !p.shares && decided.Allowed && fault == nil {
+			_, fault = s.Refund(ctx, p.Counter, p.refund)
+		}
+	}
+	if fault == nil {
+		fault = q.ask(ctx, s, func(p *part) bool { return p.refund > 0 })
+	}
+	if fault != nil {
+		return fmt.Errorf("%w: %w", errRefund, fault)
+	}
+	return nil
+}
+
+// failed reports whether the store did not answer for a limit.
+func (q *query) failed() bool {
+	return slices.ContainsFunc(q.decision.Limits, func(state limiter.LimitState) bool { return state.Failed })
+}
+
+// errRefund is the error of a refund that the store did not take, wholly or in part. The request is decided.
+var errRefund = errors.New("rls: what a request gives back stays counted, at least a part of it")
+
+// ask has some of the parts decided at once: as a hit, if one of them counts.
+func (q *query) ask(ctx context.Context, s *service.Service, which func(*part) bool) error {
+	asked, of := make([]limiter.Part, 0, len(q.parts)), make([]int, 0, len(q.parts))
+	ask := s.CheckParts
+	for n := range q.parts {
+		if p := &q.parts[n]; which(p) {
+			asked, of = append(asked, p.Part), append(of, n)
+			if !p.Looks {
+				ask = s.HitParts
+			}
+		}
+	}
+	if len(asked) == 0 {
+		return nil
+	}
+	d, err := ask(ctx, q.event, asked)
+	if err != nil {
+		return err
+	}
+	q.decision = d
+	for from, to := 0, 0; from < len(d.Limits); from = to {
+		part := d.Limits[from].Part
+		for to = from; to < len(d.Limits) && d.Limits[to].Part == part; to++ {
+		}
+		q.parts[of[part]].states = d.Limits[from:to]
+	}
+	return nil
+}

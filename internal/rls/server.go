@@ -1,0 +1,143 @@
+package rls
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"time"
+
+	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"go.opentelemetry.io/otel/trace"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+
+	"github.com/counterd/counterd/events"
+	"github.com/counterd/counterd/internal/limiter/engine"
+	"github.com/counterd/counterd/internal/rls/rlsconfig"
+	"github.com/counterd/counterd/internal/service"
+	"github.com/counterd/counterd/internal/sparse"
+)
+
+// Config sets up a Server. Service and Gate are needed.
+type Config struct {
+	Service *service.Service
+	Gate    *service.Gate
+	// Descriptors returns the configuration of envoyproxy/ratelimit in force; nil, or if it returns nil: there is
+	// none, and each domain is an event of the rules.
+	Descriptors func() *rlsconfig.Config
+	Health      service.Health // what health checks say
+	// OnCall is called for each ShouldRateLimit when it is decided: with its domain, or Other if it is neither in
+	// the configuration nor an event, with OK, OVER_LIMIT or the name of a gRPC code, and with its duration. The
+	// calls come from many goroutines, and must not panic. nil: no call.
+	OnCall    func(domain, code string, took time.Duration)
+	Log       *slog.Logger // nil: slog.Default
+	AccessLog bool         // each ShouldRateLimit is logged, without features and addresses
+	// Tracer makes a span of each ShouldRateLimit, in the trace of its caller; nil: there are no spans.
+	Tracer trace.Tracer
+}
+
+// Other is the domain, for Config.OnCall, that a client has made up.
+const Other = "other"
+
+// Server answers ShouldRateLimit. It is safe for concurrent use.
+type Server struct {
+	rlsv3.UnimplementedRateLimitServiceServer
+	config Config
+	lines  sparse.Lines // of the log, by their causes
+}
+
+// New returns a Server. Its error reports what the config lacks.
+func New(config Config) (*Server, error) {
+	if config.Service == nil || config.Gate == nil {
+		return nil, errors.New("rls: a server needs a Service and a Gate")
+	}
+	if config.Descriptors == nil {
+		config.Descriptors = func() *rlsconfig.Config { return nil }
+	}
+	if config.OnCall == nil {
+		config.OnCall = func(string, string, time.Duration) {}
+	}
+	if config.Log == nil {
+		config.Log = slog.Default()
+	}
+	return &Server{config: config}, nil
+}
+
+// Register has a gRPC server answer with s.
+func (s *Server) Register(server grpc.ServiceRegistrar) {
+	rlsv3.RegisterRateLimitServiceServer(server, s)
+}
+
+// ShouldRateLimit decides a request as one hit: its descriptors all count, or none. What is wrong with the
+// request is InvalidArgument; a store that fails is decided by the rules' on_error, before the caller's
+// deadline.
+func (s *Server) ShouldRateLimit(ctx context.Context, in *rlsv3.RateLimitRequest) (*rlsv3.RateLimitResponse, error) {
+	c := call{server: s, began: time.Now(), access: s.config.AccessLog}
+	ctx = c.trace(ctx)
+	defer c.report(ctx)
+	admission, err := s.config.Gate.Admit(service.ClassDecide, tokenOf(ctx))
+	defer admission.Release()
+	c.client = admission.Client
+	if err != nil {
+		return nil, c.failed(ctx, err)
+	}
+	return s.decide(ctx, in, &c)
+}
+
+// decide decides a request that is admitted.
+func (s *Server) decide(ctx context.Context, in *rlsv3.RateLimitRequest, c *call) (*rlsv3.RateLimitResponse, error) {
+	q, err := s.read(in)
+	if err != nil {
+		return nil, c.failed(ctx, err)
+	}
+	if q.event != nil {
+		c.domain = q.domain
+	}
+	ctx, end := beforeDeadline(ctx)
+	defer end()
+	switch err := q.decide(ctx, s.config.Service); {
+	case errors.Is(err, errRefund):
+		s.logError(ctx, err)
+	case err != nil:
+		return nil, c.failed(ctx, err)
+	}
+	response := q.response(s.config.Service.Rules())
+	c.code = response.OverallCode.String()
+	return response, nil
+}
+
+// beforeDeadline returns a context that ends so long before the caller's deadline that an answer still comes
+// in time.
+func beforeDeadline(ctx context.Context) (context.Context, context.CancelFunc) {
+	deadline, bounded := ctx.Deadline()
+	left := time.Until(deadline)
+	if !bounded || left > time.Minute { // no decision takes as long
+		return ctx, func() {}
+	}
+	return context.WithDeadline(ctx, deadline.Add(-min(left/8, 20*time.Millisecond)))
+}
+
+// invalid is a fault of a request.
+type invalid string
+
+func (e invalid) Error() string { return string(e) }
+
+// codeOf returns the gRPC code of an error.
+func codeOf(err error) codes.Code {
+	_, faulty := errors.AsType[invalid](err)
+	switch {
+	case faulty, errors.Is(err, events.ErrInvalid), errors.Is(err, engine.ErrOutOfRange):
+		return codes.InvalidArgument
+	case errors.Is(err, service.ErrUnauthorized):
+		return codes.Unauthenticated
+	case errors.Is(err, service.ErrForbidden):
+		return codes.PermissionDenied
+	case errors.Is(err, service.ErrOverload):
+		return codes.ResourceExhausted
+	case errors.Is(err, context.Canceled):
+		return codes.Canceled
+	case errors.Is(err, context.DeadlineExceeded):
+		return codes.DeadlineExceeded
+	}
+	return codes.Unavailable
+}

@@ -1,0 +1,23 @@
+package service
+
+import (
+	"errors"
+
+	"github.com/counterd/counterd/internal/limiter/engine"
+)
+
+var (
+	// ErrUnauthorized is what a Refusal wraps whose request has no token, or an unknown one.
+	ErrUnauthorized = errors.New("service: no token, or an unknown one")
+	// ErrForbidden is what a Refusal wraps whose request has a token of other classes.
+	ErrForbidden = errors.New("service: the token may not do this")
+	// ErrOverload refuses a request because of what others ask. Nothing was done for it.
+	ErrOverload = engine.ErrOverload
+	// ErrNotReset is what the error of a Reset wraps that the store did not complete: the
+	// counter may be forgotten in part.
+	ErrNotReset = errors.New("service: the counter was not reset")
+	// ErrUnready says that no server of the store answers.
+	ErrUnready = errors.New("service: no server of the store answers")
+	// ErrDraining says that the process is about to end.
+	ErrDraining = errors.New("service: the process is about to end")
+)

@@ -1,0 +1,320 @@
+package service
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/counterd/counterd/events"
+	"github.com/counterd/counterd/internal/insight/denied"
+	"github.com/counterd/counterd/internal/insight/top"
+	"github.com/counterd/counterd/internal/limiter"
+	"github.com/counterd/counterd/internal/limiter/counting"
+	"github.com/counterd/counterd/internal/limiter/engine"
+	"github.com/counterd/counterd/internal/overrides"
+)
+
+// Config sets up a Service. Rules, Limiter and Counters are needed, the latter two on one
+// store.
+type Config struct {
+	Rules    func() *events.Rules // the rules in force
+	Limiter  *limiter.Limiter
+	Counters *counting.Counters
+	// Seal keeps reservations from being altered, and their content from being read; empty: they
+	// have a checksum only. All processes need the same.
+	Seal []byte
+	// Unsealed: hits may not reserve, since clients with different rights could alter reservations.
+	Unsealed bool
+	// Tracer makes a span of each decision, a child of the span in the call's context; nil:
+	// decisions have no spans.
+	Tracer trace.Tracer
+	// Overrides are the temporary overrides, which Rules returns with the rules; nil: there are none.
+	Overrides *overrides.Set
+	// Top knows the features with the most hits of this process; nil: there is none.
+	Top *top.Top
+}
+
+// Service decides and counts by the rules in force. It is safe for concurrent use.
+type Service struct{ config Config }
+
+// New returns a Service. Its error reports all that the config lacks.
+func New(config Config) (*Service, error) {
+	var faults []error
+	for _, field := range []struct {
+		missing bool
+		fault   string
+	}{
+		{config.Rules == nil, "service: Rules is missing: it returns the rules in force"},
+		{config.Limiter == nil, "service: Limiter is missing: it decides"},
+		{config.Counters == nil, "service: Counters is missing: it counts"},
+	} {
+		if field.missing {
+			faults = append(faults, errors.New(field.fault))
+		}
+	}
+	if len(faults) > 0 {
+		return nil, errors.Join(faults...)
+	}
+	return &Service{config}, nil
+}
+
+// Event is an event, and the rules that were in force when a request asked for it. All
+// that is done for the request goes by them, whatever is reloaded meanwhile.
+type Event struct {
+	*events.Event
+	Rules *events.Rules
+	of    *Service // that found it; nil: none did
+}
+
+// ReservationOf returns the reservation of a decided hit: see Service.ReservationOf.
+func (e Event) ReservationOf(d *limiter.Decision) string {
+	if e.of == nil {
+		return ""
+	}
+	return e.of.ReservationOf(d)
+}
+
+// Rules returns the rules in force.
+func (s *Service) Rules() *events.Rules { return s.config.Rules() }
+
+// Event returns the event of that name by the rules in force, or events.ErrUnknownEvent.
+func (s *Service) Event(name string) (Event, error) {
+	rules := s.Rules()
+	event, err := rules.Event(name)
+	return Event{event, rules, s}, err
+}
+
+// Hit adds a hit to its counters and decides it. A fault of the arguments is an error; a
+// store that fails is a decision by the rules' on_error.
+func (s *Service) Hit(ctx context.Context, event Event, features events.Features, cost int64) (limiter.Decision, error) {
+	return s.decide(ctx, limiter.Hit{Event: event.Event, Features: features, Cost: cost}, limiter.CallHit, s.config.Limiter.Hit)
+}
+
+// Check returns the decision that a hit would get, and adds nothing.
+func (s *Service) Check(ctx context.Context, event Event, features events.Features, cost int64) (limiter.Decision, error) {
+	return s.decide(ctx, limiter.Hit{Event: event.Event, Features: features, Cost: cost}, limiter.CallCheck, s.config.Limiter.Check)
+}
+
+// explainedMoments is how many moments an explanation has at which room returns.
+const explainedMoments = 10
+
+// Explain returns the decision of a Check, and what it was computed from. See limiter.Limiter.Explain.
+func (s *Service) Explain(ctx context.Context, event Event, features events.Features, cost int64) (d limiter.Decision, explained []limiter.Explained, err error) {
+	d, err = s.decide(ctx, limiter.Hit{Event: event.Event, Features: features, Cost: cost}, limiter.CallCheck, func(ctx context.Context, h limiter.Hit) (limiter.Decision, error) {
+		var err error
+		d, explained, err = s.config.Limiter.Explain(ctx, h, explainedMoments)
+		return d, err
+	})
+	return d, explained, err
+}
+
+// HitParts decides a hit of several parts. The event only names it.
+func (s *Service) HitParts(ctx context.Context, event *events.Event, parts []limiter.Part) (limiter.Decision, error) {
+	return s.decide(ctx, limiter.Hit{Event: event, Parts: parts}, limiter.CallHit, s.config.Limiter.Hit)
+}
+
+// CheckParts returns the decision that a hit of those parts would get, and adds nothing.
+func (s *Service) CheckParts(ctx context.Context, event *events.Event, parts []limiter.Part) (limiter.Decision, error) {
+	return s.decide(ctx, limiter.Hit{Event: event, Parts: parts}, limiter.CallCheck, s.config.Limiter.Check)
+}
+
+type decider = func(context.Context, limiter.Hit) (limiter.Decision, error)
+
+// decide has the limiter decide, within a span.
+func (s *Service) decide(ctx context.Context, hit limiter.Hit, call limiter.Call, limiter decider) (limiter.Decision, error) {
+	if s.config.Tracer == nil {
+		return limiter(ctx, hit)
+	}
+	ctx, span := startSpan(ctx, s.config.Tracer)
+	defer span.End() // also when the limiter panics
+	d, err := limiter(ctx, hit)
+	if span.IsRecording() {
+		describe(span, hit, call, &d, err)
+	}
+	return d, err
+}
+
+// Hits decides several hits, at most limiter.MaxHits, those on one counter in their order. It
+// returns a result for each of them; that of a hit without an Event is events.ErrUnknownEvent.
+// The error is that of the context, if it had ended before anything was done.
+func (s *Service) Hits(ctx context.Context, hits []limiter.Hit) ([]limiter.Result, error) {
+	if s.config.Tracer == nil {
+		return s.config.Limiter.Hits(ctx, hits)
+	}
+	ctx, span := startSpan(ctx, s.config.Tracer)
+	defer span.End()
+	results, err := s.config.Limiter.Hits(ctx, hits)
+	if span.IsRecording() {
+		describeAll(span, results, len(hits), err)
+	}
+	return results, err
+}
+
+// Top returns the features with the most hits of the last hour, as this process decided them.
+func (s *Service) Top(q top.Query) top.List {
+	if s.config.Top == nil {
+		return top.List{}
+	}
+	return s.config.Top.List(q)
+}
+
+// Overrides returns the temporary overrides in force, in the order of their names.
+func (s *Service) Overrides() []overrides.Override {
+	if s.config.Overrides == nil {
+		return nil
+	}
+	return s.config.Overrides.List()
+}
+
+// OverridesOf returns the temporary overrides in force of the features of an event.
+func (s *Service) OverridesOf(event Event, features events.Features) []overrides.Override {
+	return slices.DeleteFunc(s.Overrides(), func(o overrides.Override) bool {
+		value, given := features[o.Kind]
+		counted, err := event.CountedValue(o.Kind, value)
+		return o.Event != event.Name || !given || err != nil || counted != o.Value
+	})
+}
+
+// errNoOverrides is the error of an override where none are kept.
+var errNoOverrides = &events.OverrideError{Reason: "this process keeps none"}
+
+// SetOverride sets a temporary override. See overrides.Set.Put. It is by the caller of WithAudit, whose
+// log has what was done.
+func (s *Service) SetOverride(ctx context.Context, o overrides.Override) (overrides.Override, error) {
+	if s.config.Overrides == nil {
+		return o, errNoOverrides
+	}
+	o.By = callerOf(ctx)
+	set, err := s.config.Overrides.Put(ctx, o)
+	auditOverride(ctx, "override set", set, err)
+	return set, err
+}
+
+// RemoveOverride ends a temporary override, and returns whether there was one. See overrides.Set.Remove. The context's
+// log of WithAudit has what was done.
+func (s *Service) RemoveOverride(ctx context.Context, event, kind, value string) (bool, error) {
+	if s.config.Overrides == nil {
+		return false, errNoOverrides
+	}
+	was, found, err := s.config.Overrides.Remove(ctx, event, kind, value)
+	if found {
+		auditOverride(ctx, "override removed", was, err)
+	}
+	return found, err
+}
+
+func auditOverride(ctx context.Context, change string, o overrides.Override, err error) {
+	if errors.Is(err, engine.ErrStore) {
+		change += ", perhaps"
+	}
+	if err == nil || errors.Is(err, engine.ErrStore) {
+		audit(ctx, change, o.Event, o.Feature(), "override", o.String(), "until", o.Until)
+	}
+}
+
+// Incremented is what an Increment has added to.
+type Incremented struct {
+	At       time.Time // in whole seconds, UTC
+	Counters []events.Counter
+}
+
+// Increment adds by to the counters of the features: one for each of them, and one for each
+// combination that a rule names. The zero time of at is now. Its error has all faults of
+// the arguments, or is that of counting.Counters.Increment.
+func (s *Service) Increment(ctx context.Context, event Event, features events.Features, by int64, at time.Time) (Incremented, error) {
+	counters, err := event.Counters(features)
+	if err := errors.Join(err, counting.CheckBy(by)); err != nil {
+		return Incremented{}, err
+	}
+	at, err = s.config.Counters.Increment(ctx, by, at, counters...)
+	return Incremented{at, counters}, err
+}
+
+// Refund takes the latest events of one counter away. See counting.Counters.Refund.
+func (s *Service) Refund(ctx context.Context, counter events.Counter, by int64) (int64, error) {
+	return s.config.Counters.Refund(ctx, by, counter)
+}
+
+// Count returns the sum of one counter over a window. See counting.Counters.Count.
+func (s *Service) Count(ctx context.Context, counter events.Counter, window time.Duration, at time.Time) (engine.Count, error) {
+	return s.config.Counters.Count(ctx, counter, window, at)
+}
+
+// History returns the intervals of one level of a counter. See counting.Counters.History.
+func (s *Service) History(ctx context.Context, counter events.Counter, level engine.Level, from, to time.Time) (engine.History, error) {
+	return s.config.Counters.History(ctx, counter, level, from, to)
+}
+
+// DeniedHistory returns the denied hits of a counter by the minute, the hour or the day, as far back as package denied
+// remembers them. A hit is among them two seconds after its decision. A Reset does not forget them.
+func (s *Service) DeniedHistory(ctx context.Context, counter events.Counter, level engine.Level, from, to time.Time) (engine.History, error) {
+	event, err := s.Event(counter.Event)
+	switch {
+	case err != nil:
+		return engine.History{}, err
+	case level == engine.Second:
+		return engine.History{}, engine.OutOfRange(engine.ArgLevel, "denied hits are counted by minute, hour and day")
+	}
+	return s.config.Counters.History(ctx, denied.CounterOf(event.Event, counter.Feature), level, from, to)
+}
+
+// Reset forgets one counter, but not its denied hits. An error of a store that was asked wraps ErrNotReset, too. The
+// context's log of WithAudit has what was done.
+func (s *Service) Reset(ctx context.Context, counter events.Counter) error {
+	err := s.config.Counters.Reset(ctx, counter)
+	if errors.Is(err, engine.ErrStore) && !errors.Is(err, ErrOverload) {
+		err = resetError{err}
+	}
+	if err == nil {
+		audit(ctx, "counter reset", counter.Event, counter.Feature.String())
+	} else if errors.Is(err, ErrNotReset) {
+		audit(ctx, "counter reset, perhaps in part", counter.Event, counter.Feature.String())
+	}
+	return err
+}
+
+// resetError is why the store did not reset a counter. Its text is the store's.
+type resetError struct{ error }
+
+func (e resetError) Unwrap() error { return e.error }
+
+func (resetError) Is(target error) bool { return target == ErrNotReset }
+
+// Outcome is a decision in one word.
+type Outcome uint8
+
+// The outcomes.
+const (
+	Allowed     Outcome = iota
+	Denied              // a limit denies
+	Unavailable         // no limit denies, but the store did not answer, and a rule refuses hits then
+)
+
+var outcomeNames = [...]string{Allowed: "allowed", Denied: "denied", Unavailable: "unavailable"}
+
+// String returns allowed, denied or unavailable.
+func (o Outcome) String() string { return outcomeNames[o] }
+
+// OutcomeOf returns the outcome of a decision.
+func OutcomeOf(d *limiter.Decision) Outcome {
+	switch {
+	case d.Allowed:
+		return Allowed
+	case d.Unavailable:
+		return Unavailable
+	}
+	return Denied
+}
+
+// Unanswered reports whether neither the store nor this process's own counters could say
+// how much of the limit is used.
+func Unanswered(limit *limiter.LimitState) bool { return limit.Failed && limit.Unknown }
+
+// Denies reports whether the limit is a reason to deny the hit. A hit that never fits is
+// denied even where the store does not answer.
+func Denies(limit *limiter.LimitState) bool {
+	return limit.Vetoes() && (!Unanswered(limit) || limit.Reset == engine.Never)
+}
