@@ -307,6 +307,7 @@ func TestInterruptsWithoutAResult(t *testing.T) {
 		{"compare"},
 		{"plan", "-rules", "../deploy/rules/rules.yaml", "-event", "url_shorten", "testdata/apache_logs.log.gz"},
 		{"bench", "-rows", "A1", "-counterd", builtCounterd},
+		{"bench", "-rows", "A1", "-counterd", builtCounterd, "-base", builtLoadtest},
 		{"verify", "-soak", "1h", "-counterd", builtCounterd},
 		{"verify", "-counterd", builtCounterd},
 	} {

@@ -257,6 +257,8 @@ func TestBarElsewhere(t *testing.T) {
 }
 
 func TestBenchUsage(t *testing.T) {
+	lonelyBase := filepath.Join(t.TempDir(), "loadtest") // without a counterd beside it
+	require.NoError(t, os.WriteFile(lonelyBase, nil, 0o700))
 	for name, args := range map[string][]string{
 		"no rounds":    {"bench", "-rounds", "0"},
 		"an argument":  {"bench", "A3"},
@@ -264,6 +266,9 @@ func TestBenchUsage(t *testing.T) {
 		"no regexp":    {"bench", "-rows", "("},
 		"no memcached": {"bench", "-rows", "^A3 "},
 		"no counterd":  {"bench", "-rows", "^B2 ", "-counterd", "no-such-program"},
+		"no base":      {"bench", "-rows", "^A3 ", "-base", "no-such-program"},
+		"base alone":   {"bench", "-rows", "^B2 ", "-counterd", builtCounterd, "-base", lonelyBase},
+		"one round":    {"bench", "-rows", "^A3 ", "-base", lonelyBase, "-rounds", "1"},
 		"no address":   {doNothing},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -293,6 +298,17 @@ func TestBench(t *testing.T) {
 	var report bench.Report
 	require.NoError(t, json.Unmarshal([]byte(got.out), &report, json.RejectUnknownMembers(true)))
 	assert.Equal(t, "A1", report.Rows[0].ID)
+}
+
+// A build that is slower than its base fails. The base is a program that reports a rate that no build reaches.
+func TestBenchWithABase(t *testing.T) {
+	base := filepath.Join(t.TempDir(), "loadtest")
+	script := "#!/bin/sh\n[ $2 = -h ] && exec " + builtLoadtest + " bench -h\n" + `echo '{"rows": [{"id": "A1", "per_second": {"median": 1e99}}]}'`
+	require.NoError(t, os.WriteFile(base, []byte(script), 0o700))
+	p := startProgram(t, "bench", "-base", base, "-rounds", "2", "-duration", "5ms", "-rows", "^A1 ")
+	assert.Equal(t, exitFailed, p.status(t))
+	assert.Contains(t, p.rest(), "this takes about ")
+	assert.Regexp(t, `\| A1 .*slower`, p.out.String())
 }
 
 // What needs counterd beside this program says how to get there, as after go run.

@@ -49,6 +49,9 @@ type step func() (int, error)
 // eventName returns the row's own event: rows share no counter.
 func (r row) eventName() string { return "bench_" + strings.ToLower(r.id) }
 
+// title returns the identity and the name.
+func (r row) title() string { return r.id + " " + r.name }
+
 // each returns a step for each caller.
 func (r row) each(newStep func() step) func() ([]step, error) {
 	return func() (steps []step, err error) {
@@ -78,12 +81,15 @@ func Rows() (text string) {
 	return text
 }
 
+// matches reports whether the row with that title matches.
+func (c Config) matches(title string) bool { return c.Rows == nil || c.Rows.MatchString(title) }
+
 // chosen returns the matching rows and the rows that they need, in the order of the table.
 func (c Config) chosen() []row {
 	rows := allRows()
 	needed := map[string]bool{}
 	for _, r := range slices.Backward(rows) { // a row needs earlier ones only
-		if c.Rows == nil || c.Rows.MatchString(r.id+" "+r.name) {
+		if c.matches(r.title()) {
 			needed[r.id] = true
 		}
 		if needed[r.id] {

@@ -61,6 +61,15 @@ func Memcached(path string, flags ...string) Program {
 	}
 }
 
+// Command returns a command that runs to its end. If the context ends, it gets SIGTERM, and is killed
+// after a while. If this process is killed, so is the command.
+func Command(ctx context.Context, path string, args ...string) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, path, args...)
+	cmd.SysProcAttr, cmd.WaitDelay = apart(false), stopTimeout
+	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
+	return cmd
+}
+
 // Start starts a program on a free port of loopback, and waits until it is ready.
 func Start(ctx context.Context, p Program) (*Child, error) {
 	for try := 1; ; try++ {

@@ -1,6 +1,7 @@
 package child_test
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"os/exec"
@@ -46,4 +47,21 @@ func TestAProgramIsStartedAgain(t *testing.T) {
 	defer again.Kill()
 	assert.Equal(t, c.Addr, again.Addr)
 	assert.NotEqual(t, c.PID(), again.PID())
+}
+
+// A command whose caller is interrupted may clean up, and is over.
+func TestACommandIsInterrupted(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	cmd := child.Command(ctx, "sh", "-c", "trap 'echo cleaned; exit 3' TERM; echo ready; while :; do sleep 0.01; done")
+	out, err := cmd.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, cmd.Start())
+	lines := bufio.NewScanner(out)
+	require.True(t, lines.Scan())
+	assert.Equal(t, "ready", lines.Text())
+	cancel()
+	require.True(t, lines.Scan())
+	assert.Equal(t, "cleaned", lines.Text())
+	assert.ErrorContains(t, cmd.Wait(), "exit status 3")
 }
