@@ -2,8 +2,6 @@
 package docs_test
 
 import (
-	"go/parser"
-	"go/token"
 	"io/fs"
 	"os"
 	"path"
@@ -21,27 +19,6 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-const module = "github.com/counterd/counterd"
-
-// arrow is a line of the design's block of arrows: a folder, and what it may
-// import of this module.
-var arrow = regexp.MustCompile(`(?m)^(\S+) +-> +(.+)$`)
-
-// readArrows returns what the design allows each folder.
-func readArrows(t *testing.T) map[string][]string {
-	t.Helper()
-	design, err := os.ReadFile("design.md")
-	require.NoError(t, err)
-	_, block, found := strings.Cut(string(design), "```arrows\n")
-	require.True(t, found, "design.md has no block of arrows")
-	block, _, _ = strings.Cut(block, "```")
-	arrows := map[string][]string{}
-	for _, match := range arrow.FindAllStringSubmatch(block, -1) {
-		arrows[match[1]] = strings.Split(match[2], ", ")
-	}
-	return arrows
-}
-
 // walkSources calls visit for each Go file of the module, without tests, and without the modules in its folders.
 func walkSources(t *testing.T, visit func(file string) error) {
 	t.Helper()
@@ -57,48 +34,6 @@ func walkSources(t *testing.T, visit func(file string) error) {
 		}
 		return visit(file)
 	}))
-}
-
-// readImports returns what the packages of the module import of one another,
-// tests left out.
-func readImports(t *testing.T) map[string][]string {
-	t.Helper()
-	imports := map[string][]string{}
-	walkSources(t, func(file string) error {
-		folder := filepath.ToSlash(filepath.Dir(strings.TrimPrefix(file, "../")))
-		if folder == "." {
-			folder = path.Base(module) // the root package
-		}
-		imports[folder] = append(imports[folder], []string{}...)
-		parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.ImportsOnly)
-		if err != nil {
-			return err
-		}
-		for _, spec := range parsed.Imports {
-			name, err := strconv.Unquote(spec.Path.Value)
-			if err != nil {
-				return err
-			}
-			if of, ours := strings.CutPrefix(name, path.Dir(module)+"/"); ours {
-				imports[folder] = append(imports[folder], strings.TrimPrefix(of, path.Base(module)+"/"))
-			}
-		}
-		return nil
-	})
-	return imports
-}
-
-func TestTheArrowsOfTheDesign(t *testing.T) {
-	arrows, imports := readArrows(t), readImports(t)
-	require.Greater(t, len(imports), 8)
-	for folder, list := range imports {
-		for _, of := range list { // a folder without a line may import none
-			assert.Contains(t, arrows[folder], of, "%s imports %s", folder, of)
-		}
-	}
-	for folder := range arrows {
-		assert.Contains(t, imports, folder, "the design has a package that is not there")
-	}
 }
 
 var (

@@ -1,15 +1,10 @@
-// Package algorithm has a table of the ways in which a limit counts. The key algorithm of the
-// rules names a row; a row says which seconds share a window.
-//
-// Import it to list the algorithms, or in an engine to count by them. A new one is a package
-// beneath this one, a row here, and its name in docs/rules.md and docs/rules.schema.json.
 package events
 
-import (
-	"time"
-)
+import "time"
 
-// Algorithm is one way in which a limit counts what its window holds.
+// Algorithm is one way in which a limit counts. The key algorithm of the rules names a row of the
+// table below; a row defines which seconds share a window. A new algorithm is a row, and its name
+// in docs/rules.md and docs/rules.schema.json.
 type Algorithm struct {
 	Name string // in the rules
 	// Log: one ordered log of all hits decides. Else buckets do.
@@ -90,16 +85,16 @@ const (
 	Concurrency = "concurrency"
 )
 
-// InLog reports whether a log keeps the limits of that algorithm.
+// AlgorithmInLog reports whether a log keeps the limits of that algorithm.
 func AlgorithmInLog(name string) bool {
 	a, known := AlgorithmByName(name)
 	return known && a.Log
 }
 
-// Default is the algorithm of limits that name none.
+// DefaultAlgorithm is the algorithm of limits that name none.
 var DefaultAlgorithm = algorithms[0].Name
 
-// Of returns the algorithm of that name; the empty name is that of the default.
+// AlgorithmByName returns the algorithm of that name. The empty name is DefaultAlgorithm.
 func AlgorithmByName(name string) (Algorithm, bool) {
 	if name == "" {
 		return algorithms[0], true
@@ -112,7 +107,7 @@ func AlgorithmByName(name string) (Algorithm, bool) {
 	return Algorithm{}, false
 }
 
-// Names returns the names of all algorithms, the default first.
+// AlgorithmNames returns the names of all algorithms, the default first.
 func AlgorithmNames() []string {
 	names := make([]string, len(algorithms))
 	for i := range algorithms {

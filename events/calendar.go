@@ -17,12 +17,12 @@ const (
 // has seen more since 2000.
 const longestShift = 3 * HourSeconds
 
-// Unit returns the name of the unit; empty: no unit of a calendar has that length.
+// CalendarUnit returns the name of the calendar unit of that length in seconds, or "".
 func CalendarUnit(length int64) string {
 	return map[int64]string{HourSeconds: "hour", DaySeconds: "day", WeekSeconds: "week", MonthSeconds: "month"}[length]
 }
 
-// Longest returns the most seconds of a window.
+// LongestWindow returns the most seconds that a window can have.
 func LongestWindow(length int64, zone *time.Location) int64 {
 	switch {
 	case zone == nil || length == HourSeconds:
@@ -33,7 +33,7 @@ func LongestWindow(length int64, zone *time.Location) int64 {
 	return length + longestShift
 }
 
-// Shortest returns the least seconds of a window: an hour ends where the clock moves by a part of it, and a
+// ShortestWindow returns the least seconds that a window can have: an hour ends where the clock moves by a part of it, and a
 // calendar may leave out a day.
 func ShortestWindow(length int64, zone *time.Location) int64 {
 	switch {

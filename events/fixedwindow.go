@@ -1,12 +1,11 @@
-// Package fixedwindow has windows that follow one another: multiples of a length since the Unix
-// epoch, in UTC, or the hours, days, weeks and months of a calendar. All hits leave together, at
-// the turn of the window: around a turn twice the limit may pass in less than the length.
 package events
 
 import "time"
 
-// Around returns the window that holds the second: its first and its last one. Windows of that
-// length begin at its multiples. With a zone the length names the unit of its calendar: see Unit.
+// FixedWindowAround returns the first and the last second of the fixed window that holds the
+// second. Fixed windows follow one another: they begin at multiples of the length since the Unix
+// epoch, in UTC. If zone is not nil, the length names a unit of its calendar: see CalendarUnit. All
+// hits of a window leave it together, so up to twice the limit may pass around its end.
 func FixedWindowAround(second, length int64, zone *time.Location) (first, last int64) {
 	if zone != nil {
 		return unitAround(second, length, zone)
@@ -18,8 +17,8 @@ func FixedWindowAround(second, length int64, zone *time.Location) (first, last i
 // into returns how many seconds of its window are before the second.
 func into(second, length int64) int64 { return ((second % length) + length) % length }
 
-// Fault returns why there are no windows of that length at that precision: one step of it would be in
-// two windows.
+// FixedWindowFault returns why fixed windows of that length cannot be counted at that precision, or
+// "": a step of the precision must not belong to two windows.
 func FixedWindowFault(length, precision int64, zone *time.Location) string {
 	switch {
 	case zone != nil && !turnsWith(zone, precision):

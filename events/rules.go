@@ -168,7 +168,7 @@ type Limit struct {
 	// Burst makes the limit a token bucket: it admits as many at once, and N in a Window return. Of a
 	// leaky bucket it is one more than its queue. 0: the limit counts in windows.
 	Burst int64
-	// Algorithm is how it counts, by its name in package algorithm; empty: the default.
+	// Algorithm is how it counts, by its name; if empty, DefaultAlgorithm.
 	Algorithm string
 	// Calendar is the time zone of the calendar that the windows are units of, a fixed-window then:
 	// Window is the usual length of the unit, 1h, 24h, 7d or, of a month, 30d. nil: of none.

@@ -35,7 +35,7 @@ type LimitState struct {
 	// WindowName is hour, day, week or month if the windows are those of a calendar; else empty.
 	WindowName string
 	Burst      int64 // of a token bucket; 0: it counts in windows
-	// Algorithm is how it counts, by its name in package algorithm; empty: the default.
+	// Algorithm is how it counts, by its name; if empty, events.DefaultAlgorithm.
 	Algorithm string
 	// Count is what the window holds, or what a token bucket lacks: with the hit's cost where it was
 	// admitted, without it where it was denied or only checked. Where Exact is
