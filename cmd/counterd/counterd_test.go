@@ -315,7 +315,7 @@ func TestMisspelledNamesAreErrorsThatNameTheRightOne(t *testing.T) {
 	for text, args := range map[string][]string{
 		`unknown flag -replica: did you mean "replicas"?`:                                      {"-replica", "2"},
 		`unknown argument "valdate": did you mean "validate"?`:                                 {"valdate"},
-		`unknown argument "serve": there is import, keys, probe, ratelimit, validate, version`: {"serve"},
+		`unknown argument "serve": there is keys, probe, ratelimit, validate, version`: {"serve"},
 		`unknown flag -rules-file: there are `:                                                 {"-rules-file", "x"},
 		`-event is missing: name an event of the rules`:                                        {"keys", "-feature", "ip:203.0.113.9"},
 	} {
