@@ -20,7 +20,6 @@ var released = []struct{ file, version string }{
 	{"deploy/chart/Chart.yaml", `(?m)^version: (.*)$`},
 	{"deploy/chart/Chart.yaml", `(?m)^appVersion: (.*)$`},
 	{"deploy/chart/README.md", ` --version (\S+)`},
-	{"deploy/kubernetes/kustomization.yaml", `(?m)^    newTag: (.*)$`},
 	{"clients/typescript/package.json", `(?m)^  "version": "(.*)",$`},
 	{"clients/typescript/package-lock.json", `(?m)^  "version": "(.*)",$`},
 	{"clients/typescript/package-lock.json", `(?m)^      "name": "counterd",\n      "version": "(.*)",$`},
