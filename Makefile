@@ -114,7 +114,7 @@ modules:
 race:
 	COUNTERD_TEST=all go test -race -vet=off -shuffle=on -timeout 90m -skip '^($(SEQUENTIAL)|$(LONG))$$' $$(go list ./... | grep -vE '/($(SINGLE))$$')
 # These packages have no concurrency to test, and make test runs all of their tests.
-SINGLE = algorithm|algorithm/fixedwindow|api/wire|dryrun|events|events/rulesfile|internal/licenses|internal/yamlfile|internal/testkit/browsertest|internal/testkit/builttest|loadtest/columns|loadtest/exactlog|loadtest/page|loadtest/plan|loadtest/traffic|loadtest/whatif|page|rls/rlsconfig
+SINGLE = algorithm|algorithm/fixedwindow|api/wire|dryrun|events|events/rulesfile|internal/yamlfile|internal/testkit/browsertest|internal/testkit/builttest|loadtest/columns|loadtest/exactlog|loadtest/page|loadtest/plan|loadtest/traffic|loadtest/whatif|page|rls/rlsconfig
 # These have one goroutine, in which the race detector finds nothing, for minutes. make test runs them.
 SEQUENTIAL = TestSimulationFindsSabotage|TestSimulationFindsSabotageOfReplicas|TestSimulationFindsSabotageOfSettlements|TestOutsideThePromiseOfReplicas|TestResetForgetsOneCounterOnly|TestGrowth|TestNothingIsLostUnsaid|TestAnIncrementOfAFullLog|TestZipf|TestMemory|TestChunks.*|TestTheLogIsBounded|TestEmbeddedMemoryIsBounded|TestEmbeddedGivesBackRoom|TestChosenFeaturesTakeNoMoreMemory|TestACounterWithManyBuckets
 # These run for minutes what TestFaults, TestServersDieOneAfterTheOther, TestAFloodFromOneNetwork, the bursts of package
