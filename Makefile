@@ -1,7 +1,7 @@
 # make run         serve on 127.0.0.1:8080 with the embedded store
 # make test        minutes: every package's tests, and the linters; needs memcached, and installs it
 # make test-all    under an hour: all that make test leaves out, with the programs that takes
-# make figures     the size of the code base, and the files that a hit runs through
+# make figures     the files that a hit over HTTP runs through, with their lines
 # make bench       the figures of docs/performance.md, in three to four minutes
 # make soak        ten minutes of load while servers are killed; SOAKTIME=1m for one
 # make release     the release of the tag at HEAD, in dist
@@ -114,9 +114,9 @@ modules:
 race:
 	COUNTERD_TEST=all go test -race -vet=off -shuffle=on -timeout 90m -skip '^($(SEQUENTIAL)|$(LONG))$$' $$(go list ./... | grep -vE '/($(SINGLE))$$')
 # These packages have no concurrency to test, and make test runs all of their tests.
-SINGLE = api/wire|internal/insight/dryrun|events|events/rulesfile|internal/house|internal/licenses|internal/yamlfile|internal/testkit/browsertest|internal/testkit/builttest|loadtest/columns|loadtest/exactlog|loadtest/page|loadtest/plan|loadtest/traffic|loadtest/whatif|api/page|internal/rls/rlsconfig|internal/rls/rlsimport
+SINGLE = api/wire|internal/insight/dryrun|events|events/rulesfile|internal/yamlfile|internal/testkit/browsertest|internal/testkit/builttest|loadtest/columns|loadtest/exactlog|loadtest/page|loadtest/plan|loadtest/traffic|loadtest/whatif|api/page|internal/rls/rlsconfig
 # These have one goroutine, in which the race detector finds nothing, for minutes. make test runs them.
-SEQUENTIAL = TestCompare|TestSimulationFindsSabotage|TestSimulationFindsSabotageOfReplicas|TestSimulationFindsSabotageOfSettlements|TestOutsideThePromiseOfReplicas|TestResetForgetsOneCounterOnly|TestGrowth|TestNothingIsLostUnsaid|TestAnIncrementOfAFullLog|TestZipf|TestMemory|TestChunks.*|TestTheLogIsBounded|TestEmbeddedMemoryIsBounded|TestEmbeddedGivesBackRoom|TestChosenFeaturesTakeNoMoreMemory|TestACounterWithManyBuckets
+SEQUENTIAL = TestSimulationFindsSabotage|TestSimulationFindsSabotageOfReplicas|TestSimulationFindsSabotageOfSettlements|TestOutsideThePromiseOfReplicas|TestResetForgetsOneCounterOnly|TestGrowth|TestNothingIsLostUnsaid|TestAnIncrementOfAFullLog|TestZipf|TestMemory|TestChunks.*|TestTheLogIsBounded|TestEmbeddedMemoryIsBounded|TestEmbeddedGivesBackRoom|TestChosenFeaturesTakeNoMoreMemory|TestACounterWithManyBuckets
 # These run for minutes what TestFaults, TestServersDieOneAfterTheOther, TestAFloodFromOneNetwork, the bursts of package
 # limiter and the simulations of package hierarchy run, too.
 LONG = TestASecondServerMayDieWhenTheFirstIsRepaired|TestRollingRestartOfAllServers|TestTheCommandsOfARollingRestart|TestTwoLosses|TestALossBeforeTheProcess|TestAMomentsAbsenceDuringARepair|TestARemovedServer|TestFullServers|TestBurstsWithReplicas|TestCountsEqualAnOracle|TestHammeringAcrossEdges|TestNoStarvation|TestAFloodOfFeaturesTakesBoundedMemory
@@ -155,7 +155,7 @@ fuzz:
 	done
 
 figures:
-	go run ./internal/house -hit
+	go run ./internal/testkit/hitfiles
 
 bench: build
 	bin/loadtest bench $(BENCH)

@@ -81,9 +81,36 @@ func TestLinksLeadSomewhere(t *testing.T) {
 	}
 }
 
-func TestSlugsOfHeadings(t *testing.T) {
-	page := "# A page: of `its` own\n\n```sh\n# a comment\n```\n\n## replay -suggest: limits\n### CounterdDown\n"
-	assert.Equal(t, []string{"a-page-of-its-own", "replay--suggest-limits", "counterddown"}, slugsOf([]byte(page)))
+var (
+	testFunc = regexp.MustCompile(`(?m)^func ((?:Test|Fuzz)\w+)\(\w+ \*testing\.[TF]\)`)
+	testName = regexp.MustCompile("`((?:Test|Fuzz)\\w+)[/`]")
+)
+
+// The tests that the pages name exist.
+func TestNamedTestsExist(t *testing.T) {
+	exist := map[string]bool{}
+	require.NoError(t, filepath.WalkDir("..", func(file string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() || !strings.HasSuffix(file, "_test.go") {
+			return err
+		}
+		text, err := os.ReadFile(file)
+		for _, match := range testFunc.FindAllSubmatch(text, -1) {
+			exist[string(match[1])] = true
+		}
+		return err
+	}))
+	pages, err := filepath.Glob("*.md")
+	require.NoError(t, err)
+	named := 0
+	for _, page := range pages {
+		text, err := os.ReadFile(page)
+		require.NoError(t, err)
+		for _, match := range testName.FindAllSubmatch(text, -1) {
+			assert.True(t, exist[string(match[1])], "%s names %s", page, match[1])
+			named++
+		}
+	}
+	assert.Greater(t, named, 100)
 }
 
 // gorilla/mux and gomemcache stay behind one door each. Beside that they are what

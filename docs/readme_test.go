@@ -195,36 +195,8 @@ func TestTheReadmeMakesTargets(t *testing.T) {
 	}
 }
 
-// figure matches a row of the README's figures: a row of docs/performance.md, what it is, and
-// a rate.
-var figure = regexp.MustCompile(`(?m)^\| ([A-D]\d+) \| [^|]+ \| ([\d,]+) \|$`)
-
-// The README's figures are those of the same rows in docs/performance.md.
-func TestTheReadmeQuotesTheFigures(t *testing.T) {
-	text, err := os.ReadFile(readme)
-	require.NoError(t, err)
-	performance, err := os.ReadFile("performance.md")
-	require.NoError(t, err)
-	figures := figure.FindAllStringSubmatch(string(text), -1)
-	require.Greater(t, len(figures), 4)
-	for _, row := range figures {
-		assert.Regexp(t, `(?m)^\| `+row[1]+` \| [^|]+ \| `+row[2]+` \(`, string(performance), "the row %s of the README", row[1])
-	}
-}
-
 // steady replaces what differs from run to run.
 func steady(output string) string {
 	output = tiles.ReplaceAllString(moment.ReplaceAllString(output, "TIME"), "${1}N")
 	return strings.TrimSpace(perSec.ReplaceAllString(output, "${1}N"))
-}
-
-// The embedding in the README is the Example of the root package, which is compiled and run.
-func TestTheReadmeEmbedsTheExample(t *testing.T) {
-	example, err := os.ReadFile("../example_test.go")
-	require.NoError(t, err)
-	block := blockBehind(t, readme, "## Embed\n", "go")
-	assert.Contains(t, block, "counterd.New(")
-	for line := range strings.Lines(block) {
-		assert.Contains(t, string(example), strings.TrimSpace(line))
-	}
 }

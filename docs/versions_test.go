@@ -1,11 +1,17 @@
 package docs_test
 
 import (
+	"os"
+	"os/exec"
+	"path/filepath"
 	"regexp"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/counterd/counterd/internal/testkit"
 )
 
 // released are the places that a release gives its version.
@@ -14,7 +20,6 @@ var released = []struct{ file, version string }{
 	{"deploy/chart/Chart.yaml", `(?m)^version: (.*)$`},
 	{"deploy/chart/Chart.yaml", `(?m)^appVersion: (.*)$`},
 	{"deploy/chart/README.md", ` --version (\S+)`},
-	{"deploy/kubernetes/kustomization.yaml", `(?m)^    newTag: (.*)$`},
 	{"clients/typescript/package.json", `(?m)^  "version": "(.*)",$`},
 	{"clients/typescript/package-lock.json", `(?m)^  "version": "(.*)",$`},
 	{"clients/typescript/package-lock.json", `(?m)^      "name": "counterd",\n      "version": "(.*)",$`},
@@ -29,6 +34,26 @@ var released = []struct{ file, version string }{
 // unreleased matches files that name versions of the past, of examples and of other projects.
 var unreleased = regexp.MustCompile(`^(CHANGELOG|CONTRIBUTING|docs/upgrading)\.md$|_test\.go$|` +
 	`(^|/)(go\.mod|go\.sum|package-lock\.json|THIRD_PARTY_LICENSES)$`)
+
+// tracked returns the tree's files that git does not ignore, as they are, by their names.
+func tracked(t *testing.T) map[string]string {
+	t.Helper()
+	git := exec.CommandContext(t.Context(), testkit.Tool(t, "apt-get install git", "git"),
+		"ls-files", "-z", "--cached", "--others", "--exclude-standard")
+	git.Dir = ".."
+	list, err := git.Output()
+	require.NoError(t, err, "git lists the files of a checkout")
+	files := map[string]string{}
+	for name := range strings.SplitSeq(strings.TrimSuffix(string(list), "\x00"), "\x00") {
+		text, err := os.ReadFile(filepath.Join("..", name))
+		if os.IsNotExist(err) {
+			continue // it is removed, and that is not committed yet
+		}
+		require.NoError(t, err)
+		files[name] = string(text)
+	}
+	return files
+}
 
 // All that is released is of the newest version of the changelog, as the release workflow wants it of its tag. No other
 // place of the tree has that version.

@@ -304,7 +304,6 @@ func TestInterruptsWithoutAResult(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	for _, args := range [][]string{
-		{"compare"},
 		{"plan", "-rules", "../deploy/rules/rules.yaml", "-event", "url_shorten", "testdata/apache_logs.log.gz"},
 		{"bench", "-rows", "A1", "-counterd", builtCounterd},
 		{"bench", "-rows", "A1", "-counterd", builtCounterd, "-base", builtLoadtest},

@@ -51,7 +51,6 @@ func commands() []command {
 		{"verify", "[flags]", "hold every answer against an exact log, also while servers die", verifyAbout, verifyExamples, &verifyFlags{}},
 		{"replay", "[flags] [FILE ...]", "replay a log: compare every count, try rules, suggest limits", replayAbout + logFormats, replayExamples, &replayFlags{}},
 		{"migrate", "[flags] [FILE ...]", "ask two rate limit services the same, and list where they differ", migrateAbout + logFormats, migrateExamples, &migrateFlags{}},
-		{"compare", "[flags] [FILE ...]", "hold the ways of limiting against an exact log", compareAbout + logFormats, compareExamples, &compareFlags{}},
 		{"plan", "[flags] [FILE ...]", "say what rules and traffic need: items, memory, servers", planAbout + logFormats, planExamples, &planFlags{}},
 		{"bench", "[flags]", "measure, against what a plain program would do", benchAbout(), benchExamples, &benchFlags{}},
 	}

@@ -19,7 +19,7 @@ import (
 func shownPages() map[string]string {
 	return map[string]string{
 		"overview": "/ui/", "live": "/ui/?live=on", "limits": "/ui/limits", "limits-of-event": "/ui/limits?event=login", "rules": "/ui/rules",
-		"api": "/ui/api", "whatif": "/ui/whatif?event=url_shorten&rule=0", "tried": whatIf("url_shorten", "{per: ip, rate: 3/m}"),
+		"whatif": "/ui/whatif?event=url_shorten&rule=0", "tried": whatIf("url_shorten", "{per: ip, rate: 3/m}"),
 		"denied": ofIP, "several": ofBob + "&cost=3", "bucket": featurePage("url_shorten", "key:k-1"), "calendar": featurePage("export"),
 		"day": ofIP + "&level=day", "hour": ofIP + "&level=hour", "second": ofIP + "&level=second",
 		"hostile": featurePage("url_shorten", "user:"+hostile[7]), "script": featurePage("url_shorten", "user:"+hostile[0]),

@@ -93,7 +93,6 @@ func New(config Config) http.Handler {
 	routes.HandleFunc("/ui/limits", p.limits)
 	routes.HandleFunc("/ui/rules", p.rules)
 	routes.HandleFunc("/ui/whatif", p.whatIf)
-	routes.HandleFunc("/ui/api", p.api)
 	routes.HandleFunc("/ui/", p.missing)
 	files := http.StripPrefix("/ui/", http.FileServerFS(static))
 	routes.Handle("/ui/page.css", files)

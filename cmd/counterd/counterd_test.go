@@ -313,11 +313,11 @@ func TestMisspelledNamesAreErrorsThatNameTheRightOne(t *testing.T) {
 	t.Setenv("COUNTERD_PORT", "tcp://10.0.0.1:8080")
 	t.Setenv("COUNTERD_SERVICE_HOST", "10.0.0.1")
 	for text, args := range map[string][]string{
-		`unknown flag -replica: did you mean "replicas"?`:                                      {"-replica", "2"},
-		`unknown argument "valdate": did you mean "validate"?`:                                 {"valdate"},
-		`unknown argument "serve": there is import, keys, probe, ratelimit, validate, version`: {"serve"},
-		`unknown flag -rules-file: there are `:                                                 {"-rules-file", "x"},
-		`-event is missing: name an event of the rules`:                                        {"keys", "-feature", "ip:203.0.113.9"},
+		`unknown flag -replica: did you mean "replicas"?`:                              {"-replica", "2"},
+		`unknown argument "valdate": did you mean "validate"?`:                         {"valdate"},
+		`unknown argument "serve": there is keys, probe, ratelimit, validate, version`: {"serve"},
+		`unknown flag -rules-file: there are `:                                         {"-rules-file", "x"},
+		`-event is missing: name an event of the rules`:                                {"keys", "-feature", "ip:203.0.113.9"},
 	} {
 		var stderr bytes.Buffer
 		assert.Equal(t, exitUsage, runFor(t, args, io.Discard, &stderr))

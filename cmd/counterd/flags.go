@@ -49,11 +49,10 @@ Usage:
   counterd [flags]                                       serve
   counterd validate FILE                                 check a rules file, and print what each event costs
   counterd keys -event E -feature K:V [-feature K:V ...] print the Memcached keys of a counter now
-  counterd import ratelimit PATH                         print a configuration of envoyproxy/ratelimit as a rules file
   counterd probe [URL]                                   ask a counterd for its health
   counterd ratelimit                                     serve in the place of envoyproxy/ratelimit, by its environment
   counterd -version                                      print the version
-  counterd help [import|keys|validate|probe|ratelimit]   print this, or the help of a command
+  counterd help [keys|validate|probe|ratelimit]          print this, or the help of a command
 
 Flags, each with its environment variable:
 `

@@ -35,7 +35,7 @@ type command func(ctx context.Context, args []string, stdout, stderr io.Writer) 
 // commands returns what counterd does besides serving.
 func commands() map[string]command {
 	return map[string]command{
-		"import": importRules, "keys": keys, "probe": probe, "ratelimit": ratelimit, "validate": validate, "version": version,
+		"keys": keys, "probe": probe, "ratelimit": ratelimit, "validate": validate, "version": version,
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -205,30 +206,27 @@ func checkMonitor(t *testing.T, monitor *monitoringv1.ServiceMonitor, list manif
 	assert.Equal(t, found[0].Spec.Ports[0].Name, monitor.Spec.Endpoints[0].Port)
 }
 
-// The rules of the chart are those of the manifests.
-func TestTheChartHasTheRulesOfTheManifests(t *testing.T) {
+// defaults are the chart's manifests without a value.
+func defaults(t *testing.T) manifests {
+	t.Helper()
 	list := manifests{}
 	list.add(t, "chart", renderChart(t, "{}"))
-	var of, wanted any
-	require.NoError(t, yaml.Unmarshal([]byte(one[*corev1.ConfigMap](t, list).Data["rules.yaml"]), &of))
-	require.NoError(t, yaml.Unmarshal(read(t, "rules/rules.yaml"), &wanted))
-	assert.Equal(t, wanted, of)
+	return list
 }
 
-// The chart, the kustomization and the release are of one version.
-func TestVersionsAgree(t *testing.T) {
+// The rules of the chart are those of the compose file, and valid.
+func TestTheRulesOfTheChart(t *testing.T) {
+	text := one[*corev1.ConfigMap](t, defaults(t)).Data["rules.yaml"]
+	assert.YAMLEq(t, string(read(t, "rules/rules.yaml")), text)
+	output, err := exec.Command(counterd(t), "validate", file(t, "rules.yaml", text)).CombinedOutput()
+	assert.NoError(t, err, "%s", output)
+}
+
+// The image is of the chart's version. A digest is its whole reference: a tag beside it says nothing.
+func TestTheImageOfTheChart(t *testing.T) {
 	chart, err := loader.LoadDir(filepath.Join(deploy, "chart"))
 	require.NoError(t, err)
-	assert.Equal(t, chart.Metadata.Version, chart.Metadata.AppVersion)
-	image := readManifests(t).pods(t)["counterd"].Spec.Containers[0].Image
-	list := manifests{}
-	list.add(t, "chart", renderChart(t, "{}"))
-	assert.Equal(t, image, list.pods(t)["counterd"].Spec.Containers[0].Image)
-	assert.Equal(t, "ghcr.io/counterd/counterd:"+chart.Metadata.AppVersion, image)
-}
-
-// A digest is the image's whole reference: a tag beside it says nothing.
-func TestTheImageOfADigest(t *testing.T) {
+	assert.Equal(t, "ghcr.io/counterd/counterd:"+chart.Metadata.AppVersion, defaults(t).pods(t)["counterd"].Spec.Containers[0].Image)
 	digest := "sha256:" + strings.Repeat("0a", 32)
 	list := manifests{}
 	list.add(t, "chart", renderChart(t, "{image: {repository: registry.example/counterd, tag: 0.1.0, digest: '"+digest+"'}}"))

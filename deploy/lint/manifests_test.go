@@ -3,7 +3,6 @@ package lint_test
 import (
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strconv"
@@ -25,8 +24,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"sigs.k8s.io/json"
-	"sigs.k8s.io/kustomize/api/krusty"
-	"sigs.k8s.io/kustomize/kyaml/filesys"
 	"sigs.k8s.io/yaml"
 )
 
@@ -37,8 +34,6 @@ type manifests map[string]metav1.Object
 func newObject(t *testing.T, kind metav1.TypeMeta) metav1.Object {
 	t.Helper()
 	switch kind.APIVersion + " " + kind.Kind {
-	case "v1 Namespace":
-		return &corev1.Namespace{}
 	case "v1 ConfigMap":
 		return &corev1.ConfigMap{}
 	case "v1 Secret":
@@ -60,20 +55,6 @@ func newObject(t *testing.T, kind metav1.TypeMeta) metav1.Object {
 	return nil
 }
 
-// readManifests returns what kubectl apply -k deploy/kubernetes applies, and the example of the Secret.
-func readManifests(t *testing.T) manifests {
-	t.Helper()
-	kustomizer := krusty.MakeKustomizer(krusty.MakeDefaultOptions())
-	rendered, err := kustomizer.Run(filesys.MakeFsOnDisk(), filepath.Join(deploy, "kubernetes"))
-	require.NoError(t, err)
-	text, err := rendered.AsYaml()
-	require.NoError(t, err)
-	list := manifests{}
-	list.add(t, "deploy/kubernetes", string(text))
-	list.add(t, "secret.example.yaml", string(read(t, "kubernetes/secret.example.yaml")))
-	return list
-}
-
 // add decodes manifests strictly: a field that the API does not have, or one that is there twice, is a fault.
 func (m manifests) add(t *testing.T, file, text string) {
 	t.Helper()
@@ -92,24 +73,22 @@ func (m manifests) add(t *testing.T, file, text string) {
 		require.NoError(t, err, "%s: %s", file, document)
 		assert.Empty(t, strict, file)
 		assert.Empty(t, validation.IsDNS1123Label(object.GetName()), "%s: %s", file, object.GetName())
-		if kind.Kind != "Namespace" {
-			assert.Equal(t, "counterd", object.GetNamespace(), "%s: %s", file, object.GetName())
-		}
+		assert.Equal(t, "counterd", object.GetNamespace(), "%s: %s", file, object.GetName())
 		id := kind.Kind + " " + object.GetName()
 		require.NotContains(t, m, id)
 		m[id] = object
 	}
 }
 
-// deployments are the manifests, and what the chart makes of several sets of values.
+// deployments are what the chart makes of several sets of values.
 func deployments(t *testing.T) map[string]manifests {
 	t.Helper()
-	all := map[string]manifests{"manifests": readManifests(t)}
+	all := map[string]manifests{}
 	for name, set := range valueSets {
 		list := manifests{}
 		list.add(t, name, renderChart(t, set.values))
 		list.add(t, name, set.given)
-		all["chart "+name] = list
+		all[name] = list
 	}
 	return all
 }
@@ -342,20 +321,6 @@ func (s settings) checkMemory(t *testing.T, limit int64) {
 	assert.LessOrEqual(t, fixed<<20+connections*each<<10, limit)
 }
 
-// The rules that are commented out are rules, too.
-func TestNetworkPoliciesToBeAdded(t *testing.T) {
-	text := string(read(t, "kubernetes/networkpolicy.yaml"))
-	documents := strings.Split(text, "\n---\n")
-	last := regexp.MustCompile(`(?m)^    #(- |  )`).ReplaceAllString(documents[len(documents)-1], "    $1")
-	var policy networkingv1.NetworkPolicy
-	require.NoError(t, yaml.UnmarshalStrict([]byte(last), &policy))
-	require.Len(t, policy.Spec.Egress, 4)
-	for _, rule := range policy.Spec.Egress {
-		assert.Len(t, rule.To, 1)
-		assert.NotEmpty(t, rule.Ports)
-	}
-}
-
 // Prometheus finds all pods, ready or not: while the store is away none is.
 func TestPrometheusFindsThePods(t *testing.T) {
 	var config struct {
@@ -373,7 +338,7 @@ func TestPrometheusFindsThePods(t *testing.T) {
 	assert.Equal(t, "counterd", config.ScrapeConfigs[0].JobName, "alerts go by it")
 	require.Len(t, config.ScrapeConfigs[0].DNS, 1)
 	found := config.ScrapeConfigs[0].DNS[0]
-	service := get[*corev1.Service](t, readManifests(t), "Service counterd-admin")
+	service := get[*corev1.Service](t, defaults(t), "Service counterd-admin")
 	assert.Equal(t, corev1.ClusterIPNone, service.Spec.ClusterIP)
 	assert.True(t, service.Spec.PublishNotReadyAddresses)
 	assert.Equal(t, []string{service.Name + "." + service.Namespace + ".svc.cluster.local"}, found.Names)
@@ -396,7 +361,7 @@ func TestThePatchOfTheRunbook(t *testing.T) {
 	require.NoError(t, yaml.UnmarshalStrict(match[1], &patch))
 	require.Len(t, patch, 1)
 	assert.Equal(t, "replace", patch[0].Op)
-	deployment := get[*appsv1.Deployment](t, readManifests(t), "Deployment counterd")
+	deployment := get[*appsv1.Deployment](t, defaults(t), "Deployment counterd")
 	node, err := runtime.DefaultUnstructuredConverter.ToUnstructured(deployment)
 	require.NoError(t, err)
 	var at any = node
@@ -418,7 +383,7 @@ func TestThePatchOfTheRunbook(t *testing.T) {
 // for it.
 func TestProbesAndTheEndOfAPod(t *testing.T) {
 	for name, list := range deployments(t) {
-		t.Run(name, func(t *testing.T) { checkProbes(t, list, name != "chart much") })
+		t.Run(name, func(t *testing.T) { checkProbes(t, list, name != "much") })
 	}
 }
 
@@ -448,25 +413,4 @@ func checkProbes(t *testing.T, list manifests, readyByStore bool) {
 	assert.Greater(t, grace, sleep+delay+longestEnd(t))
 	noticed := time.Duration(c.ReadinessProbe.PeriodSeconds*c.ReadinessProbe.FailureThreshold) * time.Second
 	assert.GreaterOrEqual(t, delay, noticed, "a pod that says it is not ready is asked until that is noticed")
-}
-
-// The rules of the ConfigMap are valid; the example secret is not, so that no deployment
-// runs with it.
-func TestRulesAndSecretOfTheManifests(t *testing.T) {
-	list := readManifests(t)
-	rules := get[*corev1.ConfigMap](t, list, "ConfigMap counterd-rules").Data["rules.yaml"]
-	assert.Equal(t, strings.SplitN(string(read(t, "rules/rules.yaml")), "\n", 2)[1], rules, "that of the compose file")
-	file := filepath.Join(t.TempDir(), "rules.yaml")
-	require.NoError(t, os.WriteFile(file, []byte(rules), 0o600))
-	output, err := exec.Command(counterd(t), "validate", file).CombinedOutput()
-	require.NoError(t, err, "%s", output)
-
-	tokens := filepath.Join(t.TempDir(), "tokens")
-	example := get[*corev1.Secret](t, list, "Secret counterd").StringData["tokens"]
-	require.NoError(t, os.WriteFile(tokens, []byte(example), 0o600))
-	output, err = exec.Command(counterd(t), "-tokens", tokens, "-listen", "127.0.0.1:0").CombinedOutput()
-	require.Error(t, err, "%s", output)
-	assert.Contains(t, string(output), "the token", "it is the token that is wrong")
-	assert.NotContains(t, string(output), "the classes")
-	assert.NotContains(t, string(output), "the name")
 }

@@ -88,6 +88,6 @@ func (r *RLSConfig) take(files []File) ([]any, error) {
 		warnings = slices.DeleteFunc(slices.Clone(warnings), func(w events.Fault) bool { return slices.Contains(before.Warnings, w) })
 	}
 	r.config.Store(config)
-	warn(r.log, "rls-config", "counterd import ratelimit", warnings)
+	warn(r.log, "rls-config", "", warnings)
 	return []any{"generation", r.generation.Add(1), "domains", len(config.Domains())}, nil
 }

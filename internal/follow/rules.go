@@ -73,7 +73,7 @@ func newRules(first *events.Rules, file RulesFile, log *slog.Logger) *Rules {
 	r.Files = newFiles("rules", paths, r.take, log)
 	r.inForce, r.judged = file.found, file.found
 	r.state = func() []any { return []any{"generation", r.Generation()} }
-	warn(r.log, "rules", "counterd validate", first.Warnings)
+	warn(r.log, "rules", ": counterd validate shows all", first.Warnings)
 	r.rules.Store(first)
 	r.generation.Store(1)
 	return r
@@ -116,16 +116,16 @@ func (r *Rules) take(files []File) ([]any, error) {
 	if err := r.suits(rules); err != nil {
 		return nil, err
 	}
-	warn(r.log, "rules", "counterd validate", rules.Warnings)
+	warn(r.log, "rules", ": counterd validate shows all", rules.Warnings)
 	return []any{"generation", r.Set(rules), "events", len(rules.Events)}, nil
 }
 
-// warn logs what is valid in a file and probably a mistake. The command shows all warnings.
-func warn(log *slog.Logger, what, command string, warnings events.Faults) {
+// warn logs what is valid in a file and probably a mistake. The hint names a command that shows all warnings.
+func warn(log *slog.Logger, what, hint string, warnings events.Faults) {
 	for _, warning := range warnings[:min(len(warnings), maxFaultsLogged)] {
 		log.Warn("warning of the "+what+" file", "line", warning.Line, "warning", warning.Error())
 	}
 	if len(warnings) > maxFaultsLogged {
-		log.Warn("more warnings of the "+what+" file: "+command+" shows all", "warnings", len(warnings)-maxFaultsLogged)
+		log.Warn("more warnings of the "+what+" file"+hint, "warnings", len(warnings)-maxFaultsLogged)
 	}
 }

@@ -51,17 +51,6 @@ func TestReservations(t *testing.T) {
 	assert.NotEqual(t, text, again, "nothing is to be learned from two of them")
 }
 
-// What a client holds from 0.1.0 is settled by later versions, or these need another number in its second byte.
-func TestReservationsOfTheFirstVersion(t *testing.T) {
-	const first = "cAECAAEFAGhhc2gAgAAAAAAABYDgqAGAoPHCsTSwivPCsTTAhD0AAAIABQBoYXNoAAAAAAAAAAeQHIGg8cKxNLCK88KxNAGw6gEAehOD_A"
-	text, err := someReservation.seal(nil)
-	require.NoError(t, err)
-	assert.Equal(t, first, text, "a change of the format")
-	var read Reservation
-	require.NoError(t, read.open(first, nil))
-	assert.Equal(t, someReservation, read)
-}
-
 // FuzzReservation reads any content, and writes again what it has read.
 func FuzzReservation(f *testing.F) {
 	f.Add(someReservation.append(nil))
