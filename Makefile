@@ -95,13 +95,13 @@ elif command -v apk >/dev/null; then apk add --quiet prometheus; \
 else false; fi
 endef
 
+# The tag testall adds the tests that make test leaves out.
 check:
 	@unformatted=$$(gofmt -l .); test -z "$$unformatted" || { echo "gofmt -w $$unformatted"; exit 1; }
-	go vet ./...
-	go tool staticcheck ./...
+	go vet -tags testall ./...
+	go tool staticcheck -tags testall ./...
 
-# Simulations go through a share of their seeds, and what needs more than memcached is left
-# out: go test ./... alone does the same. internal/testkit decides it. check has called go vet.
+# go test ./... alone does the same. Simulations run a budget of their seeds: internal/testkit. check has run go vet.
 unit:
 	go test -vet=off -shuffle=on -timeout 40m ./...
 

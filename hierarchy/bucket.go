@@ -95,9 +95,6 @@ func WindowAt(moment time.Time, length time.Duration) Window {
 	return Window{last - int64(length/time.Second) + 1, last}
 }
 
-// Seconds returns the length of the window.
-func (w Window) Seconds() int64 { return w.Last - w.First + 1 }
-
 // outward returns the smallest window of whole buckets of the level that holds w.
 func (w Window) outward(l Level) Window {
 	return Window{BucketAt(l, w.First).First(), BucketAt(l, w.Last).Last()}

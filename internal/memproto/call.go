@@ -277,8 +277,7 @@ type commands struct {
 // counts begins with a fence, a tagged delete of a key that is not there: else those of two such
 // calls could be mixed up.
 const (
-	tagLetters = 3
-	tagBits    = 5 * tagLetters // more than the commands under way on one connection
+	tagLetters = 3 // of 5 bits each: more tags than commands under way on one connection
 	absentKey  = "counterd:none"
 )
 

@@ -4,8 +4,6 @@ import (
 	"fmt"
 	"math"
 	"time"
-
-	"github.com/counterd/counterd/loadtest/memcached"
 )
 
 // Memcached's hash table, beside -m, has 8 bytes a place, 2^16 places at first, and doubles at
@@ -15,6 +13,7 @@ const (
 	hashPlace  = 8
 	hashPlaces = 1 << 16
 	hashFilled = 1.5
+	keyBytes   = 28 // of each key of counterd
 )
 
 // digits returns the length of a number.
@@ -59,10 +58,10 @@ func hashBytes(items float64) float64 {
 // A round trip of the meta protocol has an ma for each add, and an mg for each read.
 func wireBytesOfAdd(life time.Duration, value float64) float64 {
 	request := fmt.Sprintf("ma  N%d J1 D1 v Oabc\r\n", int64(life/time.Second))
-	return float64(len(request) + memcached.KeyBytes + len("VA 1 Oabc\r\n\r\n") + digits(value))
+	return float64(len(request) + keyBytes + len("VA 1 Oabc\r\n\r\n") + digits(value))
 }
 
 func wireBytesOfReads(reads, found, value float64) float64 {
-	asked, answered := len("mg  v f Oabc\r\n")+memcached.KeyBytes, len("VA 1 f0 Oabc\r\n\r\n")+digits(value)
+	asked, answered := len("mg  v f Oabc\r\n")+keyBytes, len("VA 1 f0 Oabc\r\n\r\n")+digits(value)
 	return reads*float64(asked) + found*float64(answered) + (reads-found)*float64(len("EN Oabc\r\n"))
 }

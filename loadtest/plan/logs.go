@@ -6,8 +6,13 @@ import (
 	"time"
 
 	"github.com/counterd/counterd/events"
+<<<<<<< HEAD
 	"github.com/counterd/counterd/internal/eventlog/journal"
 	"github.com/counterd/counterd/loadtest/memcached"
+=======
+	"github.com/counterd/counterd/journal"
+	"github.com/counterd/counterd/memcache"
+>>>>>>> f452d9ba
 )
 
 // modelledLogs returns the demand of traffic on counters that are logs.
@@ -141,9 +146,9 @@ func (p *planning) addLogs(d *demand, c *Counter, items held) {
 		n *= float64(p.config.Replicas)
 		for _, size := range s.sizes {
 			part := n / float64(len(s.sizes))
-			c.Total.ItemBytes += part * float64(memcached.ItemBytesOfData(size))
-			items[memcached.ChunkOfData(size)] += part
-			p.items[memcached.ChunkOfData(size)] += part
+			c.Total.ItemBytes += part * float64(memcache.ItemBytesOfData(size))
+			items[memcache.ChunkBytesOfData(size)] += part
+			p.items[memcache.ChunkBytesOfData(size)] += part
 		}
 	}
 	level := d.levels[d.finest]
@@ -176,10 +181,10 @@ func (p *planning) logRates(d *demand, hits float64) Rates {
 func wireBytesOfLog(size float64, entry int) float64 {
 	request := "append  0 0 15\r\n\r\nmg  v c f Oabc\r\n"
 	answer := "STORED\r\nVA 150 c12345 f3085 Oabc\r\n\r\n"
-	return float64(len(request)+2*memcached.KeyBytes+entry+len(answer)) + size
+	return float64(len(request)+2*keyBytes+entry+len(answer)) + size
 }
 
 // wireBytesOfSwap returns the bytes of a write of a log.
 func wireBytesOfSwap(size float64) float64 {
-	return float64(len(fmt.Sprintf("cas  3085 3607 %d 12345\r\n\r\nSTORED\r\n", int(size)))+memcached.KeyBytes) + size
+	return float64(len(fmt.Sprintf("cas  3085 3607 %d 12345\r\n\r\nSTORED\r\n", int(size)))+keyBytes) + size
 }

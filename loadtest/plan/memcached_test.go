@@ -26,7 +26,6 @@ import (
 	"github.com/counterd/counterd/internal/store"
 	"github.com/counterd/counterd/internal/testkit/bubble"
 	"github.com/counterd/counterd/internal/testkit/memcachedtest"
-	"github.com/counterd/counterd/loadtest/memcached"
 	"github.com/counterd/counterd/memcache"
 )
 
@@ -165,7 +164,7 @@ func hold(t *testing.T, config Config, within float64) float64 {
 	require.Zero(t, sum("", "evictions"))
 	items := sum("", "curr_items")
 	each := held{96: report.Total.Items}.each(servers)
-	each[memcached.ChunkOf(1<<10)] = 1 // the instance marker
+	each[memcache.ChunkBytes(1<<10)] = 1 // the instance marker
 	// While a table doubles, the one before exists, too.
 	planned := hashBytes(each.all()) * float64(servers)
 	for end := time.Now().Add(maxWait); sum("", "hash_bytes") != planned && time.Now().Before(end); {

@@ -5,7 +5,7 @@ import (
 
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/hierarchy"
-	"github.com/counterd/counterd/loadtest/memcached"
+	"github.com/counterd/counterd/memcache"
 )
 
 // Run makes the plan. Only a log takes time; an error is a fault of the config or of the log,
@@ -89,9 +89,9 @@ func (p *planning) counter(d demand) Counter {
 		level := d.levels[l]
 		n, value := level.items*float64(p.config.Replicas), digits(level.value)
 		c.Total.Items += n
-		c.Total.ItemBytes += n * float64(memcached.ItemBytes(value))
-		items[memcached.ChunkOf(value)] += n
-		p.items[memcached.ChunkOf(value)] += n
+		c.Total.ItemBytes += n * float64(memcache.ItemBytes(value))
+		items[memcache.ChunkBytes(value)] += n
+		p.items[memcache.ChunkBytes(value)] += n
 		c.Levels = append(c.Levels, Level{Level: l.String(), Lives: d.life(l).String(), ADay: level.aDay, Items: n})
 	}
 	c.Total.SlabBytes = items.slabBytes()

@@ -12,7 +12,7 @@ import (
 
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/hierarchy"
-	"github.com/counterd/counterd/loadtest/memcached"
+	"github.com/counterd/counterd/memcache"
 )
 
 // entry is a line of a log.
@@ -221,10 +221,10 @@ func TestServers(t *testing.T) {
 }
 
 func TestItems(t *testing.T) {
-	assert.EqualValues(t, 88, memcached.ItemBytes(digits(1)))
-	assert.EqualValues(t, 96, memcached.ItemBytes(digits(999_999_999)))
-	assert.EqualValues(t, 96, memcached.ChunkOf(digits(999_999_999)))
-	assert.EqualValues(t, 120, memcached.ChunkOf(digits(1_000_000_000)))
+	assert.EqualValues(t, 88, memcache.ItemBytes(digits(1)))
+	assert.EqualValues(t, 96, memcache.ItemBytes(digits(999_999_999)))
+	assert.EqualValues(t, 96, memcache.ChunkBytes(digits(999_999_999)))
+	assert.EqualValues(t, 120, memcache.ChunkBytes(digits(1_000_000_000)))
 	assert.EqualValues(t, 1<<20, held{96: 1}.slabBytes())
 	assert.EqualValues(t, 1<<20, held{96: 10922}.slabBytes())
 	assert.EqualValues(t, 2<<20, held{96: 10923}.slabBytes())

@@ -1,7 +1,6 @@
 package rlsconfig
 
 import (
-	"errors"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -11,7 +10,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/internal/yamlfile"
 )
 
@@ -25,7 +23,7 @@ func write(t *testing.T, folder string, texts map[string]string) {
 }
 
 func limitsOf(c *Config) (names []string) {
-	for limit := range c.All() {
+	for _, limit := range c.limits {
 		names = append(names, limit.String())
 	}
 	return names
@@ -33,7 +31,24 @@ func limitsOf(c *Config) (names []string) {
 
 const oneLimit = "\ndescriptors: [{key: k, rate_limit: {unlimited: true}}]"
 
-func TestReadAFolder(t *testing.T) {
+// readAll parses the listed files of a path.
+func readAll(path string) (*Config, error) {
+	names, _, err := List(path)
+	if err != nil {
+		return nil, err
+	}
+	var files []File
+	for _, name := range names {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			return nil, err
+		}
+		files = append(files, File{name, text})
+	}
+	return Parse(files)
+}
+
+func TestAFolder(t *testing.T) {
 	t.Parallel()
 	folder := t.TempDir()
 	write(t, folder, map[string]string{
@@ -41,7 +56,7 @@ func TestReadAFolder(t *testing.T) {
 		".hidden.yaml": "not: [read", "notes.txt": "not: [read", "below.yaml/d.yaml": "not: [read", "..data/e.yaml": "domain: w" + oneLimit,
 	})
 	require.NoError(t, os.Symlink("..data/e.yaml", filepath.Join(folder, "e.yaml")))
-	c, err := Read(folder)
+	c, err := readAll(folder)
 	require.NoError(t, err)
 	assert.Equal(t, []string{"y.k", "z.k", "x.k", "w.k"}, limitsOf(c))
 	assert.Equal(t, []string{"w", "x", "y", "z"}, c.Domains())
@@ -51,28 +66,23 @@ func TestReadAFolder(t *testing.T) {
 	limit, _ := c.Find("z", of("k", "v"))
 	assert.Equal(t, filepath.Join(folder, "b.yaml"), limit.File)
 
-	c, err = Read(filepath.Join(folder, "b.yaml"))
+	c, err = readAll(filepath.Join(folder, "b.yaml"))
 	require.NoError(t, err)
 	assert.Equal(t, []string{"z"}, c.Domains())
 }
 
-func TestReadWhatCannotBeRead(t *testing.T) {
+func TestWhatCannotBeRead(t *testing.T) {
 	t.Parallel()
 	folder := t.TempDir()
-	_, err := Read(filepath.Join(folder, "missing.yaml"))
+	_, _, err := List(filepath.Join(folder, "missing.yaml"))
 	require.ErrorIs(t, err, fs.ErrNotExist)
-	_, err = Read(folder)
+	_, _, err = List(folder)
 	require.ErrorContains(t, err, folder+" has no *.yaml or *.yml file: add one")
 	require.NoError(t, os.Symlink("nowhere", filepath.Join(folder, "a.yaml")))
-	_, err = Read(folder)
+	_, _, err = List(folder)
 	require.ErrorIs(t, err, fs.ErrNotExist)
-	var faults events.Faults
-	assert.False(t, errors.As(err, &faults))
-
-	large := filepath.Join(folder, "large.yaml")
-	write(t, folder, map[string]string{"large.yaml": "domain: d\n" + strings.Repeat("#", yamlfile.MaxSize)})
-	_, err = Read(large)
-	require.ErrorContains(t, err, large+": the file exceeds 1048576 bytes")
+	_, err = Parse([]File{{"large.yaml", []byte("domain: d\n" + strings.Repeat("#", yamlfile.MaxSize))}})
+	require.ErrorContains(t, err, "large.yaml: the file exceeds 1048576 bytes")
 }
 
 // The faults of all files come at once, in the order of the files and then of the lines.

@@ -32,7 +32,7 @@ func FuzzParse(f *testing.F) {
 		}
 		require.Len(t, c.Domains(), 1)
 		require.NotEmpty(t, c.Domains()[0])
-		for limit := range c.All() {
+		for _, limit := range c.limits {
 			require.Equal(t, limit.Unlimited, limit.Window() == 0)
 			require.LessOrEqual(t, limit.Window(), events.MaxWindow)
 			require.NotEmpty(t, limit.String())

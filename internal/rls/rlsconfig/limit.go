@@ -33,7 +33,6 @@ type Limit struct {
 	ValueToMetric  bool
 
 	File string
-	Line int // of its descriptor
 
 	Rule *events.Rule // by which it is decided; nil if unlimited
 }

@@ -86,7 +86,6 @@ func (r *reader) descriptor(at place, parent *descriptor, above *Limit) {
 		DetailedMetric: r.boolean(fields["detailed_metric"]),
 		ValueToMetric:  r.boolean(fields["value_to_metric"]),
 		File:           r.file,
-		Line:           at.node.Line,
 	}
 	if metadata := fields["metadata"]; metadata.given() {
 		object, err := structpb.NewStruct(r.object(metadata))
@@ -109,7 +108,6 @@ func (r *reader) descriptor(at place, parent *descriptor, above *Limit) {
 			r.fault(fields["share_threshold"], "share_threshold is for a wildcard, as in value: files/*: remove it, or add the *")
 		}
 	}
-	r.config.all = append(r.config.all, limit)
 	if rate := fields["rate_limit"]; rate.given() {
 		child.limit = limit
 		r.config.limits = append(r.config.limits, limit)

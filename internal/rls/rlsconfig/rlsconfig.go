@@ -7,8 +7,6 @@ package rlsconfig
 
 import (
 	"fmt"
-	"io"
-	"iter"
 	"maps"
 	"os"
 	"path/filepath"
@@ -16,7 +14,6 @@ import (
 	"strings"
 
 	"github.com/counterd/counterd/events"
-	"github.com/counterd/counterd/internal/yamlfile"
 )
 
 // File is the text of a configuration file: one domain.
@@ -30,7 +27,6 @@ type Config struct {
 	Warnings events.Faults // of what is valid, and hardly meant
 	domains  map[string]*domainConfig
 	limits   []*Limit
-	all      []*Limit // of all descriptors
 	rules    *events.Rules
 }
 
@@ -43,27 +39,8 @@ type domainConfig struct {
 // eventPrefix begins the names of domains' events. No event of the rules has such a name.
 const eventPrefix = "rls/"
 
-// Read reads a file, or all *.yaml and *.yml files of a folder in the order of their names. It
-// leaves out folders and files whose name begins with a dot. Faults are events.Faults, as Parse returns
-// them; a file that cannot be read is another error.
-func Read(path string) (*Config, error) {
-	names, _, err := List(path)
-	if err != nil {
-		return nil, fmt.Errorf("rlsconfig: reading the configuration: %w", err)
-	}
-	var files []File
-	for _, name := range names {
-		text, err := readFile(name)
-		if err != nil {
-			return nil, fmt.Errorf("rlsconfig: reading the configuration: %w", err)
-		}
-		files = append(files, File{name, text})
-	}
-	return Parse(files)
-}
-
-// List returns the path of a file, or those of the files that Read reads of a folder, and of what else is in it,
-// except if its name begins with a dot.
+// List returns the path of a file, or those of the *.yaml and *.yml files of a folder in the order of their names, and
+// those of what else is in it. It leaves out what has a name that begins with a dot.
 func List(path string) (names, others []string, err error) {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -98,16 +75,6 @@ func List(path string) (names, others []string, err error) {
 		return nil, others, fmt.Errorf("%s has no *.yaml or *.yml file: add one, or name another folder", path)
 	}
 	return names, others, nil
-}
-
-// readFile reads a file, of a longer one than 1 MiB only so much that Parse sees that it is.
-func readFile(name string) ([]byte, error) {
-	file, err := os.Open(name)
-	if err != nil {
-		return nil, err
-	}
-	defer file.Close()
-	return io.ReadAll(io.LimitReader(file, yamlfile.MaxSize+1))
 }
 
 // Parse reads files of at most 1 MiB. A domain has the descriptors of all files that name it. The
@@ -168,10 +135,3 @@ func (c *Config) Event(domain string) *events.Event {
 
 // Rules returns the events of all domains.
 func (c *Config) Rules() *events.Rules { return c.rules }
-
-// All returns the limits in the order of the files.
-func (c *Config) All() iter.Seq[*Limit] { return slices.Values(c.limits) }
-
-// Descriptors returns all descriptors in the order of the files, as their limits. One without a rate_limit is a Limit
-// without a Rule.
-func (c *Config) Descriptors() iter.Seq[*Limit] { return slices.Values(c.all) }

@@ -17,7 +17,7 @@ func TestSucceed(t *testing.T) {
 		return c
 	}
 	since := func(c *Config) (all []int64) {
-		for limit := range c.All() {
+		for _, limit := range c.limits {
 			if limit.Unlimited {
 				all = append(all, -1)
 			} else {
