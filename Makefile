@@ -102,8 +102,13 @@ check:
 
 # Simulations go through a share of their seeds, and what needs more than memcached is left
 # out: go test ./... alone does the same. internal/testkit decides it. check has called go vet.
-unit:
-	go test -vet=off -shuffle=on -timeout 40m ./...
+unit: built
+	COUNTERD_BUILT=$(CURDIR)/bin/tests go test -vet=off -shuffle=on -timeout 40m ./...
+
+# The programs that tests run as processes, once for all packages: internal/testkit/builttest.
+.PHONY: built
+built:
+	go build -o bin/tests/ ./cmd/counterd ./loadtest
 
 modules:
 	go mod tidy -diff
@@ -111,8 +116,8 @@ modules:
 	for module in deploy/lint deploy/release examples loadtest/league; do (cd $$module && go mod tidy -diff) || exit 1; done
 
 # With the race detector, which takes a hundredth of the seeds.
-race:
-	COUNTERD_TEST=all go test -race -vet=off -shuffle=on -timeout 90m -skip '^($(SEQUENTIAL)|$(LONG))$$' $$(go list ./... | grep -vE '/($(SINGLE))$$')
+race: built
+	COUNTERD_TEST=all COUNTERD_BUILT=$(CURDIR)/bin/tests go test -race -vet=off -shuffle=on -timeout 90m -skip '^($(SEQUENTIAL)|$(LONG))$$' $$(go list ./... | grep -vE '/($(SINGLE))$$')
 # These packages have no concurrency to test, and make test runs all of their tests.
 SINGLE = api/wire|internal/insight/dryrun|events|events/rulesfile|internal/house|internal/licenses|internal/yamlfile|internal/testkit/browsertest|internal/testkit/builttest|loadtest/columns|loadtest/exactlog|loadtest/page|loadtest/plan|loadtest/traffic|loadtest/whatif|api/page|internal/rls/rlsconfig|internal/rls/rlsimport
 # These have one goroutine, in which the race detector finds nothing, for minutes. make test runs them.

@@ -8,13 +8,14 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
-	"runtime"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/counterd/counterd/internal/testkit/builttest"
 )
 
 var update = flag.Bool("update", false, "write THIRD_PARTY_LICENSES anew")
@@ -141,24 +142,19 @@ func TestLicensesHoldABuiltProgram(t *testing.T) {
 	got, err := os.ReadFile(file)
 	require.NoError(t, err)
 	dir := t.TempDir()
-	build := exec.Command("go", "build", "-o", dir+string(filepath.Separator), "./cmd/counterd", "./loadtest")
-	build.Dir = root
-	out, err := build.CombinedOutput()
-	require.NoError(t, err, "%s", out)
-	for _, name := range []string{"counterd", "loadtest"} {
-		if runtime.GOOS == "windows" {
-			name += ".exe"
-		}
-		said, err := exec.Command("go", "version", "-m", filepath.Join(dir, name)).Output()
+	for _, build := range []func(string) (string, error){builttest.Counterd, builttest.Loadtest} {
+		program, err := build(dir)
+		require.NoError(t, err)
+		said, err := exec.Command("go", "version", "-m", program).Output()
 		require.NoError(t, err)
 		modules := 0
 		for line := range strings.Lines(string(said)) {
 			if field := strings.Fields(line); len(field) >= 3 && field[0] == "dep" {
 				modules++
-				assert.True(t, strings.Contains(string(got), "\n"+field[1]+" "+field[2]+"\n"), "%s links %s %s, which is not in THIRD_PARTY_LICENSES", name, field[1], field[2])
+				assert.True(t, strings.Contains(string(got), "\n"+field[1]+" "+field[2]+"\n"), "%s links %s %s, which is not in THIRD_PARTY_LICENSES", program, field[1], field[2])
 			}
 		}
-		assert.Greater(t, modules, 10, "%s", name)
+		assert.Greater(t, modules, 10, "%s", program)
 	}
 }
 
