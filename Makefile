@@ -1,6 +1,6 @@
 # make run         serve on 127.0.0.1:8080 with the embedded store
-# make test        minutes: every package's tests, and the linters; needs memcached, and installs it
-# make test-all    under an hour: all that make test leaves out, with the programs that takes
+# make test        in five minutes: every package's tests and the linters; installs memcached if it is missing
+# make test-all    in 20 minutes: everything else; installs the tools that it needs
 # make figures     the files that a hit over HTTP runs through, with their lines
 # make bench       the figures of docs/performance.md, in three to four minutes
 # make soak        ten minutes of load while servers are killed; SOAKTIME=1m for one
@@ -21,7 +21,7 @@ BENCHTIME ?= 1s
 BENCHCOUNT ?= 5
 
 .NOTPARALLEL:
-.PHONY: run build test test-all deps deps-all check unit figures race browser seeds modules lint fuzz bench soak microbench
+.PHONY: run build test test-all deps deps-all check unit built suites figures race browser seeds modules lint fuzz bench soak microbench
 
 run:
 	go run ./cmd/counterd
@@ -32,7 +32,7 @@ build:
 
 # Both together are what CI runs.
 test: deps check unit
-test-all: deps-all modules race browser seeds lint release-test examples clients league-test fuzz
+test-all: deps-all modules suites race browser seeds lint release-test examples clients league-test fuzz
 
 # need PROGRAM: installed with the package manager of this system, where it is missing.
 define NEED
@@ -102,24 +102,34 @@ check:
 	go tool staticcheck -tags testall ./...
 
 # go test ./... alone does the same. Simulations run a budget of their seeds: internal/testkit. check has run go vet.
-unit:
-	go test -vet=off -shuffle=on -timeout 40m ./...
+unit: built
+	$(BUILT) go test -vet=off -shuffle=on -timeout 15m ./...
+
+# The programs that tests run as processes are built once for all packages: internal/testkit/builttest.
+built:
+	go build -o bin/tests/ ./cmd/counterd ./loadtest
+BUILT = COUNTERD_BUILT=$(CURDIR)/bin/tests
+
+# The suites that take minutes: real servers that die and return, soaks, whole logs. The tag testall adds their files.
+# They wait more than they compute, so four packages run at a time.
+suites: built
+	@set -eo pipefail; \
+	files=$$(git ls-files '*_test.go' | xargs grep -lx '//go:build testall' | grep -v '^loadtest/league/'); \
+	tests=$$(sed -n 's/^func \(Test[A-Z0-9][^(]*\).*/\1/p' $$files | sort -u | paste -sd '|' -); \
+	COUNTERD_TEST=all $(BUILT) go test -tags testall -vet=off -p 4 -timeout 20m -run "^($$tests)\$$" $$(dirname $$files | sort -u | sed 's,^,./,')
 
 modules:
 	go mod tidy -diff
 	go mod verify
 	for module in deploy/lint deploy/release examples loadtest/league; do (cd $$module && go mod tidy -diff) || exit 1; done
 
-# With the race detector, which takes a hundredth of the seeds.
-race:
-	COUNTERD_TEST=all go test -race -vet=off -shuffle=on -timeout 90m -skip '^($(SEQUENTIAL)|$(LONG))$$' $$(go list ./... | grep -vE '/($(SINGLE))$$')
+# The tests of make test with the race detector, and a hundredth of the seeds.
+race: built
+	$(BUILT) go test -race -vet=off -shuffle=on -timeout 30m -skip '^($(SEQUENTIAL))$$' $$(go list ./... | grep -vE '/($(SINGLE))$$')
 # These packages have no concurrency to test, and make test runs all of their tests.
 SINGLE = api/wire|internal/insight/dryrun|events|events/rulesfile|internal/yamlfile|internal/testkit/browsertest|internal/testkit/builttest|loadtest/columns|loadtest/exactlog|loadtest/page|loadtest/plan|loadtest/traffic|loadtest/whatif|api/page|internal/rls/rlsconfig
 # These have one goroutine, in which the race detector finds nothing, for minutes. make test runs them.
 SEQUENTIAL = TestSimulationFindsSabotage|TestSimulationFindsSabotageOfReplicas|TestSimulationFindsSabotageOfSettlements|TestOutsideThePromiseOfReplicas|TestResetForgetsOneCounterOnly|TestGrowth|TestNothingIsLostUnsaid|TestAnIncrementOfAFullLog|TestZipf|TestMemory|TestChunks.*|TestTheLogIsBounded|TestEmbeddedMemoryIsBounded|TestEmbeddedGivesBackRoom|TestChosenFeaturesTakeNoMoreMemory|TestACounterWithManyBuckets
-# These run for minutes what TestFaults, TestServersDieOneAfterTheOther, TestAFloodFromOneNetwork, the bursts of package
-# limiter and the simulations of package hierarchy run, too.
-LONG = TestASecondServerMayDieWhenTheFirstIsRepaired|TestRollingRestartOfAllServers|TestTheCommandsOfARollingRestart|TestTwoLosses|TestALossBeforeTheProcess|TestAMomentsAbsenceDuringARepair|TestARemovedServer|TestFullServers|TestBurstsWithReplicas|TestCountsEqualAnOracle|TestHammeringAcrossEdges|TestNoStarvation|TestAFloodOfFeaturesTakesBoundedMemory
 
 # What a browser shows of the pages. It starts one, and the race detector finds nothing there.
 browser:

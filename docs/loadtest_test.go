@@ -10,6 +10,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/counterd/counterd/internal/testkit/builttest"
 )
 
 // exactBlock matches a block whose commands print the same every time: exactMark is in the line above it.
@@ -21,9 +23,11 @@ const exactMark = "<!-- exact -->"
 func buildPrograms(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
-	build, err := exec.Command("go", "build", "-o", dir, "../cmd/counterd", "../loadtest").CombinedOutput()
-	require.NoError(t, err, "%s", build)
-	return dir
+	_, err := builttest.Counterd(dir)
+	require.NoError(t, err)
+	path, err := builttest.Loadtest(dir)
+	require.NoError(t, err)
+	return filepath.Dir(path)
 }
 
 // What docs/loadtest.md, docs/limits.md and docs/testdata/exact.md call exact is what its

@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/counterd/counterd/internal/testkit"
+	"github.com/counterd/counterd/internal/testkit/builttest"
 )
 
 // console matches the blocks of a page that show commands with their output.
@@ -95,9 +96,8 @@ var serves = regexp.MustCompile(`(?m)^go run ./cmd/counterd (.*)\n`)
 // build returns the path of a counterd.
 func build(t *testing.T) string {
 	t.Helper()
-	binary := filepath.Join(t.TempDir(), "counterd")
-	output, err := exec.Command("go", "build", "-o", binary, "../cmd/counterd").CombinedOutput()
-	require.NoError(t, err, "%s", output)
+	binary, err := builttest.Counterd(t.TempDir())
+	require.NoError(t, err)
 	return binary
 }
 

@@ -2,13 +2,12 @@ package testkit
 
 import (
 	"bytes"
+	"fmt"
 	"log/slog"
 	"strings"
 	"sync"
 	"testing"
 	"time"
-
-	"github.com/stretchr/testify/require"
 )
 
 // logged bounds the wait for a line of a log.
@@ -43,7 +42,12 @@ func (l *Log) String() string {
 // Await waits for a line that has all the parts.
 func (l *Log) Await(tb testing.TB, parts ...string) {
 	tb.Helper()
-	require.Eventually(tb, func() bool {
+	defer func() {
+		if tb.Failed() {
+			tb.Logf("%s", l)
+		}
+	}()
+	Await(tb, logged, fmt.Sprintf("a line with %q", parts), func() bool {
 		for line := range strings.Lines(l.String()) {
 			has := 0
 			for _, part := range parts {
@@ -56,5 +60,5 @@ func (l *Log) Await(tb testing.TB, parts ...string) {
 			}
 		}
 		return false
-	}, logged, time.Millisecond, "%q: %s", parts, l)
+	})
 }

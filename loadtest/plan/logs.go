@@ -6,13 +6,8 @@ import (
 	"time"
 
 	"github.com/counterd/counterd/events"
-<<<<<<< HEAD
 	"github.com/counterd/counterd/internal/eventlog/journal"
-	"github.com/counterd/counterd/loadtest/memcached"
-=======
-	"github.com/counterd/counterd/journal"
 	"github.com/counterd/counterd/memcache"
->>>>>>> f452d9ba
 )
 
 // modelledLogs returns the demand of traffic on counters that are logs.

@@ -1,4 +1,5 @@
-// Package builttest builds the programs for the tests that run them as processes.
+// Package builttest builds the programs for the tests that run them as processes. make test builds
+// them once for all packages; go test builds them once per package.
 package builttest
 
 import (
@@ -11,13 +12,21 @@ import (
 	"go.uber.org/goleak"
 )
 
-// Counterd builds the program into the folder, and returns its path.
+// Variable is the environment variable that names the folder with the built programs.
+const Variable = "COUNTERD_BUILT"
+
+// Counterd returns the path of the program, which it builds into the folder unless Variable is set.
 func Counterd(folder string) (string, error) { return build(folder, "counterd", "cmd/counterd") }
 
-// Loadtest builds that program. Beside counterd it finds it.
+// Loadtest does the same for loadtest, which finds a counterd in its own folder.
 func Loadtest(folder string) (string, error) { return build(folder, "loadtest", "loadtest") }
 
 func build(folder, name, from string) (string, error) {
+	if built := os.Getenv(Variable); built != "" {
+		path := filepath.Join(built, name)
+		_, err := os.Stat(path) // go test also runs cached tests again if the file has changed
+		return path, err
+	}
 	path := filepath.Join(folder, name)
 	out, err := exec.Command("go", "build", "-o", path, "github.com/counterd/counterd/"+from).CombinedOutput()
 	if err != nil {

@@ -2,6 +2,7 @@ package builttest_test
 
 import (
 	"os/exec"
+	"path/filepath"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -22,6 +23,11 @@ func TestTheyAreThePrograms(t *testing.T) {
 	out, err = exec.Command(loadtest, "-h").CombinedOutput()
 	require.NoError(t, err, "%s", out)
 	require.Contains(t, string(out), "loadtest run")
+	t.Setenv(builttest.Variable, filepath.Dir(counterd))
+	built, err := builttest.Counterd("/dev/null")
+	require.NoError(t, err)
+	require.Equal(t, counterd, built)
+	t.Setenv(builttest.Variable, "")
 	_, err = builttest.Counterd("/dev/null")
 	require.ErrorContains(t, err, "building counterd")
 }
