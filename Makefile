@@ -97,8 +97,8 @@ endef
 
 check:
 	@unformatted=$$(gofmt -l .); test -z "$$unformatted" || { echo "gofmt -w $$unformatted"; exit 1; }
-	go vet ./...
-	go tool staticcheck ./...
+	go vet -tags testall ./...
+	go tool staticcheck -tags testall ./...
 
 # Simulations go through a share of their seeds, and what needs more than memcached is left
 # out: go test ./... alone does the same. internal/testkit decides it. check has called go vet.
@@ -122,24 +122,24 @@ race: built
 SINGLE = api/wire|internal/insight/dryrun|events|events/rulesfile|internal/house|internal/licenses|internal/yamlfile|internal/testkit/browsertest|internal/testkit/builttest|loadtest/columns|loadtest/exactlog|loadtest/page|loadtest/plan|loadtest/traffic|loadtest/whatif|api/page|internal/rls/rlsconfig|internal/rls/rlsimport
 # These have one goroutine, in which the race detector finds nothing, for minutes. make test runs them.
 SEQUENTIAL = TestCompare|TestSimulationFindsSabotage|TestSimulationFindsSabotageOfReplicas|TestSimulationFindsSabotageOfSettlements|TestOutsideThePromiseOfReplicas|TestResetForgetsOneCounterOnly|TestGrowth|TestNothingIsLostUnsaid|TestAnIncrementOfAFullLog|TestZipf|TestMemory|TestChunks.*|TestTheLogIsBounded|TestEmbeddedMemoryIsBounded|TestEmbeddedGivesBackRoom|TestChosenFeaturesTakeNoMoreMemory|TestACounterWithManyBuckets
-# These run for minutes what TestFaults, TestServersDieOneAfterTheOther, TestAFloodFromOneNetwork, the bursts of package
-# limiter and the simulations of package hierarchy run, too.
-LONG = TestASecondServerMayDieWhenTheFirstIsRepaired|TestRollingRestartOfAllServers|TestTheCommandsOfARollingRestart|TestTwoLosses|TestALossBeforeTheProcess|TestAMomentsAbsenceDuringARepair|TestARemovedServer|TestFullServers|TestBurstsWithReplicas|TestCountsEqualAnOracle|TestHammeringAcrossEdges|TestNoStarvation|TestAFloodOfFeaturesTakesBoundedMemory
+# These run for minutes what the bursts of package limiter and the simulations of package hierarchy run, too.
+LONG = TestBurstsWithReplicas|TestCountsEqualAnOracle|TestHammeringAcrossEdges|TestNoStarvation
 
 # What a browser shows of the pages. It starts one, and the race detector finds nothing there.
 browser:
 	COUNTERD_TEST=all go test -vet=off ./api/page ./loadtest/page ./internal/testkit/browsertest
 
-# What the race detector makes too slow: the tests that ask internal/testkit how much to do.
+# What the race detector makes too slow: the tests that ask internal/testkit how much to do, and those that take minutes, in
+# files with the tag testall.
 # make seeds SEEDS=seeds has simulations go through all of their seeds, of which make test goes through a twentieth: an hour.
 SEEDS ?= all
-seeds:
-	@set -eo pipefail; for folder in $$(find . -name '*_test.go' | xargs grep -lE '$(SCALED)' | xargs -n1 dirname | sort -u | grep -v /testkit); do \
-		tests=$$(awk '/^func / {name = ""} /^func Test/ {name = $$2; sub(/\(.*/, "", name)} /$(SCALED)/ {if (name == "") exit 1; print name}' $$folder/*_test.go | sort -u | paste -sd '|' -); \
+seeds: built
+	@set -eo pipefail; for folder in $$(find . -name '*_test.go' | xargs grep -lE '$(SCALED)|^//go:build testall' | xargs -n1 dirname | sort -u | grep -v /testkit); do \
+		tests=$$(awk 'FNR == 1 {long = /testall/} /^func / {name = ""} /^func Test/ {name = $$2; sub(/\(.*/, "", name); if (long) print name} /$(SCALED)/ {if (name == "") exit 1; print name}' $$folder/*_test.go | sort -u | paste -sd '|' -); \
 		echo "$$folder $$tests"; \
-		COUNTERD_TEST=$(SEEDS) go test -vet=off -timeout 60m -run "^($$tests)\$$" $$folder; \
+		COUNTERD_TEST=$(SEEDS) COUNTERD_BUILT=$(CURDIR)/bin/tests go test -tags testall -vet=off -timeout 60m -run "^($$tests)\$$" $$folder; \
 	done
-SCALED = testkit\.($(if $(filter seeds,$(SEEDS)),Seeds|)Fifth|Thorough)\(
+SCALED = testkit\.($(if $(filter seeds,$(SEEDS)),Seeds|)Fifth|Thorough|All|Lasting)\(
 
 # What is in deploy, held to the product and to the tools of its readers. It starts what the
 # Dockerfile makes, so it needs Linux; as root also in a root filesystem of its own. What it

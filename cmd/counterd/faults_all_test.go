@@ -1,3 +1,5 @@
+//go:build testall
+
 package main
 
 import (
@@ -5,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -14,7 +17,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -64,7 +66,7 @@ func newFleet(t *testing.T, servers []*memcachedtest.Server, replicas, processes
 	testkit.WriteFile(t, rules, fleetRules)
 	f := &fleet{t: t, list: filepath.Join(dir, "servers"), admitted: map[string]int64{}}
 	f.name(servers)
-	f.args = []string{"-memcached-file", f.list, "-replicas", strconv.Itoa(replicas), "-rules", rules}
+	f.args = []string{"-memcached-file", f.list, "-replicas", strconv.Itoa(replicas), "-rules", rules, "-timeout", "1s", "-grace", "2s"}
 	for range processes {
 		f.scaleUp()
 	}
@@ -74,10 +76,7 @@ func newFleet(t *testing.T, servers []*memcachedtest.Server, replicas, processes
 		for i := 0; ctx.Err() == nil; i++ {
 			f.hit(i, fmt.Sprint("new-", i), fleetLimit/2)
 			f.hit(i+1, fmt.Sprint("new-", i/2), fleetLimit/2) // one that came before, at another process
-			select {
-			case <-time.After(100 * time.Millisecond):
-			case <-ctx.Done():
-			}
+			pause(ctx, 100*time.Millisecond)
 		}
 	})
 	t.Cleanup(func() {
@@ -126,8 +125,7 @@ func (f *fleet) scaleDown() {
 	f.mu.Unlock()
 	p := f.processes[0]
 	f.processes = f.processes[1:]
-	require.NoError(f.t, p.Process.Signal(syscall.SIGTERM))
-	require.NoError(f.t, p.Wait())
+	p.stop(f.t)
 }
 
 // restart replaces each process.
@@ -135,13 +133,6 @@ func (f *fleet) restart() {
 	f.t.Helper()
 	for range len(f.processes) {
 		f.scaleUp()
-		f.scaleDown()
-	}
-}
-
-// stop stops all processes.
-func (f *fleet) stop() {
-	for len(f.processes) > 0 {
 		f.scaleDown()
 	}
 }
@@ -185,7 +176,7 @@ func eventOf(user string) string {
 // decided hits until that is decided.
 func (f *fleet) decided(process int, user string, cost int64) {
 	f.t.Helper()
-	require.Eventually(f.t, func() bool { return f.hit(process, user, cost) }, soon, time.Millisecond, "%s is not decided", user)
+	testkit.Await(f.t, soon, user+" is decided", func() bool { return f.hit(process, user, cost) })
 }
 
 // holds fails the test if hits were admitted beyond a limit and did not say that it may be, or if
@@ -206,13 +197,13 @@ func (f *fleet) holds(nothing bool) (beyond int) {
 	f.mu.Unlock()
 	low := 0
 	for i := 0; i < fleetKnown && nothing; i++ {
-		require.Eventually(f.t, func() bool {
+		testkit.Await(f.t, soon, known(i)+" is counted", func() bool {
 			count, err := c.Count(context.Background(), eventOf(known(i)), events.Features{"user": known(i)}, time.Hour, time.Time{})
 			if err == nil && count.Count < fleetLimit {
 				low++
 			}
 			return err == nil
-		}, soon, time.Millisecond, "%s is not counted", known(i))
+		})
 	}
 	assert.Zero(f.t, low, "counts are too low")
 	return beyond
@@ -224,7 +215,7 @@ var percent = regexp.MustCompile(`\d+%`)
 // that of these servers.
 func (f *fleet) await(says func(state string) bool, servers ...*memcachedtest.Server) {
 	f.t.Helper()
-	for deadline := time.Now().Add(soon); ; time.Sleep(20 * time.Millisecond) {
+	testkit.Await(f.t, soon, "all processes say the same of all servers", func() bool {
 		var seen []map[string]string
 		agree := true
 		for _, p := range f.processes {
@@ -238,11 +229,8 @@ func (f *fleet) await(says func(state string) bool, servers ...*memcachedtest.Se
 				agree = agree && says(states[server.Addr])
 			}
 		}
-		if agree {
-			return
-		}
-		require.True(f.t, time.Now().Before(deadline), "processes say: %v", seen)
-	}
+		return agree
+	})
 }
 
 func reachable(state string) bool   { return state == "reachable" }
@@ -322,35 +310,6 @@ func TestAMomentsAbsenceDuringARepair(t *testing.T) {
 	f.holds(true)
 }
 
-// No process has seen the loss of a server: all have started since. They call it whole only once
-// it is, whatever the age of the fleet, and whichever process wrote the marker.
-func TestALossBeforeTheProcess(t *testing.T) {
-	leaktest.Parallel(t)
-	for _, age := range []time.Duration{0, 7 * time.Second} {
-		for _, marked := range []bool{false, true} {
-			t.Run(fmt.Sprintf("after %s, marked %t", age, marked), func(t *testing.T) {
-				t.Parallel()
-				f := newFleet(t, startServers(t, 2), 2, 1)
-				time.Sleep(age)
-				if marked {
-					f.lose(0, nothing)
-					require.Eventually(t, func() bool { return len(f.servers[0].Ask("get counterd:memory")) > 0 }, soon, time.Millisecond)
-					f.stop()
-				} else {
-					f.stop() // the next one writes the marker
-					f.servers[0].Stop()
-					f.servers[0].Restart()
-				}
-				f.scaleUp()
-				f.await(reachable, f.servers...)
-				f.lose(1, nothing)
-				f.holds(true)
-				f.await(reachable, f.servers...)
-			})
-		}
-	}
-}
-
 // Servers without room are filled fast. What is admitted beyond a limit more than a second after
 // the first eviction says that it may be, also at processes that start then.
 func TestFullServers(t *testing.T) {
@@ -389,30 +348,6 @@ func TestFullServers(t *testing.T) {
 			f.holds(false)
 			f.restart()
 			assert.NotZero(t, f.holds(false), "nothing was evicted")
-		})
-	}
-}
-
-// A server leaves the list, and the processes are restarted three seconds later. The next loss of
-// another one loses nothing once all say that they are whole, and else says so.
-func TestARemovedServer(t *testing.T) {
-	leaktest.Parallel(t)
-	for _, waits := range []bool{true, false} {
-		t.Run(fmt.Sprint("waits ", waits), func(t *testing.T) {
-			t.Parallel()
-			f := newFleet(t, startServers(t, 3), 2, 3)
-			f.name(f.servers[:2])
-			f.await(back, f.servers...)
-			time.Sleep(3 * time.Second)
-			f.restart()
-			if waits {
-				f.await(reachable, f.servers...)
-			}
-			f.lose(0, nothing)
-			f.holds(waits)
-			if waits {
-				f.await(reachable, f.servers...)
-			}
 		})
 	}
 }
@@ -461,4 +396,41 @@ func TestTheCommandsOfARollingRestart(t *testing.T) {
 	assert.Equal(t, want, deleted)
 	f.await(reachable, f.servers...)
 	f.holds(true)
+}
+
+// repairTimeout is shorter: the repairer waits for several times as long until a bucket is quiet.
+const repairTimeout = 2 * time.Second
+
+// awaitRepaired waits until no process says any more that the server has lost something. It
+// has to have said so before: a server that is back is noticed in a moment.
+func (s *site) awaitRepaired(server int) {
+	s.t.Helper()
+	for _, lost := range []bool{true, false} {
+		for _, p := range s.processes {
+			testkit.Await(s.t, 3*time.Minute, fmt.Sprintf("each process says of a server that it has lost something: %t", lost), func() bool {
+				return (p.readiness(s.t)[s.names[server]] != "reachable") == lost
+			})
+		}
+	}
+}
+
+// Three servers, two copies: any one is killed under load, comes back empty and is
+// repaired; then another one; then a fourth is added.
+func TestServersDieOneAfterTheOther(t *testing.T) {
+	leaktest.Parallel(t)
+	s := newSite(t, siteConfig{servers: 3, copies: 2, processes: 2, timeout: repairTimeout, listed: true})
+	traffic := s.startTraffic(24)
+	traffic.more(500)
+	for _, victim := range rand.Perm(3)[:2] {
+		s.servers[victim].Stop()
+		traffic.more(500)
+		s.servers[victim].Restart()
+		traffic.more(500)
+		s.awaitRepaired(victim)
+		traffic.nothingLost()
+	}
+	s.addServer()
+	traffic.more(500)
+	traffic.end()
+	assert.Zero(t, traffic.failed.Load(), "calls that were not decided, or counted, on the store")
 }
