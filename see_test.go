@@ -1,7 +1,6 @@
 package counterd_test
 
 import (
-	"encoding/json"
 	"net/http"
 	"net/http/httptest"
 	"testing"
@@ -15,7 +14,6 @@ import (
 	"github.com/counterd/counterd/api/wire"
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/internal/testkit"
-	"github.com/counterd/counterd/internal/testkit/memcachedtest"
 )
 
 // serveAll returns a client of the whole HTTP interface of a limiter.
@@ -101,49 +99,6 @@ func TestTop(t *testing.T) {
 		{Event: "login", Feature: "email:a@example.com+ip:192.0.2.2", Features: map[string]string{"email": "a@example.com", "ip": "192.0.2.2"}, Count: 3},
 		{Event: "login", Feature: "ip:192.0.2.1", Features: visitor, Count: 3}, {Event: "login", Feature: "ip:192.0.2.2", Features: other, Count: 3},
 	}, Rest: 1}, admitted)
-}
-
-// What cannot be answered is an error in words.
-func TestFaultsOfExplainAndTop(t *testing.T) {
-	h := start(t, parse(t, someRules), onBusyMachine...).Handler()
-	for path, want := range map[string]int{
-		"/v1/top": 200, "/v1/top?outcome=denied&event=&limit=20&window=1h": 200, "/v1/top?peers=no": 400, "/v1/top?event=nothing": 404, "/v1/top?outcome=all": 400,
-		"/v1/top?limit=0": 400, "/v1/top?limit=1001": 400, "/v1/top?limit=x": 400, "/v1/top?window=90s": 400, "/v1/top?window=0s": 400,
-		"/v1/top?window=61m": 400, "/v1/top?window=": 400, "/v1/top?limit=1&limit=2": 400, "/v1/top?feature=ip:192.0.2.1": 400,
-		"/v1/events/login/explain?feature=ip:192.0.2.1": 200, "/v1/events/login/explain": 400, "/v1/events/login/explain?feature=ip:x": 400,
-		"/v1/events/login/explain?feature=ip:192.0.2.1&cost=0": 400, "/v1/events/nothing/explain?feature=ip:192.0.2.1": 404,
-		"/v1/events/signup/explain?feature=ip:192.0.2.1": 400,
-	} {
-		w := httptest.NewRecorder()
-		h.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, path, nil))
-		assert.Equal(t, want, w.Code, "%s: %s", path, w.Body)
-		if want != 200 {
-			var problem wire.Problem
-			require.NoError(t, json.Unmarshal(w.Body.Bytes(), &problem))
-			assert.NotEmpty(t, problem.Detail, path)
-		}
-	}
-}
-
-// While the store does not answer, what is not known has no parts.
-func TestExplainWithoutAStore(t *testing.T) {
-	server := memcachedtest.Start(t)
-	l := start(t, parse(t, `events: {login: {limits: [{per: ip, rate: 3/d}, {per: ip, rate: 9/d, on_error: local}]}}`), append(onBusyMachine, counterd.WithMemcached(server.Addr))...)
-	c := serveAll(t, l)
-	_, err := l.Hit(ctx, "login", visitor)
-	require.NoError(t, err)
-	server.Stop()
-	explained, err := c.Explain(ctx, "login", events.Features(visitor), 1)
-	require.NoError(t, err)
-	require.Len(t, explained.Limits, 2)
-	assert.Equal(t, "allow", explained.Limits[0].OnError)
-	assert.Empty(t, explained.Limits[0].Sum)
-	assert.Equal(t, "local", explained.Limits[1].OnError)
-	sum := int64(0)
-	for _, part := range explained.Limits[1].Sum {
-		sum += part.Count
-	}
-	assert.Equal(t, explained.Limits[1].Count, sum)
 }
 
 // Three processes with one list of peers, which names each of them, and one of them by two URLs, add up what each has
