@@ -95,51 +95,6 @@ func giveTurnsBack(t *testing.T, options ...counterd.MiddlewareOption) {
 	assert.Equal(t, []int64{1, 4, 4, 0}, countsOf(t, l, "export"), "those that were served")
 }
 
-// A turn is given back on any process, with what the hit counts elsewhere and its lease, and once.
-func TestGivingATurnBack(t *testing.T) {
-	fleets(t, func(t *testing.T, one, other *counterd.Limiter) {
-		hit := func(l *counterd.Limiter) counterd.Decision {
-			d, err := l.Hit(ctx, "report", bob)
-			require.NoError(t, err)
-			return d
-		}
-		assert.Zero(t, hit(one).Wait)
-		second, third := hit(one), hit(other)
-		assert.Greater(t, second.Wait, 30*time.Second)
-		assert.Greater(t, third.Wait, second.Wait)
-		assert.False(t, hit(one).Allowed)
-		for range 3 {
-			require.NoError(t, other.Release(ctx, second.Reservation))
-			require.NoError(t, one.Release(ctx, second.Reservation))
-			for _, limit := range stateOf(t, one, "report").Limits {
-				assert.EqualValues(t, 2, limit.Count, "%+v", limit)
-			}
-		}
-		assert.True(t, hit(other).Allowed)
-		assert.False(t, hit(other).Allowed)
-	})
-}
-
-// After its turn a hit stays, and its lease is released.
-func TestATurnIsUsed(t *testing.T) {
-	bubble.Test(t, func(t *testing.T) {
-		l := start(t, parse(t, reservingRules))
-		first, err := l.Hit(ctx, "report", bob)
-		require.NoError(t, err)
-		d, err := l.Hit(ctx, "report", bob)
-		require.NoError(t, err)
-		require.Equal(t, time.Minute, d.Wait)
-		time.Sleep(d.Wait)
-		require.NoError(t, l.Release(ctx, d.Reservation))
-		require.NoError(t, l.Release(ctx, first.Reservation))
-		var counts []int64
-		for _, limit := range stateOf(t, l, "report").Limits {
-			counts = append(counts, limit.Count)
-		}
-		assert.Equal(t, []int64{1, 2, 2, 0}, counts)
-	})
-}
-
 // Clients whose tokens have different rights get no names of turns, and settle none. Requests give theirs back.
 func TestTurnsWithoutASecretBesideTokens(t *testing.T) {
 	tokens := testkit.SecretFile(t, "edge decide edge-edge-edge-edge\n")
