@@ -97,12 +97,14 @@ func startCommand(t *testing.T, variables []string, args ...string) *process {
 func (p *process) logged(t *testing.T, pattern string) {
 	t.Helper()
 	want := regexp.MustCompile(pattern)
+	found := false
 	defer func() {
-		if t.Failed() {
+		if !found {
 			t.Logf("%s", p.log)
 		}
 	}()
 	testkit.Await(t, soon, "the log has "+pattern, func() bool { return want.MatchString(p.log.String()) })
+	found = true
 }
 
 // stop ends the process by a signal, and requires that it ends well.
