@@ -135,16 +135,17 @@ SEQUENTIAL = TestSimulationFindsSabotage|TestSimulationFindsSabotageOfReplicas|T
 browser:
 	COUNTERD_TEST=all go test -vet=off ./api/page ./loadtest/page ./internal/testkit/browsertest
 
-# What the race detector makes too slow: the tests that ask internal/testkit how much to do.
+# What the race detector makes too slow: the tests that ask internal/testkit how much to do, and those that take minutes, in
+# files with the tag testall.
 # make seeds SEEDS=seeds has simulations go through all of their seeds, of which make test goes through a twentieth: an hour.
 SEEDS ?= all
-seeds:
-	@set -eo pipefail; for folder in $$(find . -name '*_test.go' | xargs grep -lE '$(SCALED)' | xargs -n1 dirname | sort -u | grep -v /testkit); do \
-		tests=$$(awk '/^func / {name = ""} /^func Test/ {name = $$2; sub(/\(.*/, "", name)} /$(SCALED)/ {if (name == "") exit 1; print name}' $$folder/*_test.go | sort -u | paste -sd '|' -); \
+seeds: built
+	@set -eo pipefail; for folder in $$(find . -name '*_test.go' | xargs grep -lE '$(SCALED)|^//go:build testall' | xargs -n1 dirname | sort -u | grep -v /testkit); do \
+		tests=$$(awk 'FNR == 1 {long = /testall/} /^func / {name = ""} /^func Test/ {name = $$2; sub(/\(.*/, "", name); if (long) print name} /$(SCALED)/ {if (name == "") exit 1; print name}' $$folder/*_test.go | sort -u | paste -sd '|' -); \
 		echo "$$folder $$tests"; \
-		COUNTERD_TEST=$(SEEDS) go test -vet=off -timeout 60m -run "^($$tests)\$$" $$folder; \
+		COUNTERD_TEST=$(SEEDS) COUNTERD_BUILT=$(CURDIR)/bin/tests go test -tags testall -vet=off -timeout 60m -run "^($$tests)\$$" $$folder; \
 	done
-SCALED = testkit\.($(if $(filter seeds,$(SEEDS)),Seeds|)Fifth|Thorough)\(
+SCALED = testkit\.($(if $(filter seeds,$(SEEDS)),Seeds|)Fifth|Thorough|All|Lasting)\(
 
 # What is in deploy, held to the product and to the tools of its readers. It starts what the
 # Dockerfile makes, so it needs Linux; as root also in a root filesystem of its own. What it

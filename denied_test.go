@@ -14,8 +14,6 @@ import (
 	"github.com/counterd/counterd"
 	"github.com/counterd/counterd/api/wire"
 	"github.com/counterd/counterd/internal/testkit/bubble"
-	"github.com/counterd/counterd/internal/testkit/leaktest"
-	"github.com/counterd/counterd/internal/testkit/memcachedtest"
 )
 
 const deniedRules = `events:
@@ -70,26 +68,4 @@ func TestTheHistoryOfDeniedHits(t *testing.T) {
 		assert.Equal(t, int64(1), deniedOf(t, l, "window", ""))
 		assert.Zero(t, deniedOf(t, l, "window", "&feature=user:eve"))
 	})
-}
-
-// Processes on the same servers add up, and one that is closed has written what it denied.
-func TestTheEndWritesDeniedHits(t *testing.T) {
-	leaktest.Check(t)
-	servers := memcachedtest.StartMany(t, 2)
-	for n, options := range [][]counterd.Option{
-		{counterd.WithMemcached(servers...)},
-		{counterd.WithMemcached(servers...), counterd.WithReplicas(2)},
-	} {
-		options = append(options, counterd.WithGrace(40*time.Second), counterd.WithTimeout(20*time.Second))
-		user := fmt.Sprint("user", n)
-		for range 2 {
-			l := start(t, parse(t, deniedRules), options...)
-			for range 50 {
-				_, err := l.Hit(ctx, "counted_all", counterd.Features{"user": user})
-				require.NoError(t, err)
-			}
-			require.NoError(t, l.Close())
-		}
-		assert.Equal(t, int64(100-3), deniedOf(t, start(t, parse(t, deniedRules), options...), "counted_all", "&feature=user:"+user))
-	}
 }

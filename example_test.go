@@ -1,6 +1,5 @@
 // The body of Example is the embedding example of README.md: its block of Go is these lines,
-// without their first tab. embedding_test.go builds and runs that block in a module of its own,
-// with the embedded store and with Memcached.
+// without their first tab. embedding_all_test.go builds and runs that block in a module of its own, with Memcached.
 
 package counterd_test
 

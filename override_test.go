@@ -1,7 +1,6 @@
 package counterd_test
 
 import (
-	"bytes"
 	"context"
 	"log/slog"
 	"testing"
@@ -12,101 +11,71 @@ import (
 
 	"github.com/counterd/counterd"
 	"github.com/counterd/counterd/api/wire"
-	"github.com/counterd/counterd/internal/testkit/leaktest"
-	"github.com/counterd/counterd/internal/testkit/memcachedtest"
+	"github.com/counterd/counterd/internal/testkit"
+	"github.com/counterd/counterd/internal/testkit/bubble"
 )
 
-// An override holds for hits of all processes, of buckets and of logs, until it is removed.
+// An override holds for hits, of buckets and of logs, until it is removed or ends.
 func TestOverrides(t *testing.T) {
-	for name, test := range map[string]struct {
-		algorithm string
-		replicas  int
-	}{
-		"buckets": {"sliding-window", 1}, "a log": {"sliding-log", 1}, "buckets, replicas": {"sliding-window", 2}, "a log, replicas": {"sliding-log", 2},
-	} {
-		t.Run(name, func(t *testing.T) {
-			leaktest.Check(t)
-			servers := memcachedtest.StartMany(t, 2)
-			rules := parse(t, "events: {login: {limits: [{per: ip, rate: 3/d, algorithm: "+test.algorithm+"}]}}")
-			open := func() *counterd.Limiter {
-				return start(t, rules, append(onBusyMachine, counterd.WithMemcached(servers...), counterd.WithReplicas(test.replicas))...)
+	for _, algorithm := range []string{"sliding-window", "sliding-log"} {
+		bubble.Test(t, func(t *testing.T) {
+			l := start(t, parse(t, "events: {login: {limits: [{per: ip, rate: 3/d, algorithm: "+algorithm+"}]}}"))
+			set := func(o counterd.Override) counterd.Override {
+				o.Event, o.Kind, o.Value, o.Until = "login", "ip", visitor["ip"], time.Now().UTC().Truncate(time.Second).Add(time.Hour)
+				require.NoError(t, l.SetOverride(ctx, o))
+				assert.Equal(t, []counterd.Override{o}, l.Overrides())
+				return o
 			}
-			one, other := open(), open()
-			hit := func(l *counterd.Limiter) counterd.Decision {
-				d, err := l.Hit(ctx, "login", visitor)
-				require.NoError(t, err)
-				return d
-			}
-			follows := func(of int) {
+			hits := func(limit int64, admitted ...bool) {
 				t.Helper()
-				require.Eventually(t, func() bool { return len(other.Overrides()) == of }, time.Minute, 10*time.Millisecond)
+				for _, want := range admitted {
+					d, err := l.Hit(ctx, "login", visitor)
+					require.NoError(t, err)
+					assert.Equal(t, want, d.Allowed)
+					if limit > 0 {
+						assert.Equal(t, limit, d.Limits[0].Limit)
+						assert.Equal(t, "ip-3-per-24h", d.Limits[0].Name)
+					}
+				}
 			}
-			for range 3 {
-				require.True(t, hit(one).Allowed)
-			}
-			assert.False(t, hit(other).Allowed)
-
-			raised := counterd.Override{Event: "login", Kind: "ip", Value: visitor["ip"], Rates: []string{"5/d"}, Until: time.Now().Add(time.Hour)}
-			require.NoError(t, one.SetOverride(ctx, raised))
-			raised.Until = raised.Until.UTC().Truncate(time.Second)
-			assert.Equal(t, []counterd.Override{raised}, one.Overrides())
-			follows(1)
-			assert.Equal(t, []counterd.Override{raised}, other.Overrides())
-			d := hit(other)
-			assert.True(t, d.Allowed)
-			assert.EqualValues(t, 5, d.Limits[0].Limit)
-			assert.Equal(t, "ip-3-per-24h", d.Limits[0].Name)
-			assert.True(t, hit(one).Allowed)
-			assert.False(t, hit(one).Allowed)
-			assert.False(t, hit(other).Allowed)
-
-			removed, err := one.RemoveOverride(ctx, "login", "ip", visitor["ip"])
+			hits(3, true, true, true, false)
+			set(counterd.Override{Rates: []string{"5/d"}})
+			hits(5, true, true, false)
+			removed, err := l.RemoveOverride(ctx, "login", "ip", visitor["ip"])
 			require.NoError(t, err)
 			assert.True(t, removed)
-			follows(0)
-			for _, l := range []*counterd.Limiter{one, other} {
-				d := hit(l)
-				assert.False(t, d.Allowed)
-				assert.EqualValues(t, 3, d.Limits[0].Limit)
-			}
-
-			require.NoError(t, other.SetOverride(ctx, counterd.Override{Event: "login", Kind: "ip", Value: visitor["ip"], Allow: true, Until: time.Now().Add(time.Hour)}))
-			for range 5 {
-				assert.True(t, hit(other).Allowed)
-			}
-			late := open()
-			assert.True(t, hit(late).Allowed, "a process that starts knows it at once")
-			count, err := late.Count(ctx, "login", visitor, 24*time.Hour)
+			assert.Empty(t, l.Overrides())
+			hits(3, false)
+			set(counterd.Override{Allow: true})
+			hits(0, true, true)
+			count, err := l.Count(ctx, "login", visitor, 24*time.Hour)
 			require.NoError(t, err)
-			assert.EqualValues(t, 11, count, "what is allowed is counted")
-
-			require.NoError(t, one.SetOverride(ctx, counterd.Override{Event: "login", Kind: "ip", Value: visitor["ip"], Deny: true, Until: time.Now().Add(time.Hour)}))
-			d = hit(one)
-			assert.False(t, d.Allowed)
+			assert.EqualValues(t, 7, count, "what is allowed is counted")
+			set(counterd.Override{Deny: true})
+			hits(0, false)
+			time.Sleep(time.Hour + time.Second)
+			assert.Empty(t, l.Overrides())
+			hits(3, false)
 		})
 	}
 }
 
-// A change is logged, with the feature and the name of the token, and what goes wrong is an error.
+// A change over HTTP is logged, with the feature, and what goes wrong is an error.
 func TestChangesOfOverrides(t *testing.T) {
-	var log bytes.Buffer
-	l := start(t, parse(t, someRules), append(onBusyMachine, counterd.WithLog(slog.New(slog.NewTextHandler(&log, nil))))...)
+	var log testkit.Log
+	l := start(t, parse(t, someRules), counterd.WithLog(slog.New(slog.NewTextHandler(&log, nil))))
 	c := serveAll(t, l)
 	set, err := c.SetOverride(ctx, "login", wire.SetOverride{Features: visitor, Verdict: "deny", For: "1h"})
 	require.NoError(t, err)
-	assert.Equal(t, "ip:192.0.2.1", set.Feature)
-	assert.WithinDuration(t, time.Now().Add(time.Hour), set.Until.Time, time.Minute)
-	assert.Regexp(t, `msg="override set" request_id=\w+ client="" event=login feature=ip:192.0.2.1 override=deny until=`, log.String())
 	all, err := c.Overrides(ctx)
 	require.NoError(t, err)
 	assert.Equal(t, []wire.Override{set}, all)
-	d, err := l.Hit(ctx, "login", visitor)
-	require.NoError(t, err)
-	assert.False(t, d.Allowed)
 	removed, err := c.RemoveOverride(ctx, "login", "ip", "192.0.2.1")
 	require.NoError(t, err)
 	assert.True(t, removed)
-	assert.Regexp(t, `msg="override removed" request_id=\w+ client="" event=login feature=ip:192.0.2.1 override=deny until=`, log.String())
+	for _, change := range []string{"set", "removed"} {
+		assert.Regexp(t, `msg="override `+change+`" request_id=\w+ client="" event=login feature=ip:192.0.2.1 override=deny until=`, log.String())
+	}
 
 	until := time.Now().Add(time.Hour)
 	for name, o := range map[string]counterd.Override{

@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"crypto/x509"
-	"encoding/pem"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -49,18 +48,6 @@ func TestProbeTellsAliveFromReady(t *testing.T) {
 	assert.Equal(t, exitOK, alive)
 }
 
-// A password in the URL is not repeated.
-func TestAProbeSaysNoPassword(t *testing.T) {
-	sick := httptest.NewServer(http.NotFoundHandler())
-	for range 2 { // it answers, and then it does not
-		status, _, stderr := probed(t, strings.Replace(sick.URL, "http://", "http://ops:hush-hush@", 1))
-		assert.Equal(t, exitFailed, status)
-		assert.NotContains(t, stderr, "hush")
-		assert.Contains(t, stderr, "ops:")
-		sick.Close()
-	}
-}
-
 // Only the server that is named counts, and only its 200.
 func TestProbeFollowsNobody(t *testing.T) {
 	ok := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
@@ -73,32 +60,25 @@ func TestProbeFollowsNobody(t *testing.T) {
 	assert.Contains(t, said, "answers 302 Found")
 }
 
-func TestProbeOverTLS(t *testing.T) {
-	server := httptest.NewTLSServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
-	defer server.Close()
-	ca := filepath.Join(t.TempDir(), "ca.pem")
-	block := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
-	require.NoError(t, os.WriteFile(ca, block, 0o600))
-	exit, _, said := probed(t, "-ca", ca, server.URL)
-	assert.Equal(t, exitOK, exit, said)
-	exit, _, said = probed(t, server.URL)
-	assert.Equal(t, exitFailed, exit, "an authority that nobody knows")
-	assert.Contains(t, said, "certificate")
-}
-
 // A certificate is for a name, and a process is asked by its address.
 func TestProbeOfACertificateForAName(t *testing.T) {
 	authority := memcachedtest.NewAuthority(t)
 	files := newPair(t, authority.Issue(t, func(c *x509.Certificate) { c.DNSNames, c.IPAddresses = []string{"counterd.internal"}, nil }))
 	p := startProcess(t, "-tls-cert", files.cert, "-tls-key", files.key)
-	url := strings.Replace(p.url, "http:", "https:", 1)
-	exit, _, said := probed(t, "-ca", authority.File, url)
-	assert.Equal(t, exitFailed, exit)
-	assert.Contains(t, said, "127.0.0.1")
-	exit, _, said = probed(t, "-ca", authority.File, "-server-name", "counterd.internal", url)
-	assert.Equal(t, exitOK, exit, said)
-	exit, _, _ = probed(t, "-ca", authority.File, "-server-name", "other.internal", url)
-	assert.Equal(t, exitFailed, exit)
+	for _, test := range []struct {
+		exit int
+		says string
+		args []string
+	}{
+		{exitFailed, "certificate", nil},
+		{exitFailed, "127.0.0.1", []string{"-ca", authority.File}},
+		{exitOK, "", []string{"-ca", authority.File, "-server-name", "counterd.internal"}},
+		{exitFailed, "counterd.internal", []string{"-ca", authority.File, "-server-name", "other.internal"}},
+	} {
+		exit, _, said := probed(t, append(test.args, p.secureURL())...)
+		assert.Equal(t, test.exit, exit, "%q: %s", test.args, said)
+		assert.Contains(t, said, test.says)
+	}
 }
 
 // Many read the output of a probe: a password in the URL is not in it.

@@ -1,15 +1,12 @@
 package main
 
 import (
-	"bytes"
-	"io"
 	"net/http"
 	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -132,12 +129,7 @@ func TestRatelimit(t *testing.T) {
 		assert.Equal(t, "OK", answers(t.Context(), conn, "ten", "user", "bob"))
 	}
 	post := func() (int, string) {
-		response, err := http.Post(p.url+"/json", "application/json", strings.NewReader(`{"domain": "ten", "descriptors": [{"entries": [{"key": "user", "value": "bob"}]}]}`))
-		require.NoError(t, err)
-		defer response.Body.Close()
-		body, err := io.ReadAll(response.Body)
-		require.NoError(t, err)
-		return response.StatusCode, string(body)
+		return ask(t, "POST", p.url+"/json", `{"domain": "ten", "descriptors": [{"entries": [{"key": "user", "value": "bob"}]}]}`)
 	}
 	code, _ := post()
 	assert.Equal(t, http.StatusOK, code)
@@ -152,9 +144,5 @@ func TestRatelimit(t *testing.T) {
 	code, _ = p.get(t, "/v1/events/url_shorten")
 	assert.Equal(t, http.StatusNotFound, code, "no event is served that is not asked for")
 	memcached.Stop()
-	require.Eventually(t, func() bool { return status(t, p.url+"/healthcheck") == http.StatusServiceUnavailable }, soon, 10*time.Millisecond)
-
-	var out bytes.Buffer
-	assert.Zero(t, run(t.Context(), []string{"help", "ratelimit"}, &out, io.Discard))
-	assert.Equal(t, ratelimitUsage, out.String())
+	testkit.Await(t, soon, "the probe shows the outage", func() bool { return status(t, p.url+"/healthcheck") == http.StatusServiceUnavailable })
 }

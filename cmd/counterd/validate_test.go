@@ -52,6 +52,7 @@ func TestValidateComparesBucketsAndLogs(t *testing.T) {
       - {per: org, rate: 90/h, algorithm: fixed-window}
       - {per: lot, rate: 90/h, throttle: elastic}
       - {per: spot, rate: 90/h, algorithm: sliding-log}
+      - {per: job, concurrent: 1, lease: 30s}
   b:
 `), 0o600))
 	var stdout, stderr bytes.Buffer
@@ -64,9 +65,11 @@ func TestValidateComparesBucketsAndLogs(t *testing.T) {
 	}
 	assert.Equal(t, []string{
 		"PER RETENTION LEVELS", "user 1h second", "user 1h log", "(all) 1h second", "key 1h minute", "team 1h second", "org 1h second",
-		"lot 1h second", "spot 1h log", "(each feature) 24h",
+		"lot 1h second", "spot 1h log", "job 30s leases", "(each feature) 24h",
 	}, levels)
 	assert.Regexp(t, `a +spot +1h +log +1 +17352\n`, costs)
+	assert.Regexp(t, `a +job +30s +leases +1 +17352\n`, costs)
+	assert.NotContains(t, table, "job")
 	var recommended []string
 	for line := range strings.Lines(table) {
 		fields := strings.Fields(line)

@@ -42,8 +42,9 @@ func (l *Log) String() string {
 // Await waits for a line that has all the parts.
 func (l *Log) Await(tb testing.TB, parts ...string) {
 	tb.Helper()
+	found := false
 	defer func() {
-		if tb.Failed() {
+		if !found {
 			tb.Logf("%s", l)
 		}
 	}()
@@ -61,4 +62,5 @@ func (l *Log) Await(tb testing.TB, parts ...string) {
 		}
 		return false
 	})
+	found = true
 }

@@ -1,14 +1,11 @@
 package main
 
 import (
-	"context"
 	"fmt"
 	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -20,10 +17,8 @@ import (
 	"github.com/counterd/counterd/api/wire"
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/internal/testkit"
+	"github.com/counterd/counterd/internal/testkit/memcachedtest"
 )
-
-// soon bounds the waits for what has to happen.
-const soon = time.Minute
 
 // oneLimit is a rules file with that N.
 func oneLimit(n int) string {
@@ -39,12 +34,45 @@ func TestSIGHUP(t *testing.T) {
 		`level=INFO msg="the rules file holds the rules in force" file=` + path: {"-rules", path},
 	} {
 		p := startProcess(t, args...)
-		for i := range 3 {
-			require.NoError(t, p.Process.Signal(syscall.SIGHUP))
-			require.Eventually(t, func() bool { return strings.Count(p.log.String(), want) == i+1 }, soon, time.Millisecond, "%s", p.log)
+		for range 2 {
+			before := strings.Count(p.log.String(), want)
+			p.signal(t, syscall.SIGHUP)
+			testkit.Await(t, soon, want, func() bool { return strings.Count(p.log.String(), want) > before })
 		}
 		assert.Equal(t, http.StatusOK, status(t, p.url+"/healthz"))
 	}
+}
+
+// A list that is edited while counterd runs is followed, and SIGHUP is answered by the rules
+// and by the servers.
+func TestAProcessFollowsAFileOfServers(t *testing.T) {
+	servers := memcachedtest.StartMany(t, 2)
+	dir := t.TempDir()
+	rules, path := filepath.Join(dir, "rules.yaml"), filepath.Join(dir, "servers")
+	testkit.WriteFile(t, rules, oneLimit(5))
+	testkit.WriteFile(t, path, "# the fleet\n"+servers[0]+"\n")
+	p := startProcess(t, "-rules", rules, "-memcached-file", path)
+	p.log.Await(t, `msg="memcached store" servers=`+servers[0])
+	_, err := p.client(t).Increment(t.Context(), "e", visitor, 1, time.Time{})
+	require.NoError(t, err)
+
+	p.signal(t, syscall.SIGHUP)
+	p.log.Await(t, "the rules file holds the rules in force")
+	p.log.Await(t, "the memcached servers found are those in force")
+	testkit.ReplaceFile(t, path, "")
+	p.log.Await(t, "those in force stay", "no server is named")
+	testkit.ReplaceFile(t, path, servers[0]+"\nnonsense\n")
+	p.log.Await(t, "those in force stay", "line 2: nonsense is neither")
+	const failing = `counterd_server_list_failing{source="file"}`
+	assert.Equal(t, 1, p.metric(t, failing))
+	testkit.ReplaceFile(t, path, strings.Join(servers, "\n"))
+	p.log.Await(t, "added="+servers[1]+" removed=\"\" servers=")
+	testkit.Await(t, soon, "the list fails no more", func() bool { return p.metric(t, failing) == 0 })
+	_, err = p.client(t).Increment(t.Context(), "e", visitor, 1, time.Time{})
+	assert.NoError(t, err)
+
+	testkit.WriteFile(t, path, servers[1])
+	assert.Contains(t, output(t, exitOK, "keys", "-event", "url_shorten", "-feature", "ip:203.0.113.9", "-memcached-file", path), servers[1])
 }
 
 // generation is a rules file in which every limit has the same N.
@@ -105,13 +133,14 @@ func nOfDecisions(limits int, all ...wire.Decision) (int64, error) {
 	return oneN(ns...)
 }
 
-// Fifty new versions of the file under a load of requests of every kind, put in
+// Many new versions of the file under a load of requests of every kind, put in
 // place in every way, and broken ones in between: not one request fails, and each
 // is answered by one version as a whole.
 func TestReloadUnderLoad(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "rules.yaml")
-	const base, reloads = 1_000_000_000, 50
+	const base = 1_000_000_000
+	reloads := testkit.Fifth(50)
 	version := 0
 	// swap has ..data lead to a new folder with that text.
 	swap := func(text string) {
@@ -123,49 +152,42 @@ func TestReloadUnderLoad(t *testing.T) {
 	}
 	swap(generation(base))
 	require.NoError(t, os.Symlink(filepath.Join("..data", "rules.yaml"), path))
-	p := startProcess(t, "-rules", path, "-timeout", "5s", "-grace", "10s")
+	p := startProcess(t, "-rules", path)
 
-	who := events.Features{"ip": "203.0.113.9", "user": "42"}
-	requests := map[string]func(ctx context.Context, c *client.Client) (int64, error){
-		"event": func(ctx context.Context, c *client.Client) (int64, error) {
-			event, err := c.Event(ctx, "a")
-			if err != nil {
-				return 0, err
-			}
-			return nOfEvents(event)
-		},
-		"events": func(ctx context.Context, c *client.Client) (int64, error) {
-			all, err := c.Events(ctx)
+	who, user := events.Features{"ip": "203.0.113.9", "user": "42"}, p.client(t)
+	inForce := func() (int64, error) {
+		event, err := user.Event(t.Context(), "a")
+		if err != nil {
+			return 0, err
+		}
+		return nOfEvents(event)
+	}
+	var callers []func() error
+	for _, request := range []func(c *client.Client) (int64, error){
+		func(*client.Client) (int64, error) { return inForce() },
+		func(c *client.Client) (int64, error) {
+			all, err := c.Events(t.Context())
 			if err != nil {
 				return 0, err
 			}
 			return nOfEvents(all.Events...)
 		},
-		"increment": func(ctx context.Context, c *client.Client) (int64, error) {
-			done, err := c.Increment(ctx, "a", who, 1, time.Time{})
+		func(c *client.Client) (int64, error) {
+			done, err := c.Increment(t.Context(), "a", who, 1, time.Time{})
 			if err == nil && len(done.Counters) != 2 {
 				err = fmt.Errorf("%d counters", len(done.Counters))
 			}
 			return 0, err
 		},
-		"hit": func(ctx context.Context, c *client.Client) (int64, error) {
-			d, err := c.Hit(ctx, "a", who, 1)
+		func(c *client.Client) (int64, error) {
+			d, err := c.Hit(t.Context(), "a", who, 1)
 			if err != nil {
 				return 0, err
 			}
 			return nOfDecisions(3, d)
 		},
-		"check": func(ctx context.Context, c *client.Client) (int64, error) {
-			d, err := c.Check(ctx, "a", who, 1)
-			if err != nil {
-				return 0, err
-			}
-			return nOfDecisions(3, d)
-		},
-		"batch": func(ctx context.Context, c *client.Client) (int64, error) {
-			results, err := c.Batch(ctx, []wire.BatchHit{
-				{Event: "a", Features: who}, {Event: "b"}, {Event: "a", Features: who},
-			})
+		func(c *client.Client) (int64, error) {
+			results, err := c.Batch(t.Context(), []wire.BatchHit{{Event: "a", Features: who}, {Event: "b"}, {Event: "a", Features: who}})
 			if err != nil {
 				return 0, err
 			}
@@ -178,30 +200,18 @@ func TestReloadUnderLoad(t *testing.T) {
 			}
 			return nOfDecisions(7, all...)
 		},
+	} {
+		c, last := p.client(t), int64(0)
+		callers = append(callers, func() error {
+			n, err := request(c)
+			if err == nil && n != 0 && n < last {
+				err = fmt.Errorf("%d after %d", n, last)
+			}
+			last = max(last, n)
+			return err
+		})
 	}
-	ctx, stop := context.WithCancel(t.Context())
-	var running sync.WaitGroup
-	defer running.Wait()
-	defer stop()
-	answered := map[string]*atomic.Int64{}
-	for name, request := range requests {
-		answers := &atomic.Int64{}
-		answered[name] = answers
-		for range 2 {
-			c := p.client(t)
-			running.Go(func() {
-				var last int64
-				for ctx.Err() == nil {
-					n, err := request(t.Context(), c)
-					if !assert.NoError(t, err, name) || !assert.True(t, n == 0 || n >= last, "%s: %d after %d", name, n, last) {
-						return
-					}
-					last = max(last, n)
-					answers.Add(1)
-				}
-			})
-		}
-	}
+	l := startLoad(t, callers...)
 
 	real := func() string {
 		file, err := filepath.EvalSymlinks(path)
@@ -214,33 +224,27 @@ func TestReloadUnderLoad(t *testing.T) {
 		swap,
 		func(text string) {
 			testkit.ReplaceFile(t, real(), text)
-			require.NoError(t, p.Process.Signal(syscall.SIGHUP))
+			p.signal(t, syscall.SIGHUP)
 		},
 	}
-	c := p.client(t)
-	inForce := func() (int64, error) { return requests["event"](t.Context(), c) }
+	failures := func() int { return strings.Count(p.log.String(), "rules not reloaded") }
 	for i := range reloads {
 		if i%10 == 5 {
-			failures := strings.Count(p.log.String(), "rules not reloaded")
+			before := failures()
 			ways[i/10%len(ways)](generation(base+999) + "      - per: nobody\n")
-			require.Eventually(t, func() bool { return strings.Count(p.log.String(), "rules not reloaded") > failures }, soon, time.Millisecond, "%s", p.log)
+			testkit.Await(t, soon, "broken rules are refused", func() bool { return failures() > before })
 			n, err := inForce()
 			require.NoError(t, err)
 			require.Equal(t, int64(base+i), n, "what was in force stays")
 		}
-		before := answered["hit"].Load()
 		ways[i%len(ways)](generation(int64(base + i + 1)))
-		require.Eventually(t, func() bool {
+		testkit.Await(t, soon, "the new rules are in force", func() bool {
 			n, err := inForce()
-			return err == nil && n == int64(base+i+1) && answered["hit"].Load() > before
-		}, soon, time.Millisecond, "%s", p.log)
+			return err == nil && n == int64(base+i+1)
+		})
+		l.more(1)
 	}
-	stop()
-	running.Wait()
-	for name, n := range answered {
-		assert.Greater(t, n.Load(), int64(reloads), name)
-		t.Log(name, n.Load())
-	}
+	l.stop()
 	assert.Equal(t, reloads, strings.Count(p.log.String(), `msg="rules reloaded"`), "%s", p.log)
 	assert.Contains(t, p.log.String(), fmt.Sprintf("generation=%d events=2", reloads+1))
 	assert.NotContains(t, p.log.String(), "cannot be watched")

@@ -167,22 +167,9 @@ func (s *site) addServer() {
 	s.servers, s.names = append(s.servers, server), append(s.names, server.Addr)
 	s.writeList()
 	for _, p := range s.processes {
-		require.Eventually(s.t, func() bool {
+		testkit.Await(s.t, soon, "each process uses the server that was added", func() bool {
 			return strings.HasPrefix(p.readiness(s.t)[server.Addr], "reachable")
-		}, soon, 20*time.Millisecond, "a process does not use the server that was added: %s", p.log)
-	}
-}
-
-// awaitRepaired waits until no process says any more that the server has lost something. It
-// has to have said so before: a server that is back is noticed in a moment.
-func (s *site) awaitRepaired(server int) {
-	s.t.Helper()
-	for _, lost := range []bool{true, false} {
-		for _, p := range s.processes {
-			require.Eventually(s.t, func() bool {
-				return (p.readiness(s.t)[s.names[server]] != "reachable") == lost
-			}, 10*time.Minute, 5*time.Millisecond, "a process says %v, of a server that has lost something: %t; %s", p.readiness(s.t), lost, p.log)
-		}
+		})
 	}
 }
 
@@ -191,10 +178,10 @@ func (s *site) awaitRepaired(server int) {
 func (s *site) awaitWhole() {
 	s.t.Helper()
 	for _, p := range s.processes {
-		require.Eventually(s.t, func() bool {
+		testkit.Await(s.t, soon, "all servers are reachable and whole", func() bool {
 			told := slices.Collect(maps.Values(p.readiness(s.t)))
 			return len(told) == len(s.servers) && !slices.ContainsFunc(told, func(of string) bool { return of != "reachable" })
-		}, soon, 10*time.Millisecond, "a process says %v; %s", p.readiness(s.t), p.log)
+		})
 	}
 }
 
@@ -345,6 +332,7 @@ func (s *site) call(more func(round int, so seen) bool) []seen {
 							all[process] = all[process].and(what)
 							mu.Unlock()
 						}
+						pause(s.t.Context(), trafficPause)
 					}
 				})
 			}
@@ -372,10 +360,7 @@ func (s *site) hammer(users ...string) (stop func()) {
 			running.Go(func() {
 				for ctx.Err() == nil {
 					s.hit(process, "tight", user)
-					select {
-					case <-ctx.Done():
-					case <-time.After(10 * time.Millisecond):
-					}
+					pause(ctx, 2*trafficPause)
 				}
 			})
 		}
@@ -388,13 +373,13 @@ func (s *site) hammer(users ...string) (stop func()) {
 func (s *site) awaitStore() time.Duration {
 	began := time.Now()
 	for process := range s.clients {
-		require.Eventually(s.t, func() bool {
+		testkit.Await(s.t, soon, "each process has the store again", func() bool {
 			hits := onStore
 			for _, event := range []string{"allow", "deny", "local"} {
 				hits |= s.hit(process, event, "probe")
 			}
 			return hits|s.increment(process, "probe") == onStore
-		}, soon, 10*time.Millisecond, "process %d has no store again", process)
+		})
 	}
 	return time.Since(began)
 }
@@ -402,13 +387,12 @@ func (s *site) awaitStore() time.Duration {
 // count returns what the process says that a counter holds in the last hour. On a busy machine
 // the store may not answer in time at first.
 func (s *site) count(process int, name counterName) int64 {
-	held := int64(-1)
-	assert.EventuallyWithT(s.t, func(c *assert.CollectT) {
+	var held int64
+	testkit.Await(s.t, soon, fmt.Sprintf("process %d counts %v", process, name), func() bool {
 		count, err := s.clients[process].Count(context.Background(), name.event, events.Features{"user": name.user}, time.Hour, time.Time{})
-		if assert.NoError(c, err) {
-			held = count.Count
-		}
-	}, soon, 50*time.Millisecond, "process %d, %v", process, name)
+		held = count.Count
+		return err == nil
+	})
 	return held
 }
 

@@ -1,3 +1,5 @@
+//go:build testall
+
 package main
 
 import (
@@ -14,7 +16,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -34,7 +35,6 @@ import (
 type fleet struct {
 	t         *testing.T
 	servers   []*memcachedtest.Server
-	list      string // the file
 	args      []string
 	processes []*process
 
@@ -43,8 +43,6 @@ type fleet struct {
 	admitted map[string]int64
 	beyond   []string // the users of the hits admitted beyond the limit
 	unsaid   []string // those of the hits that did not say that it may be
-	// must reports whether an answer to a hit that began then has to say so; nil: each has.
-	must func(began time.Time) bool
 }
 
 const (
@@ -56,16 +54,22 @@ const (
 	fleetKnown = 500 // users whose limits are filled
 )
 
-// newFleet starts all, and fills the limits of the known users.
-func newFleet(t *testing.T, servers []*memcachedtest.Server, replicas, processes int) *fleet {
+// newFleet starts three servers with two replicas and three processes, and fills the limits of the known users.
+func newFleet(t *testing.T) *fleet {
 	t.Helper()
 	dir := t.TempDir()
 	rules := filepath.Join(dir, "rules.yaml")
 	testkit.WriteFile(t, rules, fleetRules)
-	f := &fleet{t: t, list: filepath.Join(dir, "servers"), admitted: map[string]int64{}}
-	f.name(servers)
-	f.args = []string{"-memcached-file", f.list, "-replicas", strconv.Itoa(replicas), "-rules", rules}
-	for range processes {
+	list := filepath.Join(dir, "servers")
+	f := &fleet{t: t, admitted: map[string]int64{}}
+	var names []string
+	for range 3 {
+		f.servers = append(f.servers, memcachedtest.Start(t))
+		names = append(names, f.servers[len(f.servers)-1].Addr)
+	}
+	testkit.WriteFile(t, list, strings.Join(names, "\n"))
+	f.args = []string{"-memcached-file", list, "-replicas", "2", "-rules", rules, "-timeout", "1s", "-grace", "2s"}
+	for range 3 {
 		f.scaleUp()
 	}
 	ctx, cancel := context.WithCancel(t.Context())
@@ -74,10 +78,7 @@ func newFleet(t *testing.T, servers []*memcachedtest.Server, replicas, processes
 		for i := 0; ctx.Err() == nil; i++ {
 			f.hit(i, fmt.Sprint("new-", i), fleetLimit/2)
 			f.hit(i+1, fmt.Sprint("new-", i/2), fleetLimit/2) // one that came before, at another process
-			select {
-			case <-time.After(100 * time.Millisecond):
-			case <-ctx.Done():
-			}
+			pause(ctx, 100*time.Millisecond)
 		}
 	})
 	t.Cleanup(func() {
@@ -90,24 +91,7 @@ func newFleet(t *testing.T, servers []*memcachedtest.Server, replicas, processes
 	return f
 }
 
-func startServers(t *testing.T, n int) (servers []*memcachedtest.Server) {
-	for range n {
-		servers = append(servers, memcachedtest.Start(t))
-	}
-	return servers
-}
-
 func known(i int) string { return fmt.Sprint("known-", i) }
-
-// name names the servers in the file.
-func (f *fleet) name(servers []*memcachedtest.Server) {
-	f.servers = servers
-	var names []string
-	for _, server := range servers {
-		names = append(names, server.Addr)
-	}
-	testkit.ReplaceFile(f.t, f.list, strings.Join(names, "\n"))
-}
 
 func (f *fleet) scaleUp() {
 	f.t.Helper()
@@ -126,8 +110,7 @@ func (f *fleet) scaleDown() {
 	f.mu.Unlock()
 	p := f.processes[0]
 	f.processes = f.processes[1:]
-	require.NoError(f.t, p.Process.Signal(syscall.SIGTERM))
-	require.NoError(f.t, p.Wait())
+	p.stop(f.t)
 }
 
 // restart replaces each process.
@@ -135,13 +118,6 @@ func (f *fleet) restart() {
 	f.t.Helper()
 	for range len(f.processes) {
 		f.scaleUp()
-		f.scaleDown()
-	}
-}
-
-// stop stops all processes.
-func (f *fleet) stop() {
-	for len(f.processes) > 0 {
 		f.scaleDown()
 	}
 }
@@ -154,7 +130,6 @@ func (f *fleet) hit(process int, user string, cost int64) (decided bool) {
 	if len(clients) == 0 {
 		return false
 	}
-	began := time.Now()
 	d, err := clients[process%len(clients)].Hit(context.Background(), eventOf(user), events.Features{"user": user}, cost)
 	if err != nil { // the process is being restarted, or a server is missing
 		return false
@@ -169,7 +144,7 @@ func (f *fleet) hit(process int, user string, cost int64) (decided bool) {
 		return true
 	}
 	f.beyond = append(f.beyond, user)
-	if !d.Limits[0].Incomplete && (f.must == nil || f.must(began)) {
+	if !d.Limits[0].Incomplete {
 		f.unsaid = append(f.unsaid, user)
 	}
 	return true
@@ -185,7 +160,7 @@ func eventOf(user string) string {
 // decided hits until that is decided.
 func (f *fleet) decided(process int, user string, cost int64) {
 	f.t.Helper()
-	require.Eventually(f.t, func() bool { return f.hit(process, user, cost) }, soon, time.Millisecond, "%s is not decided", user)
+	testkit.Await(f.t, soon, user+" is decided", func() bool { return f.hit(process, user, cost) })
 }
 
 // holds fails the test if hits were admitted beyond a limit and did not say that it may be, or if
@@ -206,13 +181,13 @@ func (f *fleet) holds(nothing bool) (beyond int) {
 	f.mu.Unlock()
 	low := 0
 	for i := 0; i < fleetKnown && nothing; i++ {
-		require.Eventually(f.t, func() bool {
+		testkit.Await(f.t, soon, known(i)+" is counted", func() bool {
 			count, err := c.Count(context.Background(), eventOf(known(i)), events.Features{"user": known(i)}, time.Hour, time.Time{})
 			if err == nil && count.Count < fleetLimit {
 				low++
 			}
 			return err == nil
-		}, soon, time.Millisecond, "%s is not counted", known(i))
+		})
 	}
 	assert.Zero(f.t, low, "counts are too low")
 	return beyond
@@ -224,7 +199,7 @@ var percent = regexp.MustCompile(`\d+%`)
 // that of these servers.
 func (f *fleet) await(says func(state string) bool, servers ...*memcachedtest.Server) {
 	f.t.Helper()
-	for deadline := time.Now().Add(soon); ; time.Sleep(20 * time.Millisecond) {
+	testkit.Await(f.t, soon, "all processes say the same of all servers", func() bool {
 		var seen []map[string]string
 		agree := true
 		for _, p := range f.processes {
@@ -238,11 +213,8 @@ func (f *fleet) await(says func(state string) bool, servers ...*memcachedtest.Se
 				agree = agree && says(states[server.Addr])
 			}
 		}
-		if agree {
-			return
-		}
-		require.True(f.t, time.Now().Before(deadline), "processes say: %v", seen)
-	}
+		return agree
+	})
 }
 
 func reachable(state string) bool   { return state == "reachable" }
@@ -264,7 +236,7 @@ func (f *fleet) lose(server int, meanwhile func()) {
 // after, and are more and fewer: no count is lost, and all processes say the same.
 func TestRollingRestartOfAllServers(t *testing.T) {
 	leaktest.Parallel(t)
-	f := newFleet(t, startServers(t, 3), 2, 3)
+	f := newFleet(t)
 	f.restart()
 	f.await(reachable, f.servers...)
 	for server, meanwhile := range []struct{ down, repair func() }{{f.restart, f.scaleUp}, {nothing, f.restart}, {f.scaleDown, nothing}} {
@@ -278,38 +250,25 @@ func TestRollingRestartOfAllServers(t *testing.T) {
 	f.holds(true)
 }
 
-// Two of three servers lose what they held. Each repaired before the other, nothing is lost, and
-// both are called whole again. Both before either is repaired, what is admitted beyond a limit
-// says that it may be, also at processes that start later.
+// Two of three servers lose what they held before either is repaired. What is admitted beyond a limit says that it may be,
+// also at processes that start later.
 func TestTwoLosses(t *testing.T) {
 	leaktest.Parallel(t)
-	t.Run("in turn", func(t *testing.T) {
-		t.Parallel()
-		f := newFleet(t, startServers(t, 3), 2, 3)
-		for server := range 2 {
-			f.lose(server, nothing)
-			f.await(reachable, f.servers...)
-		}
-		f.holds(true)
-	})
-	t.Run("at once", func(t *testing.T) {
-		t.Parallel()
-		f := newFleet(t, startServers(t, 3), 2, 3)
-		f.lose(0, func() { f.lose(1, nothing) })
-		assert.NotZero(t, f.holds(false), "nothing was lost")
-		for range 2 {
-			f.restart()
-			f.holds(false)
-		}
-		f.await(func(state string) bool { return back(state) && !reachable(state) }, f.servers[:2]...)
-	})
+	f := newFleet(t)
+	f.lose(0, func() { f.lose(1, nothing) })
+	assert.NotZero(t, f.holds(false), "nothing was lost")
+	for range 2 {
+		f.restart()
+		f.holds(false)
+	}
+	f.await(func(state string) bool { return back(state) && !reachable(state) }, f.servers[:2]...)
 }
 
 // Another server does not answer for a moment, again and again, while one is repaired. What it misses is known
 // by name, and all are whole again.
 func TestAMomentsAbsenceDuringARepair(t *testing.T) {
 	leaktest.Parallel(t)
-	f := newFleet(t, startServers(t, 3), 2, 3)
+	f := newFleet(t)
 	f.lose(1, nothing)
 	for range 3 {
 		f.servers[0].Pause()
@@ -322,106 +281,11 @@ func TestAMomentsAbsenceDuringARepair(t *testing.T) {
 	f.holds(true)
 }
 
-// No process has seen the loss of a server: all have started since. They call it whole only once
-// it is, whatever the age of the fleet, and whichever process wrote the marker.
-func TestALossBeforeTheProcess(t *testing.T) {
-	leaktest.Parallel(t)
-	for _, age := range []time.Duration{0, 7 * time.Second} {
-		for _, marked := range []bool{false, true} {
-			t.Run(fmt.Sprintf("after %s, marked %t", age, marked), func(t *testing.T) {
-				t.Parallel()
-				f := newFleet(t, startServers(t, 2), 2, 1)
-				time.Sleep(age)
-				if marked {
-					f.lose(0, nothing)
-					require.Eventually(t, func() bool { return len(f.servers[0].Ask("get counterd:memory")) > 0 }, soon, time.Millisecond)
-					f.stop()
-				} else {
-					f.stop() // the next one writes the marker
-					f.servers[0].Stop()
-					f.servers[0].Restart()
-				}
-				f.scaleUp()
-				f.await(reachable, f.servers...)
-				f.lose(1, nothing)
-				f.holds(true)
-				f.await(reachable, f.servers...)
-			})
-		}
-	}
-}
-
-// Servers without room are filled fast. What is admitted beyond a limit more than a second after
-// the first eviction says that it may be, also at processes that start then.
-func TestFullServers(t *testing.T) {
-	leaktest.Parallel(t)
-	for replicas := 1; replicas <= 2; replicas++ {
-		t.Run(fmt.Sprint(replicas, " replicas"), func(t *testing.T) {
-			t.Parallel()
-			var servers []*memcachedtest.Server
-			for range replicas {
-				servers = append(servers, memcachedtest.StartSmall(t))
-			}
-			f := newFleet(t, servers, replicas, 3)
-			stalls := testkit.WatchStalls(t)
-			var evicted time.Time // when all were seen to
-			f.mu.Lock()
-			f.must = func(began time.Time) bool {
-				return !evicted.IsZero() && began.Sub(evicted) > 2*time.Second+5*stalls.Longest()
-			}
-			f.mu.Unlock()
-			for i, hits := 0, 0; hits < fleetKnown; i++ {
-				all := true
-				for _, server := range servers {
-					server.Flood(fmt.Sprint("filler", i, "-"), 200)
-					all = all && server.Stats("")["evictions"] != "0"
-				}
-				f.mu.Lock()
-				if all && evicted.IsZero() {
-					evicted = time.Now()
-				}
-				if f.must(time.Now()) {
-					hits++
-				}
-				f.mu.Unlock()
-				f.hit(i, known(i%fleetKnown), 1)
-			}
-			f.holds(false)
-			f.restart()
-			assert.NotZero(t, f.holds(false), "nothing was evicted")
-		})
-	}
-}
-
-// A server leaves the list, and the processes are restarted three seconds later. The next loss of
-// another one loses nothing once all say that they are whole, and else says so.
-func TestARemovedServer(t *testing.T) {
-	leaktest.Parallel(t)
-	for _, waits := range []bool{true, false} {
-		t.Run(fmt.Sprint("waits ", waits), func(t *testing.T) {
-			t.Parallel()
-			f := newFleet(t, startServers(t, 3), 2, 3)
-			f.name(f.servers[:2])
-			f.await(back, f.servers...)
-			time.Sleep(3 * time.Second)
-			f.restart()
-			if waits {
-				f.await(reachable, f.servers...)
-			}
-			f.lose(0, nothing)
-			f.holds(waits)
-			if waits {
-				f.await(reachable, f.servers...)
-			}
-		})
-	}
-}
-
 // The commands of docs/failure.md restart one server after the other, with the deletion of a pod as
 // a restart: no count is lost.
 func TestTheCommandsOfARollingRestart(t *testing.T) {
 	leaktest.Parallel(t)
-	f := newFleet(t, startServers(t, 3), 2, 3)
+	f := newFleet(t)
 	f.restart()
 	text, err := os.ReadFile("../../docs/failure.md")
 	require.NoError(t, err)

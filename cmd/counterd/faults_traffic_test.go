@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
 
 	"github.com/counterd/counterd/internal/testkit"
 	"github.com/counterd/counterd/internal/testkit/leaktest"
@@ -39,9 +38,6 @@ const trafficPause = 5 * time.Millisecond
 // that came back empty must not be alone because the other one had no turn.
 const trafficTimeout = 5 * time.Second
 
-// repairTimeout is shorter: the repairer waits for several times as long until a bucket is quiet.
-const repairTimeout = 2 * time.Second
-
 func (s *site) startTraffic(users int) *traffic {
 	ctx, cancel := context.WithCancel(context.Background())
 	t := &traffic{site: s, cancel: cancel, calls: make([]atomic.Int64, len(s.clients))}
@@ -54,10 +50,7 @@ func (s *site) startTraffic(users int) *traffic {
 				t.callers.Go(func() {
 					for i := caller; ctx.Err() == nil; i++ {
 						t.call(process, event, t.users[i*7%len(t.users)])
-						select {
-						case <-time.After(trafficPause):
-						case <-ctx.Done():
-						}
+						pause(ctx, trafficPause)
 					}
 				})
 			}
@@ -92,7 +85,7 @@ func (t *traffic) more(calls int64) {
 	t.site.t.Helper()
 	for process := range t.calls {
 		until := t.calls[process].Load() + calls
-		require.Eventually(t.site.t, func() bool { return t.calls[process].Load() >= until }, time.Minute, time.Millisecond, "the traffic has stopped")
+		testkit.Await(t.site.t, soon, "the traffic goes on", func() bool { return t.calls[process].Load() >= until })
 	}
 }
 
@@ -139,43 +132,25 @@ func (t *traffic) end() {
 // the timeout, and no window holds more than its limit.
 func TestAnyOfThreeServersMayDie(t *testing.T) {
 	leaktest.Check(t)
-	for victim := range 3 {
+	victims := rand.Perm(3)
+	if !testkit.All() {
+		victims = victims[:1]
+	}
+	for _, victim := range victims {
 		t.Run(fmt.Sprint("server ", victim), func(t *testing.T) {
 			t.Parallel()
 			s := newSite(t, siteConfig{servers: 3, copies: 2, processes: 2, timeout: trafficTimeout})
 			traffic := s.startTraffic(24)
-			traffic.more(500)
+			traffic.more(300)
 			s.servers[victim].Stop()
-			traffic.more(500)
+			traffic.more(300)
 			traffic.nothingLost()
 			s.servers[victim].Restart()
-			traffic.more(500)
+			traffic.more(300)
 			traffic.end()
 			assert.Zero(t, traffic.failed.Load(), "calls that were not decided, or counted, on the store")
 		})
 	}
-}
-
-// Three servers, two copies: any one is killed under load, comes back empty and is
-// repaired; then another one; then a fourth is added.
-func TestServersDieOneAfterTheOther(t *testing.T) {
-	testkit.Long(t) // two repairs of half a minute each
-	leaktest.Parallel(t)
-	s := newSite(t, siteConfig{servers: 3, copies: 2, processes: 2, timeout: repairTimeout, listed: true})
-	traffic := s.startTraffic(24)
-	traffic.more(500)
-	for _, victim := range rand.Perm(3)[:2] {
-		s.servers[victim].Stop()
-		traffic.more(500)
-		s.servers[victim].Restart()
-		traffic.more(500)
-		s.awaitRepaired(victim)
-		traffic.nothingLost()
-	}
-	s.addServer()
-	traffic.more(500)
-	traffic.end()
-	assert.Zero(t, traffic.failed.Load(), "calls that were not decided, or counted, on the store")
 }
 
 // A server is added under load: of the copies of a counter at the most one is on it, so
@@ -183,33 +158,10 @@ func TestServersDieOneAfterTheOther(t *testing.T) {
 func TestAServerIsAdded(t *testing.T) {
 	s := newSite(t, siteConfig{servers: 3, copies: 2, processes: 2, timeout: trafficTimeout, listed: true})
 	traffic := s.startTraffic(24)
-	traffic.more(500)
+	traffic.more(300)
 	s.addServer()
-	traffic.more(500)
+	traffic.more(300)
 	traffic.end()
 	assert.Zero(t, traffic.failed.Load(), "calls that were not decided, or counted, on the store")
 	assert.NotEqual(t, "0", s.servers[3].Stats("")["curr_items"], "it is used")
-}
-
-// A process that is cut off from one of two copies, while the other process reaches
-// both, admits no more than the limit with it, whichever of the copies it is.
-func TestAPartitionAdmitsNoMore(t *testing.T) {
-	leaktest.Check(t)
-	for cut := range 2 {
-		t.Run(fmt.Sprint("server ", cut), func(t *testing.T) {
-			t.Parallel()
-			s := newSite(t, siteConfig{servers: 2, copies: 2, processes: 2, timeout: trafficTimeout, proxies: true})
-			traffic := s.startTraffic(8)
-			traffic.more(200)
-			s.ways[0][cut].Partition()
-			traffic.more(300)
-			s.ways[0][cut].Heal()
-			traffic.more(200)
-			traffic.stop()
-			traffic.nothingLost()
-			s.inTime(s.timeout)
-			t.Logf("calls %d, not on the store %d", traffic.total(), traffic.failed.Load())
-			assert.Zero(t, traffic.failed.Load(), "calls that were not decided, or counted, on the store")
-		})
-	}
 }

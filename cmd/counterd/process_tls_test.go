@@ -9,8 +9,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -19,7 +17,6 @@ import (
 	"golang.org/x/net/http2"
 
 	"github.com/counterd/counterd/api/client"
-	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/internal/testkit"
 	"github.com/counterd/counterd/internal/testkit/memcachedtest"
 )
@@ -35,11 +32,11 @@ func onlyServer(c *x509.Certificate) { c.ExtKeyUsage = []x509.ExtKeyUsage{x509.E
 // secure returns a client of the process over TLS.
 func (p *process) secure(t *testing.T, config *tls.Config) *client.Client {
 	t.Helper()
-	c, err := client.New(client.Config{URL: strings.Replace(p.url, "http:", "https:", 1), TLS: config})
-	require.NoError(t, err)
-	t.Cleanup(c.Close)
-	return c
+	return newClient(t, client.Config{URL: p.secureURL(), TLS: config})
 }
+
+// secureURL returns the URL of the process over TLS.
+func (p *process) secureURL() string { return strings.Replace(p.url, "http:", "https:", 1) }
 
 // handshake returns the connection that a client gets, or why it gets none.
 func (p *process) handshake(t *testing.T, config *tls.Config) (tls.ConnectionState, error) {
@@ -101,8 +98,6 @@ func copyOver(t *testing.T, from, to string) {
 	testkit.ReplaceFile(t, to, string(text))
 }
 
-var visitor = events.Features{"ip": "203.0.113.9"}
-
 // TLS is served to clients that trust its authority, in versions from 1.2, with HTTP/2 where a
 // client knows it; and no request without TLS.
 func TestTLSIsServed(t *testing.T) {
@@ -134,7 +129,7 @@ func TestTLSIsServed(t *testing.T) {
 	old.MinVersion, old.MaxVersion = tls.VersionTLS10, tls.VersionTLS11
 	_, err = p.handshake(t, old)
 	require.Error(t, err)
-	p.logged(t, 1, `TLS handshake error`)
+	p.logged(t, `TLS handshake error`)
 	assert.NotRegexp(t, `TLS handshake error[^\n]*127\.0\.0\.1`, p.log.String(), "who it was may be a feature")
 }
 
@@ -171,17 +166,13 @@ func TestClientsHaveToShowCertificates(t *testing.T) {
 	require.NoError(t, err)
 
 	// Probes and scrapers have none.
-	probe := http.Client{Transport: &http.Transport{TLSClientConfig: authority.Client()}}
-	defer probe.CloseIdleConnections()
 	for _, path := range []string{"/healthz", "/readyz", "/metrics"} {
-		response, err := probe.Get(strings.Replace(p.admin(t), "http:", "https:", 1) + path)
-		require.NoError(t, err)
-		response.Body.Close()
-		assert.Equal(t, 200, response.StatusCode, path)
+		exit, _, said := probed(t, "-ca", authority.File, strings.Replace(p.admin(t), "http:", "https:", 1)+path)
+		assert.Equal(t, exitOK, exit, "%s: %s", path, said)
 	}
 
 	copyOver(t, stranger.File, clientCA)
-	p.logged(t, 1, `msg="certificates reloaded"`)
+	p.logged(t, `msg="certificates reloaded"`)
 	_, err = p.handshake(t, good)
 	require.Error(t, err)
 	shows := authority.Client(stranger.Issue(t))
@@ -189,94 +180,43 @@ func TestClientsHaveToShowCertificates(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// A certificate is renewed under load, on connections that are kept and on new ones: no
-// request fails, also while the certificate is there and its key is not yet, and with a
-// renewal that is none.
+// A certificate is renewed under load, on connections that are kept and on new ones: no request fails, also while the
+// certificate is there and its key is not yet, and with a renewal that has expired.
 func TestCertificatesAreRenewedUnderLoad(t *testing.T) {
 	authority := memcachedtest.NewAuthority(t)
 	first, second := authority.Issue(t), authority.Issue(t)
 	files := newPair(t, first)
 	p := startProcess(t, "-tls-cert", files.cert, "-tls-key", files.key)
-	var stopped atomic.Bool
-	var load sync.WaitGroup
-	var done [2]atomic.Int64
-	for i := range 6 {
-		kept := i % 2
-		transport := &http.Transport{TLSClientConfig: authority.Client(), DisableKeepAlives: kept == 0, ForceAttemptHTTP2: i%3 == 0}
+	var callers []func() error
+	for i := range 4 {
+		transport := &http.Transport{TLSClientConfig: authority.Client(), DisableKeepAlives: i%2 == 0, ForceAttemptHTTP2: i > 1}
 		t.Cleanup(transport.CloseIdleConnections)
-		c, err := client.New(client.Config{URL: strings.Replace(p.url, "http:", "https:", 1), Transport: transport})
-		require.NoError(t, err)
-		load.Go(func() {
-			for !stopped.Load() {
-				if _, err := c.Check(t.Context(), "url_shorten", visitor, 1); !assert.NoError(t, err) {
-					return
-				}
-				done[kept].Add(1)
-			}
+		c := newClient(t, client.Config{URL: p.secureURL(), Transport: transport})
+		callers = append(callers, func() error {
+			_, err := c.Check(t.Context(), "url_shorten", visitor, 1)
+			return err
 		})
 	}
-	more := func() {
+	l := startLoad(t, callers...)
+	inForce := func(id *memcachedtest.Identity) {
 		t.Helper()
-		until := [2]int64{done[0].Load() + 20, done[1].Load() + 20}
-		require.Eventually(t, func() bool { return t.Failed() || done[0].Load() > until[0] && done[1].Load() > until[1] }, 60*time.Second, time.Millisecond)
-	}
-	inForce := func() string {
-		t.Helper()
+		l.more(10)
 		state, err := p.handshake(t, authority.Client())
 		require.NoError(t, err)
-		return state.PeerCertificates[0].SerialNumber.String()
+		assert.Equal(t, id.Leaf.SerialNumber, state.PeerCertificates[0].SerialNumber)
 	}
-	more()
+	inForce(first)
 	files.writeCert(t, second)
-	p.logged(t, 1, `level=ERROR msg="certificates not reloaded, those in force stay"[^\n]* failures=1 `)
-	more()
-	assert.Equal(t, first.Leaf.SerialNumber.String(), inForce())
+	p.logged(t, `level=ERROR msg="certificates not reloaded, those in force stay"[^\n]* failures=1 `)
+	inForce(first)
 	files.writeKey(t, second)
-	p.logged(t, 1, `msg="certificates reloaded"[^\n]* expires=`)
-	more()
-	assert.Equal(t, second.Leaf.SerialNumber.String(), inForce())
+	p.logged(t, `msg="certificates reloaded"[^\n]* expires=`)
+	inForce(second)
 	expired := authority.Issue(t, outOfDate)
 	files.writeCert(t, expired)
 	files.writeKey(t, expired)
-	p.logged(t, 1, `certificates not reloaded[^\n]* error="the certificate expired`)
-	more()
-	assert.Equal(t, second.Leaf.SerialNumber.String(), inForce())
-	stopped.Store(true)
-	load.Wait()
+	p.logged(t, `certificates not reloaded[^\n]* error="the certificate expired`)
+	inForce(second)
+	l.stop()
 	assert.NotContains(t, p.log.String(), "PRIVATE")
-}
-
-// One connection over HTTP/2 brings no more requests at a time than -max-connections would.
-func TestRequestsOverOneConnectionAreBounded(t *testing.T) {
-	authority := memcachedtest.NewAuthority(t)
-	files := newPair(t, authority.Issue(t))
-	server := memcachedtest.Start(t)
-	p := startProcess(t, "-memcached", server.Addr, "-timeout", "5s", "-grace", "10s", "-tls-cert", files.cert, "-tls-key", files.key, "-max-connections", "1")
-	transport := &http.Transport{TLSClientConfig: authority.Client(), ForceAttemptHTTP2: true}
-	defer transport.CloseIdleConnections()
-	c := http.Client{Transport: transport}
-	url := strings.Replace(p.url, "http:", "https:", 1)
-	response, err := c.Get(url + "/healthz")
-	require.NoError(t, err)
-	response.Body.Close()
-	require.Equal(t, "HTTP/2.0", response.Proto)
-
-	server.Pause()
-	defer server.Resume()
-	var busy atomic.Int64
-	var asking sync.WaitGroup
-	for range 3 {
-		asking.Go(func() {
-			response, err := c.Get(url + "/v1/events/url_shorten/count?window=1m&feature=ip:203.0.113.9")
-			if !assert.NoError(t, err) {
-				return
-			}
-			response.Body.Close()
-			if response.StatusCode == 503 && response.Header.Get("Retry-After") == "1" {
-				busy.Add(1)
-			}
-		})
-	}
-	asking.Wait()
-	assert.EqualValues(t, 2, busy.Load(), "one waits for the store")
 }

@@ -2,17 +2,12 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"io"
-	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"syscall"
 	"testing"
-	"time"
 
 	ratelimitv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
@@ -67,46 +62,6 @@ func answers(ctx context.Context, conn *grpc.ClientConn, domain, key, value stri
 
 const tenAnHour = "domain: ten\ndescriptors:\n- {key: user, rate_limit: {unit: hour, requests_per_unit: 10}}\n"
 
-// Three processes and 200 calls at once on ten an hour: exactly ten are admitted, for each new feature, and again after
-// all processes were started anew.
-func TestRLSOfThreeProcesses(t *testing.T) {
-	servers := memcachedtest.StartMany(t, 1)[0]
-	config := filepath.Join(t.TempDir(), "ten.yaml")
-	testkit.WriteFile(t, config, tenAnHour)
-	admitted := func(conns []*grpc.ClientConn, user string) int64 {
-		var ok atomic.Int64
-		var calls sync.WaitGroup
-		for i := range 200 {
-			calls.Go(func() {
-				switch answer := answers(t.Context(), conns[i%len(conns)], "ten", "user", user); answer {
-				case "OK":
-					ok.Add(1)
-				case "OVER_LIMIT":
-				default:
-					assert.Fail(t, answer)
-				}
-			})
-		}
-		calls.Wait()
-		return ok.Load()
-	}
-	start := func() (conns []*grpc.ClientConn) {
-		for range 3 {
-			p := startRLS(t, "-memcached", servers, "-rls-config", config, "-timeout", "5s", "-grace", "10s")
-			conns = append(conns, p.rls(t, insecure.NewCredentials()))
-		}
-		return conns
-	}
-	conns := start()
-	for round := range 5 {
-		assert.EqualValues(t, 10, admitted(conns, fmt.Sprint("user ", round)))
-	}
-	conns = start()
-	for round := range 5 {
-		assert.Zero(t, admitted(conns, fmt.Sprint("user ", round)))
-	}
-}
-
 // The folder of a configuration is followed, events of the rules are domains beside it, and both are in the metrics.
 func TestRLSConfigIsReloaded(t *testing.T) {
 	folder := t.TempDir()
@@ -121,7 +76,7 @@ func TestRLSConfigIsReloaded(t *testing.T) {
 	assert.Equal(t, "OVER_LIMIT", ask("login", "ip", "203.0.113.1"))
 	assert.Equal(t, "OK", ask("two", "user", "bob"), "no limit applies")
 	testkit.WriteFile(t, filepath.Join(folder, "two.yml"), "domain: two\ndescriptors: [{key: user, rate_limit: {name: none, unit: day, requests_per_unit: 0}}]")
-	require.Eventually(t, func() bool { return ask("two", "user", "bob") == "OVER_LIMIT" }, soon, 10*time.Millisecond)
+	testkit.Await(t, soon, "the new domain has its limit", func() bool { return ask("two", "user", "bob") == "OVER_LIMIT" })
 	testkit.WriteFile(t, filepath.Join(folder, "two.yml"), "domain: two\ndescriptors: [{}]")
 	p.log.Await(t, "fault in the rls-config file", `fault="line 2, column 15: `+filepath.Join(folder, "two.yml")+`: descriptors[0]: key is missing`)
 	assert.Equal(t, "OVER_LIMIT", ask("two", "user", "bob"), "the configuration in force stays")
@@ -138,19 +93,11 @@ func TestRLSConfigIsReloaded(t *testing.T) {
 	}
 	assert.Regexp(t, `counterd_limit_decisions_total{event="rls/two",limit="none",verdict="denied"} [1-9]`, metrics)
 	assert.NotContains(t, metrics, "bob")
-	require.NoError(t, p.Process.Signal(syscall.SIGHUP))
-	require.Eventually(t, func() bool { return strings.Count(p.log.String(), "rls-config not reloaded") == 2 }, soon, 10*time.Millisecond)
+	p.signal(t, syscall.SIGHUP)
+	testkit.Await(t, soon, "SIGHUP reads the folder again", func() bool { return strings.Count(p.log.String(), "rls-config not reloaded") == 2 })
 
-	broken := startable(t, "-rls", "127.0.0.1:0", "-rls-config", folder)
+	broken := output(t, exitFailed, "-listen", "127.0.0.1:0", "-rls", "127.0.0.1:0", "-rls-config", folder)
 	assert.Contains(t, broken, "-rls-config: "+folder+": line 2, column 15")
-}
-
-// startable returns what a counterd says that does not start.
-func startable(t *testing.T, args ...string) string {
-	t.Helper()
-	var log testkit.Log
-	assert.NotZero(t, run(t.Context(), append([]string{"-listen", "127.0.0.1:0"}, args...), os.Stdout, &log))
-	return log.String()
 }
 
 // Calls need a token of the class decide, reflection too; health checks need none.
@@ -178,7 +125,6 @@ func TestRLSWithTokens(t *testing.T) {
 	}
 	for range 2 { // on a connection that is a stranger's, and then a client's
 		assert.Equal(t, "Unauthenticated", ask(t.Context()))
-		assert.Equal(t, "Unauthenticated", ask(with("edge-edge-edge-edgy")))
 		assert.Equal(t, "PermissionDenied", ask(with("read-read-read-read")))
 		assert.Equal(t, codes.Unauthenticated, grpcstatus.Code(reflects(t.Context())))
 		for service, want := range map[string]codes.Code{"": codes.OK, "ratelimit": codes.OK, "envoy.service.ratelimit.v3.RateLimitService": codes.OK, "other": codes.NotFound} {
@@ -212,7 +158,7 @@ func TestRLSOverTLS(t *testing.T) {
 // end.
 func TestRLSEndsInOrder(t *testing.T) {
 	memcached := memcachedtest.Start(t)
-	p := startRLS(t, "-memcached", memcached.Addr, "-timeout", "5s", "-grace", "10s", "-drain-delay", "2s")
+	p := startRLS(t, "-memcached", memcached.Addr, "-timeout", "1s", "-drain-delay", "200ms")
 	conn := p.rls(t, insecure.NewCredentials())
 	health := healthpb.NewHealthClient(conn)
 	watch, err := health.Watch(t.Context(), &healthpb.HealthCheckRequest{})
@@ -224,7 +170,7 @@ func TestRLSEndsInOrder(t *testing.T) {
 	memcached.Pause()
 	answer := make(chan string, 1)
 	go func() { answer <- answers(t.Context(), conn, "url_shorten", "ip", "203.0.113.1") }()
-	require.NoError(t, p.Process.Signal(syscall.SIGTERM))
+	p.signal(t, syscall.SIGTERM)
 	state, err = watch.Recv()
 	require.NoError(t, err)
 	assert.Equal(t, healthpb.HealthCheckResponse_NOT_SERVING, state.Status)

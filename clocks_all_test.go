@@ -1,3 +1,5 @@
+//go:build testall
+
 package counterd_test
 
 import (
@@ -16,6 +18,7 @@ import (
 	"github.com/counterd/counterd"
 	"github.com/counterd/counterd/api/wire"
 	"github.com/counterd/counterd/internal/settings"
+	"github.com/counterd/counterd/internal/testkit"
 	"github.com/counterd/counterd/internal/testkit/leaktest"
 	"github.com/counterd/counterd/internal/testkit/memcachedtest"
 )
@@ -47,10 +50,10 @@ func TestThreeProcessesAndAWrongClock(t *testing.T) {
 				visitors++
 				visitAll(t, all, counterd.Features{"ip": fmt.Sprintf("192.0.%d.%d", visitors/250, visitors%250)}, most)
 			}
-			require.Eventually(t, func() bool {
+			testkit.Await(t, time.Minute, "the wrong clock is noticed", func() bool {
 				visit(10) // what is wrong is not known yet
 				return clockOf(t, all[1]) != ""
-			}, time.Minute, 100*time.Millisecond)
+			})
 			assert.Regexp(t, `^at least [0-9.]+ s `+side+` the other processes$`, clockOf(t, all[1]))
 			for range 10 {
 				visit(5)
