@@ -110,7 +110,7 @@ modules:
 	go mod verify
 	for module in deploy/lint deploy/release examples loadtest/league; do (cd $$module && go mod tidy -diff) || exit 1; done
 
-# With the race detector, which takes a hundredth of the seeds.
+# With the race detector, which takes a 200th of the seeds.
 race:
 	COUNTERD_TEST=all go test -race -vet=off -shuffle=on -timeout 90m -skip '^($(SEQUENTIAL)|$(LONG))$$' $$(go list ./... | grep -vE '/($(SINGLE))$$')
 # These packages have no concurrency to test, and make test runs all of their tests.
@@ -126,7 +126,7 @@ browser:
 	COUNTERD_TEST=all go test -vet=off ./api/page ./loadtest/page ./internal/testkit/browsertest
 
 # What the race detector makes too slow: the tests that ask internal/testkit how much to do.
-# make seeds SEEDS=seeds has simulations go through all of their seeds, of which make test goes through a twentieth: an hour.
+# make seeds SEEDS=seeds has simulations go through all of their seeds, of which make test goes through a fiftieth: an hour.
 SEEDS ?= all
 seeds:
 	@set -eo pipefail; for folder in $$(find . -name '*_test.go' | xargs grep -lE '$(SCALED)' | xargs -n1 dirname | sort -u | grep -v /testkit); do \

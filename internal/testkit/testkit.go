@@ -2,7 +2,7 @@
 // no program but memcached: simulations go through a share of their seeds, and tests that need
 // a browser, a proxy or a tool of others are left out. With COUNTERD_TEST=all, as make test-all
 // sets it, no test is left out, and a test whose program is missing fails; simulations go through
-// a tenth of their seeds. COUNTERD_TEST=seeds, by hand, has them go through all: an hour.
+// a twentieth of their seeds. COUNTERD_TEST=seeds, by hand, has them go through all: an hour.
 package testkit
 
 import (
