@@ -422,15 +422,18 @@ func TestSimulationOfSettlements(t *testing.T) {
 }
 
 func TestSimulationFindsSabotageOfSettlements(t *testing.T) {
-	for sabotage, want := range map[string]string{
-		"each call creates a receipt": "less is counted than was truly used",
-		"a reset keeps the epoch":     "less is counted than was truly used",
-		"subtracts the finest first":  "a coarser level holds more than a finer one",
+	for sabotage, want := range map[string]struct {
+		seed  uint64
+		fault string
+	}{
+		"each call creates a receipt": {68, "less is counted than was truly used"},
+		"a reset keeps the epoch":     {177, "less is counted than was truly used"},
+		"subtracts the finest first":  {1, "a coarser level holds more than a finer one"},
 	} {
 		t.Run(sabotage, func(t *testing.T) {
-			testkit.FindFault(t, 5000, func(seed uint64) (string, bool) {
+			testkit.FindFault(t, want.seed, 5000, func(seed uint64) (string, bool) {
 				w := simulateSettling(seed, sabotage)
-				return w.fault, w.fault == want
+				return w.fault, w.fault == want.fault
 			})
 		})
 	}

@@ -34,9 +34,9 @@ func Interleave(rng *rand.Rand, all, atOnce int, chance float64, begin func() it
 }
 
 // FindFault runs seeds until one has the fault: see [simulate.FindFault].
-func FindFault(t *testing.T, seeds uint64, run func(seed uint64) (fault string, ok bool)) {
+func FindFault(t *testing.T, first, n uint64, run func(seed uint64) (fault string, ok bool)) {
 	t.Helper()
-	simulate.FindFault(t, seeds, run)
+	simulate.FindFault(t, first, n, run)
 }
 
 // Fifth returns all where everything is tested and the race detector is off, and else a fifth:
