@@ -123,7 +123,7 @@ modules:
 	go mod verify
 	for module in deploy/lint deploy/release examples loadtest/league; do (cd $$module && go mod tidy -diff) || exit 1; done
 
-# The tests of make test with the race detector, and a hundredth of the seeds.
+# The tests of make test with the race detector, and a 200th of the seeds.
 race: built
 	$(BUILT) go test -race -vet=off -shuffle=on -timeout 30m -skip '^($(SEQUENTIAL))$$' $$(go list ./... | grep -vE '/($(SINGLE))$$')
 # These packages have no concurrency to test, and make test runs all of their tests.
@@ -135,15 +135,14 @@ SEQUENTIAL = TestSimulationFindsSabotage|TestSimulationFindsSabotageOfReplicas|T
 browser:
 	COUNTERD_TEST=all go test -vet=off ./api/page ./loadtest/page ./internal/testkit/browsertest
 
-# What the race detector makes too slow: the tests that ask internal/testkit how much to do, and those that take minutes, in
-# files with the tag testall.
-# make seeds SEEDS=seeds has simulations go through all of their seeds, of which make test goes through a twentieth: an hour.
+# What the race detector makes too slow: the tests that ask internal/testkit how much to do.
+# make seeds SEEDS=seeds has simulations go through all of their seeds, of which make test goes through a fiftieth: an hour.
 SEEDS ?= all
 seeds: built
-	@set -eo pipefail; for folder in $$(find . -name '*_test.go' | xargs grep -lE '$(SCALED)|^//go:build testall' | xargs -n1 dirname | sort -u | grep -v /testkit); do \
-		tests=$$(awk 'FNR == 1 {long = /testall/} /^func / {name = ""} /^func Test/ {name = $$2; sub(/\(.*/, "", name); if (long) print name} /$(SCALED)/ {if (name == "") exit 1; print name}' $$folder/*_test.go | sort -u | paste -sd '|' -); \
+	@set -eo pipefail; for folder in $$(find . -name '*_test.go' | xargs grep -lE '$(SCALED)' | xargs -n1 dirname | sort -u | grep -v /testkit); do \
+		tests=$$(awk '/^func / {name = ""} /^func Test/ {name = $$2; sub(/\(.*/, "", name)} /$(SCALED)/ {if (name == "") exit 1; print name}' $$folder/*_test.go | sort -u | paste -sd '|' -); \
 		echo "$$folder $$tests"; \
-		COUNTERD_TEST=$(SEEDS) COUNTERD_BUILT=$(CURDIR)/bin/tests go test -tags testall -vet=off -timeout 60m -run "^($$tests)\$$" $$folder; \
+		COUNTERD_TEST=$(SEEDS) $(BUILT) go test -vet=off -timeout 60m -run "^($$tests)\$$" $$folder; \
 	done
 SCALED = testkit\.($(if $(filter seeds,$(SEEDS)),Seeds|)Fifth|Thorough|All|Lasting)\(
 

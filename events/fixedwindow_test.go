@@ -89,7 +89,7 @@ func TestDecisionsEqualAnExactLog(t *testing.T) {
 			zone, err = time.LoadLocation(test.zone)
 			require.NoError(t, err)
 		}
-		for range testkit.Times(20) {
+		for range testkit.Times(8) {
 			clock := testkit.NewClock(time.Time{})
 			embedded := memcache.NewEmbedded(memcache.EmbeddedConfig{Clock: clock.Now})
 			var fleet []*limiter.Limiter

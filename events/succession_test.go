@@ -251,7 +251,7 @@ func sinceOf(history []reign, want *events.Event, rule *events.Rule, window time
 // another, it says what all of the past says.
 func TestSucceedIsWhatTheWholePastSays(t *testing.T) {
 	incomplete := 0
-	for seed := range uint64(120) {
+	for seed := range uint64(50) {
 		rng := rand.New(rand.NewPCG(3, seed))
 		now := int64(1_700_000_000)
 		rules := randomRules(rng)
@@ -276,7 +276,7 @@ func TestSucceedIsWhatTheWholePastSays(t *testing.T) {
 			}
 		}
 	}
-	assert.Greater(t, incomplete, 500)
+	assert.Greater(t, incomplete, 200)
 }
 
 // world is a store with a clock, and what really happened.
@@ -368,7 +368,7 @@ func (w *world) look(t *testing.T, rules *events.Rules, seed uint64) int {
 // of the seconds in which one may be complete for the first time.
 func TestLimitsThatAreCompleteHaveCountedAll(t *testing.T) {
 	looked := 0
-	for seed := range uint64(25) {
+	for seed := range uint64(10) {
 		rng := rand.New(rand.NewPCG(4, seed))
 		w := newWorld(1_700_000_000 + rng.Int64N(7200))
 		began := w.now
@@ -390,7 +390,7 @@ func TestLimitsThatAreCompleteHaveCountedAll(t *testing.T) {
 			w.now++
 		}
 	}
-	assert.Greater(t, looked, 1_500)
+	assert.Greater(t, looked, 500)
 }
 
 // completes reports whether a limit is complete from now on.

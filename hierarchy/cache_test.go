@@ -128,26 +128,6 @@ func TestChangesOfClosedBucketsAreSeen(t *testing.T) {
 	assert.Zero(t, count, "another's, a second later")
 }
 
-// A reset ends the denials that this process remembers.
-func TestAResetEndsDenials(t *testing.T) {
-	c := newCached(t, "[{per: ip, rate: 2/h}]")
-	hit := func() bool {
-		d, err := c.limiters[0].Hit(t.Context(), limiter.Hit{Event: c.event, Features: events.Features{"ip": "192.0.2.1"}, Cost: 1})
-		require.NoError(t, err)
-		return d.Allowed
-	}
-	for _, want := range []bool{true, true, false, false} {
-		require.Equal(t, want, hit())
-	}
-	c.store.Trips = 0
-	require.False(t, hit())
-	require.Zero(t, c.store.Trips, "from memory")
-	require.NoError(t, c.counters[0].Reset(t.Context(), c.counter))
-	for _, want := range []bool{true, true, false} {
-		assert.Equal(t, want, hit())
-	}
-}
-
 // The cache is for counters that are asked about again within a second: hits on others leave
 // nothing there.
 func TestHitsFarApartTakeNoPlace(t *testing.T) {

@@ -39,27 +39,9 @@ func (s *brokenStore) Do(ctx context.Context, ops ...*store.Op) {
 	})
 }
 
-func TestAddsGoFinestFirst(t *testing.T) {
-	clock := testkit.NewClock(time.Time{})
-	recorder := &recordingStore{Store: storestest.Embedded(clock.Now)}
-	counters := hierarchy.NewCounters(hierarchy.Config{Store: recorder, Clock: clock.Now})
-	counter := testCounters(t)[0]
-	_, err := counters.Increment(t.Context(), 1, time.Time{}, counter)
-	require.NoError(t, err)
-
-	second := clock.Now().Unix()
-	require.Len(t, recorder.adds, 1, "one trip")
-	var want []uint64
-	for _, l := range []hierarchy.Level{hierarchy.Second, hierarchy.Minute, hierarchy.Hour, hierarchy.Day} {
-		want = append(want, hierarchy.BucketAt(l, second).ID())
-	}
-	assert.Equal(t, want, recorder.adds[0])
-}
-
-// recordingStore keeps the adds and the number of reads of each trip.
+// recordingStore keeps the number of reads of each trip.
 type recordingStore struct {
 	store.Store
-	adds  [][]uint64
 	reads []int
 }
 
@@ -68,11 +50,6 @@ func (s *recordingStore) Do(ctx context.Context, ops ...*store.Op) {
 		if !storetest.IsTrip(op) {
 			continue
 		}
-		var adds []uint64
-		for _, w := range op.Writes {
-			adds = append(adds, w.Item)
-		}
-		s.adds = append(s.adds, adds)
 		s.reads = append(s.reads, len(op.Reads))
 	}
 	s.Store.Do(ctx, ops...)
@@ -87,30 +64,60 @@ func TestACountIsOneTripOfItsCover(t *testing.T) {
 	assert.Equal(t, []int{142}, recorder.reads)
 	assert.Equal(t, [hierarchy.Levels]int{60, 59, 23, 0}, count.Buckets)
 	assert.Equal(t, clock.Now().Unix(), count.To.Unix())
-	w := windowOf(count)
-	assert.Equal(t, int64(86400), w.Last-w.First+1)
+	assert.Equal(t, 86399*time.Second, count.To.Sub(count.From))
 	assert.True(t, count.Exact)
 }
 
+// testCounters are counters of different features, retentions and precisions.
+func testCounters(t *testing.T) []events.Counter {
+	t.Helper()
+	counter := func(retention time.Duration, precision events.Precision, features events.Features) events.Counter {
+		event := &events.Event{Name: "url_shorten", Retention: retention}
+		c, err := event.Counter(features)
+		require.NoError(t, err)
+		c.Precision = precision
+		return c
+	}
+	return []events.Counter{
+		counter(0, events.Second, events.Features{"ip": "192.168.0.1"}),
+		counter(0, events.Second, events.Features{"ip": "2001:db8::1"}),
+		counter(0, events.Second, events.Features{"ip": "192.168.0.1", "user": "42"}),
+		counter(48*time.Hour, events.Second, events.Features{"user": "a b\r\nc\x00"}),
+		counter(0, events.Minute, events.Features{"user": "minute"}),
+		counter(7*24*time.Hour, events.Hour, events.Features{"user": "hour"}),
+		counter(90*time.Minute, events.Second, events.Features{"user": "short"}),
+		counter(10*time.Second, events.Second, events.Features{"user": "seconds"}),
+	}
+}
+
+func kept(counter events.Counter) time.Duration {
+	if counter.Retention == 0 {
+		return events.DefaultRetention
+	}
+	return counter.Retention
+}
+
+// A reset forgets all of its counter and nothing of the others.
 func TestResetForgetsOneCounterOnly(t *testing.T) {
 	clock := testkit.NewClock(time.Time{})
 	storestest.OnEveryStore(t, clock.Now, func(t *testing.T, open func() store.Store) {
 		counters := hierarchy.NewCounters(hierarchy.Config{Store: open(), Clock: clock.Now})
 		all := testCounters(t)
-		log := &oracle{log: map[string][]logged{}}
 		rng := rand.New(rand.NewPCG(7, 8))
-		for range 250 {
-			addAtRandom(t, rng, clock.Now(), counters, all[rng.IntN(len(all))], log)
+		const adds = 30
+		for range adds {
+			for _, counter := range all {
+				_, err := counters.Increment(t.Context(), 1, clock.Now().Add(-time.Duration(rng.Int64N(int64(kept(counter))))), counter)
+				require.NoError(t, err)
+			}
 		}
 		for i, counter := range all {
-			require.NoError(t, counters.Reset(t.Context(), counter))
-			for j, other := range all {
-				want := log.count(other, hierarchy.Window{First: 0, Last: 1 << 40})
-				if j <= i {
-					want = 0
-				}
-				require.Equal(t, want, total(t, counters, other, clock.Now()), "%d after the reset of %d", j, i)
+			if i%2 == 0 {
+				require.NoError(t, counters.Reset(t.Context(), counter))
 			}
+		}
+		for i, counter := range all {
+			require.EqualValues(t, i%2*adds, total(t, counters, counter, clock.Now()), "%d", i)
 		}
 	})
 }
@@ -157,32 +164,6 @@ func TestAResetThatWasCutShortCanBeRepeated(t *testing.T) {
 		require.NoError(t, counters.Reset(t.Context(), counter))
 		require.Zero(t, total(t, counters, counter, clock.Now()), "after %d deletes", complete)
 	}
-}
-
-func TestHistory(t *testing.T) {
-	clock := testkit.NewClock(time.Time{})
-	storestest.OnEveryStore(t, clock.Now, func(t *testing.T, open func() store.Store) {
-		counters := hierarchy.NewCounters(hierarchy.Config{Store: open(), Clock: clock.Now})
-		counter := testCounters(t)[0]
-		for back, by := range map[time.Duration]int64{0: 1, time.Hour: 2, 90 * time.Minute: 4, 20 * time.Hour: 8} {
-			_, err := counters.Increment(t.Context(), by, clock.Now().Add(-back), counter)
-			require.NoError(t, err)
-		}
-		history, err := counters.History(t.Context(), counter, hierarchy.Hour, clock.Now().Add(-day), clock.Now())
-		require.NoError(t, err)
-		require.Len(t, history.Intervals, 25, "a day of hours, and the one it began in")
-		assert.Equal(t, int64(1), history.Intervals[24].Count)
-		assert.Equal(t, int64(2), history.Intervals[23].Count)
-		assert.Equal(t, int64(4), history.Intervals[22].Count)
-		assert.Equal(t, int64(8), history.Intervals[4].Count)
-
-		history, err = counters.History(t.Context(), counter, hierarchy.Second, clock.Now().Add(-9999*time.Second), clock.Now())
-		require.NoError(t, err)
-		require.Len(t, history.Intervals, engine.MaxHistory)
-		assert.Equal(t, int64(1), history.Intervals[9999].Count)
-		assert.Equal(t, int64(2), history.Intervals[9999-3600].Count)
-		assert.Equal(t, int64(4), history.Intervals[9999-5400].Count)
-	})
 }
 
 func TestAStoreThatFailsIsAnError(t *testing.T) {

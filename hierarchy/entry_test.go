@@ -11,10 +11,10 @@ import (
 
 // chosen returns IDs that freecache, left alone, keeps in one place.
 func chosen(n int) (ids []string) {
-	for i := 0; len(ids) < n; i++ {
-		id := "feature " + strconv.Itoa(i)
-		if xxhash.Sum64String(id)&0xffff == 0x1234 {
-			ids = append(ids, id)
+	id := []byte("feature ")
+	for i := int64(0); len(ids) < n; i++ {
+		if id = strconv.AppendInt(id[:8], i, 10); xxhash.Sum64(id)&0xffff == 0x1234 {
+			ids = append(ids, string(id))
 		}
 	}
 	return ids

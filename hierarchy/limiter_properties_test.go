@@ -78,7 +78,7 @@ func TestDecisionsEqualTheFullCover(t *testing.T) {
 	decisions, admitted := 0, 0
 	for _, limits := range testkit.Limits {
 		event := testkit.Event(t, limits)
-		for range testkit.Times(30) {
+		for range testkit.Times(8) {
 			store := storetest.NewSolo(clock.Now)
 			var fleet []*limiter.Limiter // of clocks that differ a little
 			for i := range 3 {
@@ -162,7 +162,7 @@ func TestFarFromItsLimitsAHitReadsLittle(t *testing.T) {
 	event := testkit.Event(t, "[{per: ip, rate: [100/s, 100/m, 100/h, 100/d]}]")
 	rng := rand.New(rand.NewPCG(1, 2))
 	twice := 0
-	for range testkit.Times(2000) {
+	for range testkit.Times(300) {
 		clock := testkit.NewClock(time.Unix(1_773_500_000+rng.Int64N(10*86400), 0))
 		store := storetest.NewSolo(clock.Now)
 		l := newTestLimiter(t, store, clock.Now)
@@ -195,7 +195,7 @@ func TestRetryAfterIsTheFirstSecond(t *testing.T) {
 	denials, never := 0, 0
 	for _, limits := range slices.Concat(testkit.Limits, testkit.CountingLimits) {
 		event := testkit.Event(t, limits)
-		for range testkit.Times(30) {
+		for range testkit.Times(6) {
 			store := storetest.NewSolo(clock.Now)
 			l := newUncachedLimiter(t, store, clock.Now)
 			ahead := newUncachedLimiter(t, store, func() time.Time { return clock.Now().Add(500 * time.Millisecond) })
@@ -232,8 +232,8 @@ func TestRetryAfterIsTheFirstSecond(t *testing.T) {
 		}
 	}
 	t.Logf("%d denials, and %d for ever", denials, never)
-	require.Greater(t, denials, testkit.Times(1000))
-	require.Greater(t, never, testkit.Times(100))
+	require.Greater(t, denials, testkit.Times(200))
+	require.Greater(t, never, testkit.Times(20))
 }
 
 // requireAt fails unless the hit, and a check of it, is admitted that long after
@@ -253,38 +253,25 @@ func requireAt(t *testing.T, store *storetest.Solo, h limiter.Hit, at time.Time,
 }
 
 // Callers that all come again at once cannot keep each other out: of the 150 hits
-// that fit in 30 s, nearly all are admitted. Without the memory of denials most are
-// kept out.
+// that fit in 30 s, nearly all are admitted.
 func TestNoStarvation(t *testing.T) {
 	for _, processes := range []int{1, 4} {
 		t.Run(fmt.Sprint(processes), func(t *testing.T) {
 			t.Parallel()
 			seconds := testkit.Fifth(30)
 			fits := 5 * seconds
-			admitted := starve(t, processes, time.Duration(seconds)*time.Second, 3*time.Millisecond, false)
+			admitted := starve(t, processes, time.Duration(seconds)*time.Second)
 			t.Logf("%d processes: %d of %d admitted", processes, admitted, fits)
 			assert.GreaterOrEqual(t, admitted, int64(fits*95/100))
 			assert.LessOrEqual(t, admitted, int64(fits))
 		})
 	}
-	t.Run("without memory of denials", func(t *testing.T) {
-		t.Parallel()
-		// In one process hits on a counter go one after the other, or together.
-		// How many depends on how the machine interleaves them.
-		least := int64(30)
-		for trial := 0; trial < 3 && least >= 21; trial++ {
-			admitted := starve(t, 64, 6*time.Second, time.Millisecond, true)
-			t.Logf("%d of 30 admitted", admitted)
-			least = min(least, admitted)
-		}
-		assert.Less(t, least, int64(21))
-	})
 }
 
-// starve has 64 callers in a closed loop, each of which waits up to think between
+// starve has 64 callers in a closed loop, each of which waits up to 10 ms between
 // two hits, hit a limit of 10 in 2 s for that long. It returns how many hits are
 // admitted.
-func starve(t *testing.T, processes int, long, think time.Duration, forgetful bool) int64 {
+func starve(t *testing.T, processes int, long time.Duration) int64 {
 	var admitted atomic.Int64
 	bubble.Test(t, func(t *testing.T) {
 		event := testkit.Event(t, "[{per: ip, rate: 10/2s}]")
@@ -293,11 +280,7 @@ func starve(t *testing.T, processes int, long, think time.Duration, forgetful bo
 		var fleet []*limiter.Limiter
 		for range processes {
 			counters := NewCounters(Config{Store: store, CacheBytes: smallCache})
-			config := limiter.Config{Timeout: time.Second}
-			if forgetful {
-				config.NoCachedDenials, config.Timeout = true, 1 // it does not try again, either
-			}
-			l, err := limiter.New(config, counters)
+			l, err := limiter.New(limiter.Config{Timeout: time.Second}, counters)
 			require.NoError(t, err)
 			fleet = append(fleet, l)
 		}
@@ -316,7 +299,7 @@ func starve(t *testing.T, processes int, long, think time.Duration, forgetful bo
 					if d.Allowed && d.At.Before(end) {
 						admitted.Add(1)
 					}
-					time.Sleep(time.Duration(rng.Int64N(int64(think))))
+					time.Sleep(time.Duration(rng.Int64N(int64(10 * time.Millisecond))))
 				}
 			})
 		}

@@ -288,7 +288,7 @@ func TestOutsideThePromiseOfReplicas(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			o := simulate(t, 0, 8000, sabotage{copies: outside}, true)
+			o := simulateUntilBroken(t, name, sabotage{copies: outside}, testkit.Thorough())
 			assert.Positive(t, o.broken, "not found in %d seeds: is it outside the promise?", o.seeds)
 			t.Logf("outside the promise: %s: over-admits, found in the %dth seed: %s", name, o.seeds, o.first)
 		})

@@ -56,9 +56,23 @@ func TestSimulationFindsSabotage(t *testing.T) {
 var rareSeeds = map[string]uint64{
 	"coarse adds first": 5363,
 	"trusts slow trips": 1172,
-	"adds to the coarsest level first on one replica": 1147,
-	"rolls back on replicas that did not acknowledge": 482,
-	"a rank level that straddles turns":               461,
+	"adds to the coarsest level first on one replica":                   1147,
+	"rolls back on replicas that did not acknowledge":                   482,
+	"a rank level that straddles turns":                                 461,
+	"no look ahead":                                                     68,
+	"no look ahead of a clock that was set back":                        288,
+	"a rank level by the moment":                                        174,
+	"a calendar that straddles turns":                                   71,
+	"rolls back what was not acknowledged":                              110,
+	"remembers buckets that are not closed":                             272,
+	"takes a trip for made that failed midway":                          89,
+	"leaves hints of rollbacks":                                         38,
+	"no replica is reached by all":                                      40,
+	"the process with the hints crashes":                                38,
+	"hints beyond their bound":                                          39,
+	"the replica that is left had come back empty":                      21,
+	"the replica that is left has lost a bucket":                        24,
+	"the replica dies under hits that began before hints were replayed": 204,
 }
 
 // simulateUntilBroken runs seeds until one is broken: all of them from the first on if all is

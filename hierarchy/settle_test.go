@@ -422,15 +422,18 @@ func TestSimulationOfSettlements(t *testing.T) {
 }
 
 func TestSimulationFindsSabotageOfSettlements(t *testing.T) {
-	for sabotage, want := range map[string]string{
-		"each call creates a receipt": "less is counted than was truly used",
-		"a reset keeps the epoch":     "less is counted than was truly used",
-		"subtracts the finest first":  "a coarser level holds more than a finer one",
+	for sabotage, want := range map[string]struct {
+		seed  uint64
+		fault string
+	}{
+		"each call creates a receipt": {68, "less is counted than was truly used"},
+		"a reset keeps the epoch":     {177, "less is counted than was truly used"},
+		"subtracts the finest first":  {1, "a coarser level holds more than a finer one"},
 	} {
 		t.Run(sabotage, func(t *testing.T) {
-			testkit.FindFault(t, 5000, func(seed uint64) (string, bool) {
+			testkit.FindFault(t, want.seed, 5000, func(seed uint64) (string, bool) {
 				w := simulateSettling(seed, sabotage)
-				return w.fault, w.fault == want
+				return w.fault, w.fault == want.fault
 			})
 		})
 	}
@@ -512,7 +515,6 @@ type settleBench struct {
 	limiter *limiter.Limiter
 	event   *events.Event
 	counter events.Counter
-	used    []string // by their IDs
 }
 
 var settleAddress = events.Features{"ip": "192.0.2.1"}
@@ -523,9 +525,7 @@ func newSettleBench(t *testing.T, limits string) *settleBench {
 	b.counter, err = b.event.Counter(settleAddress)
 	require.NoError(t, err)
 	b.store = &lossy{Store: unaliased{memcache.NewEmbedded(memcache.EmbeddedConfig{Clock: b.clock.Now}), b.counter.ID()}}
-	b.c = NewCounters(Config{Store: b.store, Clock: b.clock.Now, OnUse: func(id string, _ events.Counter, _ time.Time) {
-		b.used = append(b.used, id)
-	}})
+	b.c = NewCounters(Config{Store: b.store, Clock: b.clock.Now})
 	b.limiter, err = limiter.New(limiter.Config{Timeout: time.Second}, b.c)
 	require.NoError(t, err)
 	return b
@@ -550,47 +550,8 @@ func (b *settleBench) count() int64 {
 	return count.Count
 }
 
-// A settlement by the counter's alias ends what its own process has read of closed buckets, and has no counter
-// repaired by a second name.
-func TestASettlementClearsItsOwnCache(t *testing.T) {
-	b := newSettleBench(t, "[{per: ip, rate: 100/m}]")
-	r := b.reserve(10)
-	_, alias := store.KeyOf(r.Counter)
-	require.True(t, alias)
-	b.clock.Advance(20 * time.Second)
-	require.True(t, b.hit(60, 0).Allowed)
-	require.False(t, b.hit(31, 0).Allowed)
-	require.EqualValues(t, 70, b.count())
-	require.NoError(t, b.c.Settle(t.Context(), r, 40))
-	assert.EqualValues(t, 100, b.count())
-	assert.False(t, b.hit(1, 0).Allowed)
-	b.clock.Advance(time.Minute)
-	r = b.reserve(10)
-	b.clock.Advance(20 * time.Second)
-	require.EqualValues(t, 10, b.count())
-	require.EqualValues(t, 10, b.count())
-	require.NoError(t, b.c.Settle(t.Context(), r, 4))
-	assert.EqualValues(t, 4, b.count())
-	for _, id := range b.used {
-		require.Equal(t, b.counter.ID(), id)
-	}
-}
-
-// What was reserved before a reset takes nothing from what comes after it, however soon, and also where the reset is
-// cut short. What is reserved after it is given back.
-func TestAResetEndsWhatWasReserved(t *testing.T) {
-	for _, limits := range []string{"[{per: ip, rate: 100/m}]", "[{per: ip, rate: 100/d, precision: hour}]"} {
-		b := newSettleBench(t, limits)
-		r := b.reserve(50)
-		require.NoError(t, b.c.Reset(t.Context(), b.counter))
-		require.True(t, b.hit(100, 0).Allowed)
-		require.NoError(t, b.c.Settle(t.Context(), r, 0))
-		require.False(t, b.hit(1, 0).Allowed, "100 were used since the reset")
-		require.NoError(t, b.c.Reset(t.Context(), b.counter))
-		r = b.reserve(60)
-		require.NoError(t, b.c.Settle(t.Context(), r, 0))
-		require.True(t, b.hit(100, 0).Allowed)
-	}
+// What was reserved before a reset takes nothing from what comes after it, also if the reset is cut short.
+func TestAResetThatIsCutShortEndsWhatWasReserved(t *testing.T) {
 	b := newSettleBench(t, "[{per: ip, rate: 100/m}]")
 	r := b.reserve(50)
 	deleted := 0
@@ -627,30 +588,6 @@ func TestAResetEndsWhatIsReservedMeanwhile(t *testing.T) {
 	require.True(t, b.hit(60, 0).Allowed)
 	require.NoError(t, b.c.Settle(t.Context(), r, 0))
 	require.EqualValues(t, 60, b.count())
-}
-
-// An answer of a settlement that is lost leaves nothing of the estimate, whichever it is: the call asks again, or its
-// repetition on another process finds all done.
-func TestLostAnswersOfASettlement(t *testing.T) {
-	for _, kind := range []store.Kind{store.Create, store.Subtract} {
-		b := newSettleBench(t, "[{per: ip, rate: 100/m}]")
-		r := b.reserve(90)
-		lost := 0
-		b.store.after = func(op *store.Op) {
-			if op.Kind() == kind && lost < settleTries-1 {
-				lost++
-				op.Err = errLost
-			}
-		}
-		err := b.c.Settle(t.Context(), r, 4)
-		require.NotZero(t, lost)
-		assert.Equal(t, kind == store.Create, err == nil)
-		b.store.after = nil
-		other := NewCounters(Config{Store: b.store, Clock: b.clock.Now})
-		require.NoError(t, other.Settle(t.Context(), r, 4))
-		require.ErrorIs(t, other.Settle(t.Context(), r, 5), engine.ErrSettled)
-		assert.EqualValues(t, 4, b.count(), "%d", kind)
-	}
 }
 
 // The receipt of another reservation ends one: it is not refused for now, and stays as it was reserved.

@@ -59,24 +59,3 @@ func BenchmarkHit(b *testing.B) {
 		}
 	}
 }
-
-// BenchmarkRepair repairs the logs of 50,000 counters after one of two servers has lost all of them,
-// in the background, as a process does. It reports how long the copy took.
-func BenchmarkRepair(b *testing.B) {
-	const counters = 50_000
-	r := newRepairedLogs(b, "[{per: ip, rate: [20/m, 100/h]}]")
-	for range 10 {
-		r.fill(b, counters)
-	}
-	var took time.Duration
-	for b.Loop() {
-		r.servers[0].Ask("flush_all")
-		for raised := 0; raised < counters; {
-			c := <-r.copies
-			raised += c.Raised
-			took += c.Took
-		}
-	}
-	b.ReportMetric(took.Seconds()/float64(b.N), "s/copy")
-	b.ReportMetric(counters*float64(b.N)/took.Seconds(), "counters/s")
-}

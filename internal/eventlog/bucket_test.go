@@ -4,7 +4,6 @@ import (
 	"context"
 	"math/rand/v2"
 	"slices"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -104,18 +103,14 @@ func TestSeveralAlgorithmsGiveOneVerdict(t *testing.T) {
 		"[{per: ip, rate: 3/s, burst: 5}, {per: user, rate: 2/s, burst: 4, throttle: soft 50%}, {per: user, rate: 9/10s}]",
 		"[{per: ip, rate: 7/3s, burst: 5, count: all}, {per: user, rate: 5/s, queue: 2}]",
 	} {
-		t.Run(limits, func(t *testing.T) {
+		onVirtualTime(t, limits, func(t *testing.T) {
 			clock := testkit.NewClock(time.Time{})
 			kept := storestest.Embedded(clock.Now)
 			event := newEvent(t, 1, limits)
 			processes := []*process{newProcess(t, kept, clock.Now, limiter.Config{}), newProcess(t, kept, clock.Now, limiter.Config{NoCachedDenials: true})}
 			log, levels, random := exactLog{}, map[string]level{}, rand.New(rand.NewPCG(uint64(i), 9))
 			allowed, denied := 0, 0
-			steps := testkit.Times(2000)
-			if strings.Contains(limits, "user") {
-				steps = 100 // a denial that rests on a hit of another counter is tried again for a while
-			}
-			for range steps {
+			for range testkit.Times(500) {
 				clock.Advance(time.Duration(random.Int64N(400)) * time.Millisecond)
 				now := clock.Now().UnixMilli()
 				features := events.Features{"ip": testkit.Pick(random, "192.0.2.1", "192.0.2.2"), "user": testkit.Pick(random, "ada", "bob")}

@@ -88,40 +88,6 @@ func TestExactlyTheLimit(t *testing.T) {
 	})
 }
 
-// Of 2/s at most 2 are in any 1,000 milliseconds.
-func TestASecondSlidesByMilliseconds(t *testing.T) {
-	clock := testkit.NewClock(time.Time{})
-	p := newProcess(t, storestest.Embedded(clock.Now), clock.Now, limiter.Config{})
-	event := newEvent(t, 1, "[{per: ip, rate: 2/s}]")
-	random := rand.New(rand.NewPCG(1, 2))
-	var admitted []time.Time
-	for range testkit.Times(5000) {
-		clock.Advance(time.Duration(random.Int64N(400)) * time.Millisecond)
-		now := clock.Now()
-		recent := 0
-		for _, at := range slices.Backward(admitted) {
-			if now.Sub(at) >= time.Second {
-				break
-			}
-			recent++
-		}
-		d := p.hit(event, someUser)
-		require.Equal(t, recent < 2, d.Allowed, "at %s, behind %d", now, recent)
-		if d.Allowed {
-			admitted = append(admitted, now)
-			continue
-		}
-		// It is admitted in the millisecond that the wait names, and not before.
-		wait := time.Duration(d.RetryAfter)
-		require.Equal(t, admitted[len(admitted)-2].Add(time.Second).Sub(now), wait)
-		clock.Advance(wait - time.Millisecond)
-		require.False(t, p.hit(event, someUser).Allowed)
-		clock.Advance(time.Millisecond)
-		require.True(t, p.hit(event, someUser).Allowed)
-		admitted = append(admitted, clock.Now())
-	}
-}
-
 // exactLog has all that counts on a counter.
 type exactLog map[string][]moment
 
@@ -143,7 +109,7 @@ func TestDecisionsEqualALog(t *testing.T) {
 		if i == 8 || i == 9 {
 			continue // a coarser precision
 		}
-		t.Run(limits, func(t *testing.T) {
+		onVirtualTime(t, limits, func(t *testing.T) {
 			clock := testkit.NewClock(time.Time{})
 			kept := &watched{Store: storestest.Embedded(clock.Now)}
 			event := newEvent(t, 1, limits)

@@ -18,6 +18,7 @@ import (
 	"github.com/counterd/counterd/internal/limiter/engine"
 	"github.com/counterd/counterd/internal/store"
 	"github.com/counterd/counterd/internal/testkit"
+	"github.com/counterd/counterd/internal/testkit/bubble"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -28,6 +29,11 @@ const grace = 20 * time.Second
 var logItem = store.Item(store.OtherLevels, 0)
 
 var someUser = events.Features{"ip": "192.0.2.1", "user": "ada"}
+
+// onVirtualTime runs a subtest in a bubble: a denial that rests on a hit of another counter is tried again for a while.
+func onVirtualTime(t *testing.T, name string, test func(t *testing.T)) {
+	t.Run(name, func(t *testing.T) { bubble.Test(t, test) })
+}
 
 // newEvent returns the event e of limits in YAML, which logs count, of rules of that revision.
 func newEvent(tb testing.TB, revision uint64, limits string) *events.Event {

@@ -56,6 +56,28 @@ func (b *bench) log() *journal.Log {
 	return &log
 }
 
+// fill has the log of the counter hold n increments that other processes made, which are young for so long, and
+// returns their sum.
+func (b *bench) fill(n int, young time.Duration, by func(i int) int64, ago func(i int) time.Duration) (sum int64) {
+	b.tb.Helper()
+	b.hit(b.event, someUser)
+	value, now := b.store.value(b.tb, b.counter), b.clock.Now()
+	for i := range n {
+		var err error
+		value, err = journal.AppendEntry(value, journal.Entry{
+			Kind: journal.Increment, ID: journal.NewID(7, uint64(i)), Time: now.Add(-ago(i)).UnixMilli(), Appended: now.UnixMilli(), Cost: by(i), Count: 1,
+		})
+		require.NoError(b.tb, err)
+		sum += by(i)
+	}
+	var log journal.Log
+	require.NoError(b.tb, log.Read(value, journal.Question{}))
+	value, err := log.AppendRewrite(nil, journal.Rewrite{Revision: 1, Now: now.UnixMilli() + 1, Young: young.Milliseconds(), Retain: 1 << 30, TTL: 1 << 20})
+	require.NoError(b.tb, err)
+	b.store.put(b.tb, b.counter, value)
+	return sum + 1
+}
+
 // A hit is one round trip, far from its limits and at them; the first on its counter is two.
 func TestAHitIsOneRoundTrip(t *testing.T) {
 	b := newBench(t, "[{per: ip, rate: [2/m, 100/h]}]", limiter.Config{NoCachedDenials: true})
@@ -107,10 +129,10 @@ func TestALogIsRewrittenInTheBackground(t *testing.T) {
 		clock.Advance(grace)
 		require.True(t, p.hit(event, someUser).Allowed)
 	}
-	require.Eventually(t, func() bool {
+	testkit.Await(t, time.Minute, "the log is short", func() bool {
 		p.hit(event, someUser)
 		return len((&watched{Store: kept}).value(t, counterOf(t, event, "ip"))) < 700
-	}, time.Minute, time.Millisecond)
+	})
 }
 
 // A rewrite that is late leaves alone what was appended since, and so does one of another log.
@@ -194,28 +216,6 @@ func TestTheLogIsRewritten(t *testing.T) {
 	require.Empty(t, b.faults)
 }
 
-// What another process appends between the read and the rewrite is kept.
-func TestARewriteLosesNothing(t *testing.T) {
-	b := newBench(t, "[{per: ip, rate: 100/h}]", limiter.Config{})
-	other := b.other(limiter.Config{})
-	meanwhile := 0
-	b.store.before = func(op *store.Op) {
-		if op.Kind() == store.Swap && meanwhile < 5 {
-			meanwhile++
-			require.True(t, other.hit(b.event, someUser).Allowed)
-		}
-	}
-	admitted := 0
-	for range 200 {
-		b.clock.Advance(time.Second)
-		if b.hit(b.event, someUser).Allowed {
-			admitted++
-		}
-	}
-	require.Equal(t, 5, meanwhile)
-	require.Equal(t, 100, admitted+meanwhile)
-}
-
 // An item that is lost while its entry is on the way is created anew; if it is lost again, the store
 // has failed.
 func TestALostLog(t *testing.T) {
@@ -242,25 +242,6 @@ func TestALostLog(t *testing.T) {
 	require.True(t, d.Unavailable)
 	require.ErrorIs(t, b.faults[0], engine.ErrStore)
 	require.Equal(t, 90, losses/10*10, "it does not try for ever")
-}
-
-// A log that was lost and begun anew by another process does not have the entry.
-func TestAnotherLog(t *testing.T) {
-	b := newBench(t, "[{per: ip, rate: 3/m}]", limiter.Config{})
-	other := b.other(limiter.Config{})
-	b.hit(b.event, someUser)
-	once := true
-	b.store.after = func(op *store.Op) {
-		if op.Kind() == store.Append && len(op.Reads) == 1 && once {
-			once = false
-			b.store.remove(t, b.counter)
-			require.True(t, other.hit(b.event, someUser).Allowed)
-			op.Reads[0].Data = append(op.Reads[0].Data[:0], b.store.value(t, b.counter)...)
-		}
-	}
-	d := b.hit(b.event, someUser)
-	require.True(t, d.Allowed)
-	require.EqualValues(t, 2, d.Limits[0].Count)
 }
 
 // An item that is damaged, of a newer release or of another client is an error; it is not appended to
@@ -345,7 +326,7 @@ func TestTheLogIsBounded(t *testing.T) {
 	b := newBench(t, "[{per: ip, rate: 1000000000/h, on_error: deny}]", limiter.Config{})
 	processes := []*process{b.process, b.other(limiter.Config{}), b.other(limiter.Config{})}
 	refused := 0
-	for i := 0; i < 5000 && refused < testkit.Times(5000); i++ { // at once: all of them are young
+	for i := 0; i < 5000 && refused < 200; i++ { // at once: all of them are young
 		d := processes[i%3].costs(b.event, someUser, int64(1+i))
 		require.LessOrEqual(t, len(b.store.value(t, b.counter)), journal.MaxSize+2*entrySize)
 		if d.Unavailable {
@@ -354,7 +335,7 @@ func TestTheLogIsBounded(t *testing.T) {
 			require.True(t, d.Allowed)
 		}
 	}
-	require.Greater(t, refused, testkit.Times(1000))
+	require.Equal(t, 200, refused)
 	require.ErrorIs(t, errors.Join(b.faults...), journal.ErrTooLarge)
 	b.clock.Advance(2*grace + time.Second)
 	require.True(t, b.hit(b.event, someUser).Allowed)
@@ -509,7 +490,7 @@ func FuzzItem(f *testing.F) {
 func TestAFloodOfCountedHitsIsDenied(t *testing.T) {
 	b := newBench(t, "[{per: ip, rate: [2/m, 9/h], count: all}]", limiter.Config{})
 	full := 0
-	for i := 0; i < 4000 && full < testkit.Times(4000); i++ { // at once: all of them are young
+	for i := 0; i < 4000 && full < 100; i++ { // at once: all of them are young
 		if len(b.store.value(t, b.counter)) > journal.MaxSize*7/8-entrySize {
 			full++
 		}
@@ -518,7 +499,7 @@ func TestAFloodOfCountedHitsIsDenied(t *testing.T) {
 		require.False(t, d.Limits[0].Failed)
 	}
 	require.Empty(t, b.faults)
-	require.Greater(t, len(b.store.value(t, b.counter)), journal.MaxSize*7/8-entrySize)
+	require.Equal(t, 100, full)
 	b.clock.Advance(2*grace + time.Second)
 	require.False(t, b.hit(b.event, someUser).Allowed)
 	b.clock.Advance(time.Minute)

@@ -2,7 +2,6 @@ package eventlog_test
 
 import (
 	"context"
-	"errors"
 	"testing"
 	"time"
 
@@ -45,39 +44,6 @@ func (l leaser) take(t *testing.T, event *events.Event, features events.Features
 
 func isAppend(op *store.Op) bool {
 	return len(op.Writes) > 0 && op.Writes[len(op.Writes)-1].Kind == store.Append
-}
-
-// If the answer to a renewal is lost the lease is as it was, or ends later, and the call is repeated; a release
-// of the lease as its client knows it is one of the renewed lease.
-func TestARenewalWhoseAnswerIsLost(t *testing.T) {
-	for _, repeats := range []bool{true, false} {
-		clock := testkit.NewClock(time.Time{})
-		w := &watched{Store: memcache.NewEmbedded(memcache.EmbeddedConfig{Clock: clock.Now})}
-		l := newLeaser(t, w, clock.Now)
-		event := testkit.Event(t, "[{per: ip, concurrent: 1, lease: 60s}]")
-		d := l.take(t, event, someUser)
-		require.True(t, d.Allowed)
-		clock.Advance(30 * time.Second)
-		w.after = func(op *store.Op) {
-			if isAppend(op) {
-				op.Err = errors.New("answer lost")
-			}
-		}
-		_, err := l.Renew(t.Context(), d.Reserved, 60*time.Second)
-		require.ErrorIs(t, err, engine.ErrStore)
-		require.NotErrorIs(t, err, engine.ErrEnded)
-		w.after = nil
-		require.False(t, l.take(t, event, someUser).Allowed)
-		if repeats {
-			clock.Advance(10 * time.Second)
-			d.Reserved, err = l.Renew(t.Context(), d.Reserved, 60*time.Second)
-			require.NoError(t, err)
-			clock.Advance(59 * time.Second)
-			require.False(t, l.take(t, event, someUser).Allowed)
-		}
-		require.NoError(t, l.Settle(t.Context(), d.Reserved, 0))
-		require.True(t, l.take(t, event, someUser).Allowed)
-	}
 }
 
 // Hits that wait for their turn in the order of the log, or whose process ends before it voids them, take no

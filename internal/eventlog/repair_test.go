@@ -2,25 +2,16 @@ package eventlog_test
 
 import (
 	"context"
-	"fmt"
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/counterd/counterd/events"
-	"github.com/counterd/counterd/hierarchy"
-	"github.com/counterd/counterd/internal/backend"
-	"github.com/counterd/counterd/internal/eventlog"
 	"github.com/counterd/counterd/internal/eventlog/journal"
 	"github.com/counterd/counterd/internal/limiter"
 	"github.com/counterd/counterd/internal/limiter/engine"
-	"github.com/counterd/counterd/internal/replica/repair"
 	"github.com/counterd/counterd/internal/store"
-	"github.com/counterd/counterd/internal/testkit/leaktest"
 	"github.com/counterd/counterd/internal/testkit/memcachedtest"
-	"github.com/counterd/counterd/memcache"
 )
 
 // appendTo appends an increment to the log of one replica alone.
@@ -101,118 +92,4 @@ func TestARepairReplacesAForeignItem(t *testing.T) {
 	spoil(servers[1])
 	_, err = logs.Repair(t.Context(), counter, time.Hour)
 	require.ErrorIs(t, err, engine.ErrBadCounter)
-}
-
-// repairedLogs are logs on two servers that a repairer repairs in the background, as in production.
-type repairedLogs struct {
-	*memcache.Fleet
-	limiter *limiter.Limiter
-	servers []*memcachedtest.Server
-	way     *memcachedtest.Proxy // to the first
-	copies  chan repair.Copy
-	event   *events.Event
-}
-
-func newRepairedLogs(tb testing.TB, limits string) *repairedLogs {
-	tb.Helper()
-	const timeout = 2 * time.Second
-	r := &repairedLogs{
-		servers: []*memcachedtest.Server{memcachedtest.Start(tb, "-m", "1024"), memcachedtest.Start(tb, "-m", "1024")},
-		copies:  make(chan repair.Copy, 1000), event: newEvent(tb, 1, limits),
-	}
-	r.way = memcachedtest.StartProxy(tb, r.servers[0])
-	var err error
-	r.Fleet, err = memcache.NewFleet(tb.Context(), memcache.Config{Servers: []string{r.way.Addr, r.servers[1].Addr}, Replicas: 2, Timeout: timeout})
-	require.NoError(tb, err)
-	tb.Cleanup(func() { require.NoError(tb, r.Fleet.Close()) })
-	layout := hierarchy.Layout{Grace: 2 * timeout}
-	base := engine.Base{Store: r.Fleet, Grace: layout.Grace, Changes: new(engine.Changes)}
-	logs, err := eventlog.New(base)
-	require.NoError(tb, err)
-	repairer, err := repair.New(repair.Config{
-		Store: r.Fleet, Layout: layout, RepairLog: logs.Repair, Grace: layout.Grace,
-		KindOf:    backend.KindOf,
-		OnCopyEnd: func(c repair.Copy) { r.copies <- c },
-	})
-	require.NoError(tb, err)
-	tb.Cleanup(repairer.Close)
-	base.OnUse = layout.OnUse(repairer.Note)
-	logs, err = eventlog.New(base)
-	require.NoError(tb, err)
-	r.limiter, err = limiter.New(limiter.Config{Timeout: timeout, NoCachedDenials: true}, logs)
-	require.NoError(tb, err)
-	return r
-}
-
-// fill hits each of so many counters, of features of their own.
-func (r *repairedLogs) fill(tb testing.TB, counters int) {
-	tb.Helper()
-	for first := 0; first < counters; first += 500 {
-		var hits []limiter.Hit
-		for i := first; i < min(first+500, counters); i++ {
-			hits = append(hits, limiter.Hit{Event: r.event, Features: featureOf(i), Cost: 1})
-		}
-		results, err := r.limiter.Hits(context.Background(), hits)
-		require.NoError(tb, err)
-		for _, result := range results {
-			require.True(tb, result.Decision.Allowed)
-		}
-	}
-}
-
-func featureOf(i int) events.Features {
-	return events.Features{"ip": fmt.Sprintf("10.%d.%d.%d", i>>16, i>>8&255, i&255)}
-}
-
-// awaitFirst waits until the first server has that sum of each counter.
-func (r *repairedLogs) awaitFirst(t *testing.T, counters int, sum int64) {
-	t.Helper()
-	require.EventuallyWithT(t, func(c *assert.CollectT) {
-		for i := range counters {
-			counter, err := r.event.Counter(featureOf(i))
-			require.NoError(t, err)
-			op := store.Op{Counter: counter.ID(), Server: r.way.Addr, Data: true, Reads: []store.Read{{Item: logItem}}}
-			var log journal.Log
-			if r.Do(t.Context(), &op); !assert.NoError(c, op.Err) || !assert.NoError(c, log.Read(op.Reads[0].Data, journal.Question{})) || !assert.Equal(c, sum, log.Sum(0, 1<<46)) {
-				return
-			}
-		}
-	}, time.Minute, 100*time.Millisecond)
-}
-
-// An append that is lost on its way to one server, which is up all the time, is there soon, although
-// no other hit comes.
-func TestALostAppendIsRepaired(t *testing.T) {
-	leaktest.Parallel(t)
-	r := newRepairedLogs(t, "[{per: ip, rate: 3/h, on_error: deny}]")
-	r.fill(t, 1)
-	r.way.Silence()
-	r.fill(t, 1)
-	r.awaitFirst(t, 1, 2)
-}
-
-// A server that returned empty has all logs again without a hit on any of them: then the other one
-// may be lost, and no limit admits a hit more.
-func TestLogsAreRepairedInTheBackground(t *testing.T) {
-	leaktest.Parallel(t)
-	const counters = 400
-	r := newRepairedLogs(t, "[{per: ip, rate: 3/h, on_error: deny}]")
-	r.fill(t, counters)
-	r.fill(t, counters)
-	r.servers[0].Stop()
-	r.servers[0].Restart()
-	r.awaitFirst(t, counters, 2)
-	r.servers[1].Stop()
-	for i := range counters {
-		admitted := 0
-		require.Eventually(t, func() bool { // until it is known to be down
-			d, err := r.limiter.Hit(t.Context(), limiter.Hit{Event: r.event, Features: featureOf(i), Cost: 1})
-			require.NoError(t, err)
-			if d.Allowed {
-				admitted++
-			}
-			return !d.Allowed && !d.Unavailable
-		}, time.Minute, time.Millisecond)
-		require.Equal(t, 1, admitted, "counter %d", i)
-	}
 }

@@ -680,7 +680,7 @@ func TestSimulationOfReplicasFindsSabotage(t *testing.T) {
 }
 
 func findsInReplicas(t *testing.T, sabotage string, want simFault, sets [][][]engine.Limit) {
-	testkit.FindFault(t, 20_000, func(seed uint64) (string, bool) {
+	testkit.FindFault(t, rareSeeds[t.Name()], 20_000, func(seed uint64) (string, bool) {
 		found, ok := simulateReplicas(seed, sabotage, sets).faults[want]
 		return found, ok
 	})

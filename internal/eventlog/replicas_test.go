@@ -12,10 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/counterd/counterd/events"
-	"github.com/counterd/counterd/internal/eventlog"
 	"github.com/counterd/counterd/internal/eventlog/journal"
 	"github.com/counterd/counterd/internal/limiter"
-	"github.com/counterd/counterd/internal/limiter/engine"
 	"github.com/counterd/counterd/internal/store"
 	"github.com/counterd/counterd/internal/testkit"
 	"github.com/counterd/counterd/internal/testkit/memcachedtest"
@@ -95,120 +93,6 @@ func TestExactlyTheLimitOnReplicas(t *testing.T) {
 	}
 }
 
-// A replica that returned empty has the whole log after the next hit on the counter, and then it is
-// enough by itself.
-func TestAReplicaThatReturnedEmptyIsWhole(t *testing.T) {
-	servers := []*memcachedtest.Server{memcachedtest.Start(t), memcachedtest.Start(t)}
-	st := openReplicas(t, []string{servers[0].Addr, servers[1].Addr})
-	p := newProcess(t, st, nil, limiter.Config{})
-	event := newEvent(t, 1, "[{per: ip, rate: 9/h}]")
-	counter := counterOf(t, event, "ip")
-	for i := range int64(3) {
-		require.True(t, p.hit(event, someUser).Allowed)
-		for _, log := range logsOf(t, st, counter) {
-			require.Equal(t, i+1, log.Sum(0, 1<<46))
-		}
-	}
-	for i, server := range servers {
-		server.Ask("flush_all")
-		require.Contains(t, logsOf(t, st, counter), (*journal.Log)(nil))
-		d := p.hit(event, someUser)
-		require.EqualValues(t, 4+i, d.Limits[0].Count)
-		for _, log := range logsOf(t, st, counter) {
-			require.EqualValues(t, 4+i, log.Sum(0, 1<<46))
-		}
-	}
-	require.Empty(t, p.faults)
-}
-
-// inTurn is a store that makes round trips to several servers one after the other, and has something
-// done between them.
-type inTurn struct {
-	store.Store
-	between func()
-}
-
-func (s *inTurn) Do(ctx context.Context, ops ...*store.Op) {
-	for i, op := range ops {
-		if i > 0 {
-			s.between()
-		}
-		s.Store.Do(ctx, op)
-	}
-}
-
-// A call beside a reset finds the log on one replica only, and does not bring it back, whatever the
-// clocks. What is counted after the reset stays.
-func TestACallBetweenTheWritesOfAReset(t *testing.T) {
-	const skew = grace / 4
-	servers := memcachedtest.StartMany(t, 2)
-	st := openReplicas(t, servers)
-	for name, between := range map[string]func(*process, *eventlog.Engine, *events.Event){
-		"a hit":   func(p *process, _ *eventlog.Engine, event *events.Event) { p.hit(event, someUser) },
-		"a check": func(p *process, _ *eventlog.Engine, event *events.Event) { p.check(event, someUser) },
-		"a repair": func(_ *process, logs *eventlog.Engine, event *events.Event) {
-			_, err := logs.Repair(t.Context(), counterOf(t, event, "ip"), time.Hour)
-			require.NoError(t, err)
-		},
-		"an increment": func(_ *process, logs *eventlog.Engine, event *events.Event) {
-			_, err := logs.Increment(t.Context(), 1, time.Time{}, ipOf(t, event))
-			require.NoError(t, err)
-		},
-	} {
-		for i, ahead := range []time.Duration{-skew, 0, skew} {
-			clock := testkit.NewClock(time.Now())
-			others := func() time.Time { return clock.Now().Add(ahead) }
-			p, logs := newProcess(t, st, others, limiter.Config{}), newEngine(t, st, others)
-			event := newEvent(t, 1, "[{per: ip, rate: 5/h}]")
-			event.Name = fmt.Sprint(name, i)
-			for range 5 {
-				require.True(t, p.hit(event, someUser).Allowed)
-			}
-			writes := 0
-			resetting := newEngine(t, &inTurn{Store: st, between: func() { writes++; between(p, logs, event) }}, clock.Now)
-			require.NoError(t, resetting.Reset(t.Context(), ipOf(t, event)))
-			require.Equal(t, 1, writes)
-			beside := int64(0)
-			if name == "a hit" || name == "an increment" {
-				beside = 1
-			}
-			for range 4 {
-				require.True(t, p.hit(event, someUser).Allowed)
-			}
-			_, err := logs.Repair(t.Context(), counterOf(t, event, "ip"), time.Hour) // what may be on its way yet
-			require.NoError(t, err)
-			for _, log := range logsOf(t, st, counterOf(t, event, "ip")) {
-				require.Equal(t, 4+beside, log.Sum(0, 1<<46), "%s, %s ahead", name, ahead)
-			}
-			require.Equal(t, beside == 0, p.hit(event, someUser).Allowed)
-			require.Empty(t, p.faults)
-		}
-	}
-}
-
-// A reset that one replica missed is an error. The other one knows of it when that is back.
-func TestAResetThatAReplicaMissed(t *testing.T) {
-	servers := []*memcachedtest.Server{memcachedtest.Start(t), memcachedtest.Start(t)}
-	way := memcachedtest.StartProxy(t, servers[0])
-	st := openReplicas(t, []string{way.Addr, servers[1].Addr})
-	event := newEvent(t, 1, "[{per: ip, rate: 5/h}]")
-	counter, logs, p := counterOf(t, event, "ip"), newEngine(t, st, nil), newProcess(t, st, nil, limiter.Config{})
-	for range 3 {
-		require.True(t, p.hit(event, someUser).Allowed)
-	}
-	way.Refuse()
-	way.Reset()
-	require.ErrorIs(t, logs.Reset(t.Context(), ipOf(t, event)), engine.ErrStore)
-	way.Accept()
-	require.Eventually(t, func() bool {
-		_, err := logs.Repair(t.Context(), counter, time.Hour)
-		return err == nil
-	}, time.Minute, time.Millisecond)
-	for _, log := range logsOf(t, st, counter) {
-		require.Zero(t, log.Sum(0, 1<<46))
-	}
-}
-
 // A replica whose log is damaged does not hinder the others, and gets theirs. One that a newer release
 // wrote is left alone.
 func TestADamagedReplica(t *testing.T) {
@@ -274,11 +158,11 @@ func TestAReplicaThatIsDown(t *testing.T) {
 			servers[1].Stop()
 		case 990:
 			servers[1].Restart()
-			require.Eventually(t, func() bool {
+			testkit.Await(t, time.Minute, "the server is up", func() bool {
 				op := &store.Op{Counter: counter, Data: true, Server: servers[1].Addr, Reads: []store.Read{{Item: logItem}}}
 				st.Do(t.Context(), op)
 				return op.Err == nil
-			}, time.Minute, time.Millisecond)
+			})
 		}
 		clock.Advance(3 * time.Second)
 		require.Equal(t, i < 700, p.hit(event, someUser).Allowed, "%d", i)

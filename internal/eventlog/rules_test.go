@@ -11,7 +11,6 @@ import (
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/internal/eventlog"
 	"github.com/counterd/counterd/internal/limiter"
-	"github.com/counterd/counterd/internal/limiter/engine"
 	"github.com/counterd/counterd/internal/store"
 	"github.com/counterd/counterd/internal/testkit"
 	"github.com/counterd/counterd/internal/testkit/bubble"
@@ -38,61 +37,6 @@ func TestNewerRules(t *testing.T) {
 	require.False(t, b.hit(stricter, someUser).Allowed)
 	require.EqualValues(t, 4, b.log().Head().Limits[0].Ceiling)
 	require.EqualValues(t, 4, b.log().Sum(0, 1<<46))
-}
-
-// A batch of newer rules is decided by them as a whole, also if the log changes at each rewrite.
-func TestNewerRulesOfABatch(t *testing.T) {
-	for changes := range 3 {
-		b := newBench(t, "[{per: ip, rate: 2/m}]", limiter.Config{})
-		other := b.other(limiter.Config{})
-		b.hit(b.event, someUser)
-		admitted := int64(1)
-		b.store.before = func(op *store.Op) {
-			if op.Kind() == store.Swap && changes > 0 {
-				changes--
-				if other.hit(b.event, someUser).Allowed {
-					admitted++
-				}
-			}
-		}
-		looser := newEvent(t, 2, "[{per: ip, rate: 6/m}]")
-		hits := []limiter.Hit{{Event: looser, Features: someUser, Cost: 1}, {Event: looser, Features: someUser, Cost: 3}, {Event: looser, Features: someUser, Cost: 2}}
-		results, err := b.Hits(t.Context(), hits)
-		require.NoError(t, err)
-		for i, r := range results {
-			require.Equal(t, i < 2, r.Decision.Allowed)
-			if r.Decision.Allowed {
-				admitted += hits[i].Cost
-			}
-		}
-		require.Equal(t, admitted, b.log().Sum(0, 1<<46), "what came twice counts once")
-		require.Empty(t, b.faults)
-	}
-}
-
-// A process with older rules is held to its own and to newer ones.
-func TestStaleRulesLoosenNothing(t *testing.T) {
-	b := newBench(t, "[{per: ip, rate: 10/m}]", limiter.Config{})
-	newer, other := newEvent(t, 2, "[{per: ip, rate: 2/m}]"), b.other(limiter.Config{})
-	require.True(t, other.hit(newer, someUser).Allowed)
-	require.True(t, b.hit(b.event, someUser).Allowed)
-	for range 3 {
-		require.False(t, b.check(b.event, someUser).Allowed)
-		d := b.hit(b.event, someUser)
-		require.False(t, d.Allowed)
-		require.Equal(t, engine.Seconds(60), d.RetryAfter+engine.Wait(b.clock.Now().Nanosecond()))
-	}
-	require.EqualValues(t, 2, b.log().Sum(0, 1<<46))
-	require.EqualValues(t, 2, b.log().Head().Revision)
-
-	stricter := newEvent(t, 1, "[{per: user, rate: 1/m}]")
-	looser := newEvent(t, 2, "[{per: user, rate: 5/m}]")
-	require.True(t, other.hit(looser, someUser).Allowed)
-	require.False(t, b.hit(stricter, someUser).Allowed)
-	for range 4 {
-		require.True(t, other.hit(looser, someUser).Allowed, "what the stale process denied is void")
-	}
-	require.False(t, other.hit(looser, someUser).Allowed)
 }
 
 // Hits of two versions of the rules in one batch: the log has the limits of the newer ones alone.
@@ -150,19 +94,6 @@ func TestLimitsWithoutAPart(t *testing.T) {
 		require.Equal(t, i < 2, d.Limits[0].Allowed)
 		require.EqualValues(t, i+1, d.Limits[0].Count)
 	}
-}
-
-// A hit that one counter denies is void on the others.
-func TestADeniedHitIsVoid(t *testing.T) {
-	b := newBench(t, "[{per: ip, rate: 9/m}, {per: user, rate: 2/m}]", limiter.Config{})
-	for i := range 4 {
-		require.Equal(t, i < 2, b.hit(b.event, someUser).Allowed)
-	}
-	require.EqualValues(t, 2, b.log().Sum(0, 1<<46))
-	for range 7 {
-		require.True(t, b.hit(b.event, events.Features{"ip": someUser["ip"], "user": time.Duration(b.store.trips.Load()).String()}).Allowed)
-	}
-	require.False(t, b.hit(b.event, events.Features{"ip": someUser["ip"]}).Allowed)
 }
 
 // A final denial by one of several counters makes two round trips: the appends and the voids.

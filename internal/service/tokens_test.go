@@ -39,7 +39,7 @@ func TestParseTokens(t *testing.T) {
 
 // The file that docs/access.md shows is one.
 func TestTheDocumentedTokens(t *testing.T) {
-	page, err := os.ReadFile(filepath.Join("..", "docs", "access.md"))
+	page, err := os.ReadFile(filepath.Join("..", "..", "docs", "access.md"))
 	require.NoError(t, err)
 	_, text, found := strings.Cut(string(page), "```\n# name ")
 	require.True(t, found)

@@ -2,7 +2,7 @@
 // no program but memcached: simulations go through a share of their seeds, and tests that need
 // a browser, a proxy or a tool of others are left out. With COUNTERD_TEST=all, as make test-all
 // sets it, no test is left out, and a test whose program is missing fails; simulations go through
-// a tenth of their seeds. COUNTERD_TEST=seeds, by hand, has them go through all: an hour.
+// a twentieth of their seeds. COUNTERD_TEST=seeds, by hand, has them go through all: an hour.
 package testkit
 
 import (
@@ -34,9 +34,9 @@ func Interleave(rng *rand.Rand, all, atOnce int, chance float64, begin func() it
 }
 
 // FindFault runs seeds until one has the fault: see [simulate.FindFault].
-func FindFault(t *testing.T, seeds uint64, run func(seed uint64) (fault string, ok bool)) {
+func FindFault(t *testing.T, first, n uint64, run func(seed uint64) (fault string, ok bool)) {
 	t.Helper()
-	simulate.FindFault(t, seeds, run)
+	simulate.FindFault(t, first, n, run)
 }
 
 // Fifth returns all where everything is tested and the race detector is off, and else a fifth:

@@ -53,10 +53,10 @@ func TestEverythingIsTestedWhereThatIsAskedFor(t *testing.T) {
 	t.Setenv(Variable, "all")
 	require.True(t, All())
 	if bubble.RaceDetector {
-		assert.Equal(t, uint64(80), Seeds(8000))
+		assert.Equal(t, uint64(40), Seeds(8000))
 		assert.Equal(t, 6, Fifth(30))
 	} else {
-		assert.Equal(t, uint64(800), Seeds(8000))
+		assert.Equal(t, uint64(400), Seeds(8000))
 		assert.Equal(t, 30, Fifth(30))
 	}
 	assert.Equal(t, time.Minute, Lasting(time.Second, time.Minute))

@@ -75,27 +75,6 @@ func ExampleLog() {
 	// Output: 0 admitted, 2 ahead of it, room in 58 s
 }
 
-func TestWindowsBelowAMinuteSlideByMilliseconds(t *testing.T) {
-	limit := journal.Limit{Window: 1000, Ceiling: 1}
-	value := add(t, empty(t, limit), journal.Hit, 500, 1499, 1500)
-	log := read(t, value, journal.Question{Keys: keys(3)})
-	assert.Equal(t, []int64{1, 0, 1}, admitted(log, 3))
-	at, ok := log.Frees(limit, 1, now+1600)
-	assert.True(t, ok)
-	assert.EqualValues(t, now+2500, at)
-	_, ok = log.Frees(limit, 2, now)
-	assert.False(t, ok)
-}
-
-func TestLongerWindowsKeepWholeSeconds(t *testing.T) {
-	limit := journal.Limit{Window: 60_000, Ceiling: 1}
-	value := add(t, empty(t, limit), journal.Hit, 900, 59_999, 60_000)
-	log := read(t, value, journal.Question{Keys: keys(3)})
-	assert.Equal(t, []int64{1, 0, 1}, admitted(log, 3))
-	at, _ := log.Frees(limit, 1, now+61_000)
-	assert.EqualValues(t, now+120_000, at)
-}
-
 func TestEqualHitsOfOneEntry(t *testing.T) {
 	limit := journal.Limit{Window: 60_000, Ceiling: 10}
 	value, err := journal.AppendEntry(empty(t, limit), journal.Entry{Kind: journal.Hit, ID: 1, Time: now, Cost: 3, Count: 5})
@@ -108,79 +87,12 @@ func TestEqualHitsOfOneEntry(t *testing.T) {
 	assert.EqualValues(t, 3, read(t, append(value, value[len(value)-21:]...), journal.Question{}).Sum(now, now))
 }
 
-// A hit that is not pending is denied for good, whatever becomes of pending hits ahead of it.
-func TestADenialOnPendingHitsStays(t *testing.T) {
-	limit := journal.Limit{Window: 60_000, Ceiling: 1}
-	value, err := journal.AppendEntry(empty(t, limit), journal.Entry{Kind: journal.Hit, Pending: true, ID: 9, Time: now, Cost: 1, Count: 1})
-	require.NoError(t, err)
-	value = add(t, value, journal.Hit, 10)
-	for _, pending := range []int64{now - 1000, now, 0} {
-		log := read(t, value, journal.Question{Keys: keys(1), Pending: pending})
-		assert.Equal(t, journal.Verdict{Found: true}, log.Verdict(0))
-	}
-	value, err = journal.AppendEntry(value, journal.Entry{Kind: journal.Void, ID: 9, Time: now})
-	require.NoError(t, err)
-	value, err = journal.AppendEntry(value, journal.Entry{Kind: journal.Hit, ID: 2, Time: now + 20, Cost: 1, Count: 1})
-	require.NoError(t, err)
-	value, err = journal.AppendEntry(value, journal.Entry{Kind: journal.Hit, ID: 3, Time: now + 20, Cost: 1, Count: 1})
-	require.NoError(t, err)
-	log := read(t, value, journal.Question{Keys: keys(3), Pending: now - 1000})
-	assert.Equal(t, journal.Verdict{Found: true, Counted: 1, Admitted: 1}, log.Verdict(1))
-	assert.Equal(t, journal.Verdict{Found: true}, log.Verdict(2), "the pending hit is void")
-}
-
 // pending appends a pending hit, or a void, of the identity.
 func pending(tb testing.TB, value []byte, kind journal.Kind, id journal.ID, count int64) []byte {
 	tb.Helper()
 	value, err := journal.AppendEntry(value, journal.Entry{Kind: kind, Pending: kind == journal.Hit, ID: id, Time: now, Cost: 1, Count: count})
 	require.NoError(tb, err)
 	return value
-}
-
-// A pending hit counts in full, also what of it has no room, until its writer voids that; what it
-// admits is what fits behind all that counts ahead.
-func TestAPendingHitCountsInFull(t *testing.T) {
-	limit := journal.Limit{Window: 60_000, Ceiling: 3}
-	value := pending(t, pending(t, empty(t, limit), journal.Hit, 1, 2), journal.Hit, 2, 5)
-	value = add(t, value, journal.Hit, 0, 0, 0)[:len(value)+45] // hits 1 to 3: 3 is new
-	question := journal.Question{Keys: keys(3), Pending: now - 1000}
-	rewritten, err := read(t, value, question).AppendRewrite(nil, journal.Rewrite{Now: now, Young: 4000})
-	require.NoError(t, err)
-	for _, value := range [][]byte{value, rewritten} {
-		log := read(t, value, question)
-		assert.Equal(t, journal.Verdict{Found: true, Counted: 2, Admitted: 2}, log.Verdict(0))
-		assert.Equal(t, journal.Verdict{Found: true, Counted: 5, Admitted: 1}, log.Verdict(1))
-		assert.Zero(t, log.Verdict(2).Admitted)
-		assert.EqualValues(t, 7, log.Sum(0, maxTime))
-
-		log = read(t, pending(t, value, journal.Void, 2, 1), question)
-		assert.Equal(t, journal.Verdict{Found: true, Counted: 1, Admitted: 1}, log.Verdict(1))
-		assert.EqualValues(t, 3, log.Sum(0, maxTime))
-	}
-}
-
-// What the writer of a pending hit may admit does not depend on where the void of another is.
-func TestAVoidOfAPendingHitTakesEffectWhereverItIs(t *testing.T) {
-	begin := empty(t, journal.Limit{Window: 60_000, Ceiling: 3})
-	void := func(value []byte) []byte { return pending(t, value, journal.Void, 1, 0) }
-	hit := func(value []byte, id journal.ID) []byte { return pending(t, value, journal.Hit, id, 3) }
-	for place, value := range [][]byte{
-		hit(hit(void(begin), 1), 2), hit(void(hit(begin, 1)), 2), void(hit(hit(begin, 1), 2)),
-	} {
-		log := read(t, value, journal.Question{Keys: keys(2)})
-		assert.Equal(t, journal.Verdict{Found: true}, journal.Verdict{Found: log.Verdict(0).Found, Counted: log.Verdict(0).Counted}, place)
-		assert.Equal(t, journal.Verdict{Found: true, Counted: 3, Admitted: 3}, log.Verdict(1), place)
-	}
-	// An entry whose void came first is behind what precedes the entry itself.
-	log := read(t, hit(hit(pending(t, begin, journal.Void, 2, 2), 1), 2), journal.Question{Keys: keys(2)})
-	assert.Equal(t, journal.Verdict{Found: true, Counted: 2}, log.Verdict(1))
-}
-
-func TestADenialInAWindowWithoutPendingHitsIsFinal(t *testing.T) {
-	value, err := journal.AppendEntry(empty(t, journal.Limit{Window: 1000, Ceiling: 1}), journal.Entry{Kind: journal.Hit, Pending: true, ID: 9, Time: now, Cost: 1, Count: 1})
-	require.NoError(t, err)
-	log := read(t, add(t, value, journal.Hit, 3000, 3001), journal.Question{Keys: keys(2), Pending: now - 1})
-	assert.Equal(t, journal.Verdict{Found: true}, log.Verdict(1))
 }
 
 // A process with older rules voids what they deny, and shadow limits only count.
@@ -397,19 +309,6 @@ func TestDue(t *testing.T) {
 	}
 }
 
-// What comes first, a void or its entry, makes no difference.
-func TestAVoidMayPrecedeItsEntry(t *testing.T) {
-	value, err := journal.AppendEntry(empty(t, journal.Limit{Window: 60_000, Ceiling: 9}), journal.Entry{Kind: journal.Void, ID: 2, Time: now, Count: 1})
-	require.NoError(t, err)
-	log := read(t, value, journal.Question{Keys: keys(2)})
-	assert.Zero(t, log.Verdict(1), "a void is no entry")
-	value, err = journal.AppendEntry(add(t, value, journal.Hit, 0), journal.Entry{Kind: journal.Hit, ID: 2, Time: now, Cost: 2, Count: 3})
-	require.NoError(t, err)
-	log = read(t, value, journal.Question{Keys: keys(2)})
-	assert.Equal(t, journal.Verdict{Found: true, Counted: 1, Admitted: 1}, log.Verdict(1))
-	assert.EqualValues(t, 3, log.Sum(now, now))
-}
-
 const maxTime = 1<<47 - 1
 
 // history returns a log of n hits in an hour that ends at now, rewritten or not.
@@ -429,15 +328,6 @@ func history(tb testing.TB, n int, settled bool) []byte {
 		}
 	}
 	return value
-}
-
-func TestSizes(t *testing.T) {
-	for n, most := range map[int]int{10: 80, 100: 170, 500: 570, 5000: 8000} {
-		value := history(t, n, true)
-		assert.LessOrEqual(t, len(value), most, "%d hits", n)
-		assert.EqualValues(t, n, read(t, value, journal.Question{}).Sum(0, maxTime))
-		t.Logf("%d hits: %d bytes settled", n, len(value))
-	}
 }
 
 func TestReadDoesNotAllocate(t *testing.T) {

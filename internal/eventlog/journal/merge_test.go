@@ -50,29 +50,6 @@ func TestMergeOfEqualValues(t *testing.T) {
 	assert.Equal(t, journal.Merged{Lacks: []journal.Lack{{Missing: true}, {Missing: true}}}, journal.Merge([][]byte{nil, nil}, nil, maxTime))
 }
 
-// Each replica is to append what it lacks: entries, and voids of what counts less on another one.
-func TestMergeIsTheUnion(t *testing.T) {
-	begin := young(t, -1000)
-	a := pending(t, hits(t, begin, 1, 2, 3), journal.Void, 2, 0)
-	b := pending(t, hits(t, begin, 3, 2, 4), journal.Void, 5, 0)
-	values := [][]byte{a, b, nil}
-	merged := journal.Merge(values, nil, maxTime)
-	assert.EqualValues(t, 3, read(t, merged.Value, journal.Question{}).Sum(0, maxTime))
-	assert.True(t, merged.Lacks[2].Missing)
-	for i := range 2 {
-		require.NoError(t, merged.Lacks[i].Err)
-		assert.False(t, merged.Lacks[i].Sums)
-		values[i] = append(bytes.Clone(values[i]), merged.Lacks[i].Entries...)
-		assert.EqualValues(t, 3, read(t, values[i], journal.Question{}).Sum(0, maxTime))
-	}
-	values[2] = merged.Value
-	for _, lack := range journal.Merge(values, nil, maxTime).Lacks {
-		assert.False(t, lacks(lack))
-	}
-	// Nothing of it counts twice, nor what was void.
-	assert.EqualValues(t, 3, read(t, hits(t, values[0], 1, 2, 3, 4, 5), journal.Question{}).Sum(0, maxTime))
-}
-
 // What is ahead of a hit on any replica is ahead of it, and on one that lacks the hit is all.
 func TestMergeKeepsAheadWhatIsAheadAnywhere(t *testing.T) {
 	begin := young(t, -1000, journal.Limit{Window: 60_000, Ceiling: 2})
@@ -116,25 +93,6 @@ func TestMergeOfYoungEntries(t *testing.T) {
 		merged = journal.Merge([][]byte{hits(t, begin, 1, 2), hits(t, begin, 1), nil}, keys(2), until)
 		assert.Equal(t, []bool{false, true, true}, []bool{merged.Lacks[0].Keys, merged.Lacks[1].Keys, merged.Lacks[2].Keys})
 	}
-}
-
-// A replica that was rewritten has in sums what another one has as entries: that counts once.
-func TestMergeOfDifferentFloors(t *testing.T) {
-	begin := young(t, -1000)
-	a := hits(t, begin, 1, 2, 3)
-	b := rewrite(t, a, 5000)
-	merged := journal.Merge([][]byte{a, b}, nil, maxTime)
-	assert.EqualValues(t, 3, read(t, merged.Value, journal.Question{}).Sum(0, maxTime))
-	assert.False(t, lacks(merged.Lacks[0]) || lacks(merged.Lacks[1]))
-
-	// One that was begun anew has neither.
-	c := young(t, 9000)
-	merged = journal.Merge([][]byte{c, b}, nil, maxTime)
-	log := read(t, merged.Value, journal.Question{})
-	assert.EqualValues(t, 3, log.Sum(0, maxTime))
-	assert.EqualValues(t, now-1, log.Head().Since, "the whole second")
-	assert.EqualValues(t, now+9000, log.Head().Floor)
-	assert.Equal(t, []journal.Lack{{Sums: true}, {}}, merged.Lacks)
 }
 
 // reset returns an empty log in which nothing counts up to that many milliseconds from now.

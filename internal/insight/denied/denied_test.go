@@ -172,7 +172,7 @@ func TestMemory(t *testing.T) {
 				var before, after runtime.MemStats
 				runtime.GC()
 				runtime.ReadMemStats(&before)
-				for n := range 200_000 {
+				for n := range 100_000 {
 					p.deny(userOf(n) + test.padding)
 				}
 				runtime.GC()
@@ -180,16 +180,16 @@ func TestMemory(t *testing.T) {
 				took := after.HeapAlloc - before.HeapAlloc
 				t.Logf("%d KB", took>>10)
 				assert.Less(t, took, uint64(32<<20))
-				assert.Equal(t, denied.Lost{Full: 200_000 - test.fit}, p.Lost())
+				assert.Equal(t, denied.Lost{Full: 100_000 - test.fit}, p.Lost())
 				p.deny(userOf(0) + test.padding) // one that is gathered already
-				assert.Equal(t, denied.Lost{Full: 200_000 - test.fit}, p.Lost())
+				assert.Equal(t, denied.Lost{Full: 100_000 - test.fit}, p.Lost())
 				settle()
-				assert.Equal(t, denied.Lost{Full: 200_000 - test.fit, Store: test.fit + 1}, p.Lost())
-				for n := range 200_000 {
+				assert.Equal(t, denied.Lost{Full: 100_000 - test.fit, Store: test.fit + 1}, p.Lost())
+				for n := range 100_000 {
 					p.deny(userOf(n) + test.padding)
 				}
 				p.Close()
-				assert.Equal(t, denied.Lost{Full: 2 * (200_000 - test.fit), Store: 2*test.fit + 1}, p.Lost())
+				assert.Equal(t, denied.Lost{Full: 2 * (100_000 - test.fit), Store: 2*test.fit + 1}, p.Lost())
 			})
 		})
 	}

@@ -38,11 +38,11 @@ func TestZipf(t *testing.T) {
 	for i := range keys {
 		keys[i] = keyOf(fmt.Sprint(i))
 	}
-	for n := range 1_000_000 {
+	for n := range 300_000 {
 		key := keys[zipf.Uint64()]
 		hits[key]++
 		all.Add(top.Denied, key, "minute")
-		if n%40_000 == 0 {
+		if n%12_000 == 0 {
 			clock.Advance(time.Minute)
 		}
 	}
@@ -101,7 +101,7 @@ func TestMemory(t *testing.T) {
 	runtime.GC()
 	runtime.ReadMemStats(&before)
 	for minute := range 70 {
-		for n := range 3000 {
+		for n := range 1500 {
 			all.Add(top.Denied, keyOf(fmt.Sprint(minute, n, strings.Repeat("x", 1000))), "minute", "hour")
 			all.Add(top.Admitted, keyOf(fmt.Sprint(minute, n, strings.Repeat("x", 1000))))
 		}

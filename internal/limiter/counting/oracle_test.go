@@ -66,7 +66,7 @@ func equalAnOracle(t *testing.T, clock *testkit.Clock, algorithm string, open fu
 	log := &oracle{log: map[string][]logged{}}
 	rng := rand.New(rand.NewPCG(5, 6))
 	var found, fine int
-	rounds := testkit.Times(12)
+	rounds := testkit.Times(6)
 	for round := range rounds {
 		before(round, process[:], counters, log)
 		clock.Advance(time.Duration(rng.Int64N(int64(testkit.Pick(rng, 5*time.Second, time.Minute, 4*time.Hour)))).Truncate(time.Millisecond))

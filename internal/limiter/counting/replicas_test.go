@@ -4,7 +4,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/counterd/counterd/events"
@@ -38,7 +37,7 @@ func TestLogsOnReplicasEqualAnOracle(t *testing.T) {
 				case 1:
 					server.Restart()
 					for _, p := range processes { // which all use it again
-						require.Eventually(t, func() bool { return p.Reset(t.Context(), unused) == nil }, time.Minute, 10*time.Millisecond)
+						testkit.Await(t, time.Minute, "the server is up", func() bool { return p.Reset(t.Context(), unused) == nil })
 					}
 				case 2:
 					require.NoError(t, processes[0].Reset(t.Context(), counters[0]))
@@ -46,13 +45,14 @@ func TestLogsOnReplicasEqualAnOracle(t *testing.T) {
 				}
 				for _, p := range processes {
 					for _, counter := range counters {
-						require.EventuallyWithT(t, func(c *assert.CollectT) {
+						testkit.Await(t, time.Minute, "the counter is incremented", func() bool {
 							_, err := p.Increment(t.Context(), 1, time.Time{}, counter)
 							require.False(t, err != nil && round%3 > 0, "all servers are up: %v", err)
-							if assert.NoError(c, err) {
+							if err == nil {
 								log.add(counter, clock.Now(), 1)
 							}
-						}, time.Minute, 10*time.Millisecond)
+							return err == nil
+						})
 					}
 				}
 			})

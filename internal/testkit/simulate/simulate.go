@@ -8,8 +8,8 @@ import (
 	"github.com/counterd/counterd/internal/testkit/bubble"
 )
 
-// Variable is set to "all" where everything is to be tested, with a tenth of the seeds of simulations, and to
-// "seeds" for all of the seeds, too.
+// Variable is set to "all" if everything is to be tested, with a twentieth of the seeds of simulations, and to
+// "seeds" for all of the seeds.
 const Variable = "COUNTERD_TEST"
 
 // All reports whether everything is to be tested.
@@ -18,18 +18,18 @@ func All() bool { return os.Getenv(Variable) == "all" || Every() }
 // Every reports whether all seeds are to be tested.
 func Every() bool { return os.Getenv(Variable) == "seeds" }
 
-// Share is by what the work of simulations is divided. The race detector makes each seed ten
-// to twenty times as slow, and finds nothing in the one goroutine of most of them.
+// Share returns the divisor of the number of seeds. The race detector makes each seed ten to twenty
+// times as slow, and finds nothing in the one goroutine of most simulations.
 func Share() uint64 {
 	switch {
 	case bubble.RaceDetector:
-		return 100
+		return 200
 	case Every():
 		return 1
 	case All():
-		return 10
+		return 20
 	}
-	return 20
+	return 50
 }
 
 // Seeds returns how many of a simulation's seeds a test goes through, at least one.

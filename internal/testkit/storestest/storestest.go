@@ -4,7 +4,6 @@ package storestest
 
 import (
 	"context"
-	"crypto/tls"
 	"testing"
 	"time"
 
@@ -16,24 +15,27 @@ import (
 	"github.com/counterd/counterd/memcache"
 )
 
-// OnEveryStore runs a test on the embedded store, on one Memcached server, where every
-// process speaks the meta commands, or none does, and on three, where every other one
-// does. The function open that it gets returns the store as one process has it; called
-// again, as another process does. The embedded store has one process. Another server
-// demands TLS and a password.
+// fleets are the Memcached servers that OnEveryStore runs tests on, beside the embedded store.
+var fleets = map[string]fleet{
+	"three servers": {3, []memcache.Protocol{memcache.Auto, memcache.Classic}},
+}
+
+type fleet struct {
+	servers   int
+	protocols []memcache.Protocol // of the processes, in turn
+}
+
+// OnEveryStore runs a test on the embedded store and on three Memcached servers, with which every
+// other process speaks the meta commands. With the build tag testall it also runs the test on one
+// server, where every process speaks the meta commands, or none does, and on a server that demands
+// TLS and a password. The function open that the test gets returns the store as one process has it;
+// each call opens it for another process. The embedded store has one process.
 func OnEveryStore(t *testing.T, clock func() time.Time, test func(t *testing.T, open func() store.Store)) {
 	t.Run("embedded", func(t *testing.T) {
 		embedded := memcache.NewEmbedded(memcache.EmbeddedConfig{Clock: clock})
 		test(t, func() store.Store { return embedded })
 	})
-	for name, fleet := range map[string]struct {
-		servers   int
-		protocols []memcache.Protocol // of the processes, in turn
-	}{
-		"one server":    {1, []memcache.Protocol{memcache.Meta}},
-		"classic":       {1, []memcache.Protocol{memcache.Classic}},
-		"three servers": {3, []memcache.Protocol{memcache.Auto, memcache.Classic}},
-	} {
+	for name, fleet := range fleets {
 		t.Run(name, func(t *testing.T) {
 			servers := memcachedtest.StartMany(t, fleet.servers)
 			opened := 0
@@ -47,19 +49,7 @@ func OnEveryStore(t *testing.T, clock func() time.Time, test func(t *testing.T, 
 			})
 		})
 	}
-	t.Run("secured", func(t *testing.T) {
-		authority := memcachedtest.NewAuthority(t)
-		server := memcachedtest.StartSecure(t, memcachedtest.Security{Authority: authority, User: "counterd", Password: "sesame"})
-		config := memcache.Config{
-			Servers: []string{server.Addr},
-			TLS:     func() (*tls.Config, error) { return authority.Client(), nil },
-			Credentials: func() (memcache.Credentials, error) {
-				return memcache.Credentials{User: "counterd", Password: "sesame"}, nil
-			},
-			Clock: func() time.Time { return clock().Add(-time.Hour) },
-		}
-		test(t, func() store.Store { return Open(t, config) })
-	})
+	onSecured(t, clock, test)
 }
 
 // OpenFleet returns a fleet of the servers, which the end of the test closes.
