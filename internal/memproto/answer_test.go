@@ -190,17 +190,20 @@ func check(t *testing.T, r recorded, stream []byte, from, to, piece int) {
 func TestAnswersChangedAtEveryByte(t *testing.T) {
 	r := recordFrom(t)
 	whole := r.stream()
+	letters := append([]byte{0, 0xff}, whole...) // and those of the answers
+	slices.Sort(letters)
+	letters = slices.Compact(letters)
 	for place := range whole {
 		_, answered, _ := feed(r, whole[:place], len(whole))
 		first, _ := r.owner(place)
 		require.LessOrEqual(t, answered, first+1, "cut at %d", place)
 		check(t, r, whole[:place], place, len(whole), 1000)
 		check(t, r, slices.Delete(bytes.Clone(whole), place, place+1), place, place, 1000)
-		for b := range 256 {
+		for _, b := range letters {
 			flipped := bytes.Clone(whole)
-			flipped[place] = byte(b)
+			flipped[place] = b
 			check(t, r, flipped, place, place, 1000)
-			check(t, r, slices.Insert(bytes.Clone(whole), place, byte(b)), place, place, 1000)
+			check(t, r, slices.Insert(bytes.Clone(whole), place, b), place, place, 1000)
 		}
 	}
 	// Lines that come twice, are lost, or change places.

@@ -1,3 +1,5 @@
+//go:build testall
+
 package repair_test
 
 import (
@@ -35,7 +37,7 @@ const (
 	// copyTimeout is longer than the moments for which a busy machine pauses: a server that does not answer in
 	// time has missed something, and a second one then cannot be repaired by it.
 	copyTimeout = survivorTimeout
-	copyCold    = 300 // users that no running process has seen
+	copyCold    = 60 // users that no running process has seen
 )
 
 var copyLayout = hierarchy.Layout{Grace: 2 * copyTimeout}

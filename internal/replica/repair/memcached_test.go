@@ -1,3 +1,5 @@
+//go:build testall
+
 package repair_test
 
 import (
