@@ -18,10 +18,8 @@ import (
 	"github.com/counterd/counterd/hierarchy"
 	"github.com/counterd/counterd/internal/limiter"
 	"github.com/counterd/counterd/internal/limiter/engine"
-	"github.com/counterd/counterd/internal/replica/repair"
 	"github.com/counterd/counterd/internal/store"
 	"github.com/counterd/counterd/internal/store/storetest"
-	"github.com/counterd/counterd/internal/testkit/leaktest"
 	"github.com/counterd/counterd/internal/testkit/memcachedtest"
 	"github.com/counterd/counterd/memcache"
 )
@@ -155,40 +153,6 @@ func TestBadItemsAmongTheAnswersOfOthers(t *testing.T) {
 	})
 }
 
-// A replica with a bad item does not stop the counter, and does not delay the hints of
-// others. The counter is listed for repair, which replaces the item.
-func TestABadItemOnOneReplica(t *testing.T) {
-	leaktest.Parallel(t)
-	onBothProtocols(t, func(t *testing.T, protocol memcache.Protocol) {
-		leaktest.Parallel(t)
-		fleet, servers := replicasOn(t, protocol, 2)
-		keep(t, fleet, "a", 5, 1, 2)
-		order := fleet.Servers("a")
-		storeItem(t, servers[order[0]].Addr, memcache.Keys("a", []uint64{2})[0], 0, garbage["thirty digits"].value)
-		require.Equal(t, []int64{5, 5}, read(t, fleet, "a", 1, 2))
-		require.Equal(t, []string{"a"}, fleet.Differing())
-		keep(t, fleet, "a", 1, 1, 2)
-		require.Equal(t, []int64{6, 6}, read(t, fleet, "a", 1, 2))
-		awaitReplay(t, fleet)
-		for _, health := range fleet.Health() {
-			require.Zero(t, health.Openings)
-		}
-		values, versions := make([]int64, 2), make([]uint64, 2)
-		require.NoError(t, storetest.Look(t.Context(), fleet, "a", order[0], []uint64{1, 2}, values, versions))
-		require.Zero(t, values[1])
-		raised, err := storetest.Raise(t.Context(), fleet, "a", order[0], 2, versions[1], 6, later())
-		require.NoError(t, err)
-		require.True(t, raised)
-		require.Equal(t, int64(6), holds(t, fleet, "a", order[0], 2)[0])
-
-		for _, server := range order { // on both, nothing says what it was
-			storeItem(t, servers[server].Addr, memcache.Keys("a", []uint64{2})[0], 0, "abc")
-		}
-		_, err = storetest.Trip(t.Context(), fleet, "a", 0, nil, nil, []uint64{1, 2}, make([]int64, 2))
-		requireBad(t, err)
-	})
-}
-
 // The whole of it: a bad item at any level fails its counter, hits go by on_error, other
 // users' hits are decided, and a reset ends it.
 func TestABadCounterUntilItIsReset(t *testing.T) {
@@ -273,28 +237,4 @@ func TestTheLargestCountsDoNotOverflow(t *testing.T) {
 		require.Equal(t, int64(cover.Len())*most, count.Count)
 		require.Positive(t, count.Count)
 	})
-}
-
-// The repairer replaces a bad item by what another copy has.
-func TestABadItemIsRepaired(t *testing.T) {
-	leaktest.Parallel(t)
-	fleet, servers := replicasOn(t, memcache.Meta, 2)
-	layout := hierarchy.Layout{Grace: hierarchy.DefaultGrace}
-	mender, err := repair.New(repair.Config{Store: fleet, Layout: layout, Grace: layout.Grace})
-	require.NoError(t, err)
-	defer mender.Close()
-	counters := hierarchy.NewCounters(hierarchy.Config{Store: fleet, OnUse: layout.OnUse(mender.Note)})
-	counter := events.Counter{Event: "e", Retention: time.Hour}
-	at, err := counters.Increment(t.Context(), 7, time.Time{}, counter)
-	require.NoError(t, err)
-	first := fleet.Servers(counter.ID())[0]
-	minute := hierarchy.BucketAt(hierarchy.Minute, at.Unix()).ID()
-	storeItem(t, servers[first].Addr, memcache.Keys(counter.ID(), []uint64{minute})[0], 0, garbage["thirty digits"].value)
-	_, err = counters.History(t.Context(), counter, hierarchy.Minute, at, at)
-	require.NoError(t, err, "the other replica has it")
-	require.Eventually(t, func() bool {
-		value, version := make([]int64, 1), make([]uint64, 1)
-		err := storetest.Look(t.Context(), fleet, counter.ID(), first, []uint64{minute}, value, version)
-		return err == nil && value[0] == 7
-	}, 4*maxWait, 50*time.Millisecond)
 }

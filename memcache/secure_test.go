@@ -236,7 +236,7 @@ func TestCredentialsDoNotStay(t *testing.T) {
 // Whatever a server says to the credentials, it is not repeated, and does not hang.
 func TestAnswersToCredentials(t *testing.T) {
 	for _, answer := range []string{"", "ERROR\r\n", "CLIENT_ERROR you said counterd " + secret + "\r\n", "counterd " + secret + "\r\n", "STORED\r\nSTORED\r\n", "NOT_STORED\r\n", strings.Repeat("x", 5000)} {
-		addr := fakeServer(t, func(line string) (string, bool) { return answer, answer != "" })
+		addr := listenTCP(t, func(conn net.Conn) { answerClassic(conn, func(string) (string, bool) { return answer, answer != "" }) })
 		refusedBy(t, memcache.Config{Servers: []string{addr}, Timeout: 2 * time.Second, Credentials: always(memcache.Credentials{User: "counterd", Password: secret})})
 	}
 }
@@ -294,7 +294,7 @@ func TestSecurityIsCheckedAtTheStart(t *testing.T) {
 // time and no more, and Close none.
 func TestSilenceBeforeTheFirstCommand(t *testing.T) {
 	authority := memcachedtest.NewAuthority(t)
-	addr := fakeServer(t, func(string) (string, bool) { return "", true })
+	addr := listenTCP(t, func(conn net.Conn) { answerClassic(conn, func(string) (string, bool) { return "", true }) })
 	for _, config := range []memcache.Config{
 		{TLS: always(authority.Client())},
 		{Credentials: always(memcache.Credentials{User: "counterd", Password: secret})},
@@ -310,25 +310,6 @@ func TestSilenceBeforeTheFirstCommand(t *testing.T) {
 		cancel()
 		require.Error(t, err)
 		bounded(t, "Close", func() { require.NoError(t, fleet.Close()) })
-	}
-}
-
-// Idle connections that Memcached itself closes cost no call an error.
-func TestConnectionsThatTheServerFindsIdle(t *testing.T) {
-	leaktest.Parallel(t)
-	authority := memcachedtest.NewAuthority(t)
-	for name, demands := range map[string]memcachedtest.Security{"plain": {}, "TLS": {Authority: authority}} {
-		t.Run(name, func(t *testing.T) {
-			leaktest.Parallel(t)
-			onBothProtocols(t, func(t *testing.T, protocol memcache.Protocol) {
-				leaktest.Parallel(t)
-				server := memcachedtest.StartSecure(t, demands, "-o", "idle_timeout=1")
-				fleet := openConfig(t, secured(t, demands, memcache.Config{Servers: []string{server.Addr}, Protocol: protocol}))
-				add(t, fleet, "a", 1, 1)
-				require.Eventually(t, func() bool { return server.Stats("")["idle_kicks"] != "0" }, maxWait, 50*time.Millisecond)
-				require.Equal(t, []int64{2}, add(t, fleet, "a", 1, 1))
-			})
-		})
 	}
 }
 
@@ -361,7 +342,7 @@ func terminator(t *testing.T, authority *memcachedtest.Authority, version uint16
 	t.Helper()
 	config := &tls.Config{Certificates: []tls.Certificate{authority.Issue(t).Certificate}, MinVersion: version, MaxVersion: version}
 	var open sync.Map
-	addr = fakeConns(t, func(_ int, conn net.Conn) {
+	addr = listenTCP(t, func(conn net.Conn) {
 		inner, err := net.Dial("tcp", behind)
 		if err != nil {
 			return

@@ -2,15 +2,12 @@ package memcache_test
 
 import (
 	"bufio"
-	"context"
 	"errors"
 	"fmt"
 	"net"
 	"regexp"
-	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -23,7 +20,6 @@ import (
 	"github.com/counterd/counterd/internal/replica/repair"
 	"github.com/counterd/counterd/internal/store"
 	"github.com/counterd/counterd/internal/store/storetest"
-	"github.com/counterd/counterd/internal/testkit"
 	"github.com/counterd/counterd/internal/testkit/leaktest"
 	"github.com/counterd/counterd/internal/testkit/memcachedtest"
 	"github.com/counterd/counterd/memcache"
@@ -78,125 +74,7 @@ func openFleetOf(tb testing.TB, protocol memcache.Protocol, servers ...string) *
 
 func openReplicas(tb testing.TB, replicas int, protocol memcache.Protocol, servers ...string) *memcache.Fleet {
 	tb.Helper()
-	leaktest.Check(tb)
-	fleet, err := memcache.NewFleet(context.Background(), memcache.Config{Servers: servers, Replicas: replicas, Protocol: protocol, Timeout: maxWait})
-	require.NoError(tb, err)
-	tb.Cleanup(func() { require.NoError(tb, fleet.Close()) })
-	return fleet
-}
-
-// onEveryStore is the battery's list of stores.
-func onEveryStore(t *testing.T, test func(t *testing.T, kept store.Store)) {
-	t.Run("embedded", func(t *testing.T) {
-		test(t, memcache.NewEmbedded(memcache.EmbeddedConfig{}))
-	})
-	t.Run("one server", func(t *testing.T) {
-		test(t, openFleet(t, memcachedtest.Start(t).Addr))
-	})
-	t.Run("meta", func(t *testing.T) {
-		test(t, openFleetOf(t, memcache.Meta, memcachedtest.Start(t).Addr))
-	})
-	t.Run("classic", func(t *testing.T) {
-		test(t, openFleetOf(t, memcache.Classic, memcachedtest.Start(t).Addr))
-	})
-	t.Run("three servers", func(t *testing.T) {
-		test(t, openFleet(t, memcachedtest.StartMany(t, 3)...))
-	})
-	t.Run("unix socket", func(t *testing.T) {
-		test(t, openFleet(t, memcachedtest.StartUnix(t).Addr))
-	})
-	t.Run("classic unix socket", func(t *testing.T) {
-		test(t, openFleetOf(t, memcache.Classic, memcachedtest.StartUnix(t).Addr))
-	})
-	t.Run("two replicas", func(t *testing.T) {
-		test(t, openReplicas(t, 2, memcache.Meta, memcachedtest.StartMany(t, 3)...))
-	})
-	t.Run("two replicas, auto", func(t *testing.T) {
-		test(t, openReplicas(t, 2, memcache.Auto, memcachedtest.StartMany(t, 3)...))
-	})
-	t.Run("three replicas, classic", func(t *testing.T) {
-		test(t, openReplicas(t, 3, memcache.Classic, memcachedtest.StartMany(t, 3)...))
-	})
-	t.Run("more replicas than servers", func(t *testing.T) {
-		test(t, openReplicas(t, 3, memcache.Meta, memcachedtest.StartMany(t, 1)...))
-	})
-	t.Run("two replicas, together", func(t *testing.T) {
-		test(t, togetherStore{openReplicas(t, 2, memcache.Meta, memcachedtest.StartMany(t, 2)...)})
-	})
-	t.Run("key secret", func(t *testing.T) {
-		test(t, openConfig(t, memcache.Config{Servers: memcachedtest.StartMany(t, 3), KeySecret: aSecret}))
-	})
-	t.Run("key secret, two replicas, classic", func(t *testing.T) {
-		test(t, openConfig(t, memcache.Config{Servers: memcachedtest.StartMany(t, 2), KeySecret: aSecret, Replicas: 2, Protocol: memcache.Classic}))
-	})
-	for _, protocol := range []memcache.Protocol{memcache.Meta, memcache.Classic} {
-		for name, demands := range securities(t) {
-			if name == "plain" {
-				continue
-			}
-			t.Run(protocol.String()+", "+name, func(t *testing.T) {
-				test(t, openConfig(t, secured(t, demands, memcache.Config{Servers: []string{startServer(t, demands).Addr}, Protocol: protocol})))
-			})
-		}
-	}
-	t.Run("embedded, together", func(t *testing.T) {
-		test(t, togetherStore{memcache.NewEmbedded(memcache.EmbeddedConfig{})})
-	})
-	t.Run("meta, together", func(t *testing.T) {
-		test(t, togetherStore{openFleetOf(t, memcache.Meta, memcachedtest.Start(t).Addr)})
-	})
-	t.Run("classic, together", func(t *testing.T) {
-		test(t, togetherStore{openFleetOf(t, memcache.Classic, memcachedtest.Start(t).Addr)})
-	})
-}
-
-// togetherStore makes each round trip together with another one.
-type togetherStore struct{ store.Store }
-
-func (s togetherStore) Do(ctx context.Context, ops ...*store.Op) {
-	s.Store.Do(ctx, append(ops, &store.Op{Counter: "company", Reads: []store.Read{{Item: 1}}})...)
-}
-
-// One caller may have many trips under way, more than there are connections.
-func TestManyTripsOfOneCaller(t *testing.T) {
-	onEveryStore(t, func(t *testing.T, kept store.Store) {
-		const trips, rounds = 300, 3
-		for round := range int64(rounds) {
-			ops := make([]*store.Op, trips)
-			for i := range ops {
-				ops[i] = storetest.Op(fmt.Sprintf("counter %d", i), int64(i), []uint64{1}, []int64{later()}, []uint64{2})
-			}
-			kept.Do(t.Context(), ops...)
-			for i, op := range ops {
-				require.NoError(t, op.Err)
-				require.False(t, op.Receipt.None())
-				require.Equal(t, int64(i)*(round+1), op.Writes[0].Result)
-				require.Zero(t, op.Reads[0].Value)
-			}
-			for _, op := range ops {
-				op.RollBack(op.Counter, op.Writes, op.Receipt, 0)
-			}
-			kept.Do(t.Context(), ops...)
-			for _, op := range ops {
-				require.NoError(t, op.Err)
-			}
-		}
-	})
-}
-
-// Trips that begin without time fail, each of them.
-func TestTripsThatBeginTooLate(t *testing.T) {
-	onEveryStore(t, func(t *testing.T, kept store.Store) {
-		ctx, cancel := context.WithCancel(t.Context())
-		cancel()
-		ops := []*store.Op{storetest.Op("counter", 1, []uint64{1}, []int64{later()}, nil), storetest.Op("other", 1, []uint64{1}, []int64{later()}, nil)}
-		kept.Do(ctx, ops...)
-		for _, op := range ops {
-			assert.True(t, op.Receipt.None())
-			assert.ErrorIs(t, op.Err, context.Canceled)
-			assert.Equal(t, []int64{0}, read(t, kept, op.Counter, 1))
-		}
-	})
+	return openConfig(tb, memcache.Config{Servers: servers, Replicas: replicas, Protocol: protocol})
 }
 
 // later is an expiry that no test lives to see.
@@ -245,158 +123,6 @@ func read(tb testing.TB, kept store.Store, counter string, buckets ...uint64) []
 	_, err := storetest.Trip(tb.Context(), kept, counter, 0, nil, nil, buckets, values)
 	require.NoError(tb, err)
 	return values
-}
-
-func TestTripsAddAndRead(t *testing.T) {
-	onEveryStore(t, func(t *testing.T, kept store.Store) {
-		assert.Equal(t, []int64{0, 0}, read(t, kept, "a", 1, 2), "what is not there is zero")
-		assert.Equal(t, []int64{3, 3}, add(t, kept, "a", 3, 1, 2))
-		assert.Equal(t, []int64{5}, add(t, kept, "a", 2, 2))
-		assert.Equal(t, []int64{5, 0, 3}, read(t, kept, "a", 2, 3, 1))
-		assert.Equal(t, []int64{0}, read(t, kept, "b", 1), "counters are apart")
-
-		values := make([]int64, 3)
-		landed, err := storetest.Trip(t.Context(), kept, "a", 10, []uint64{1}, []int64{later()}, []uint64{2, 1}, values)
-		require.NoError(t, err)
-		assert.NotZero(t, landed)
-		assert.Equal(t, []int64{13, 5, 13}, values, "the reads see the adds")
-	})
-}
-
-func TestDelete(t *testing.T) {
-	onEveryStore(t, func(t *testing.T, kept store.Store) {
-		add(t, kept, "a", 1, 1, 2, 3)
-		add(t, kept, "b", 1, 1)
-		require.NoError(t, storetest.Delete(t.Context(), kept, "a", []uint64{1, 3, 4}))
-		assert.Equal(t, []int64{0, 1, 0, 0}, read(t, kept, "a", 1, 2, 3, 4))
-		assert.Equal(t, []int64{1}, read(t, kept, "b", 1))
-		require.NoError(t, storetest.Delete(t.Context(), kept, "never seen", []uint64{1}))
-	})
-}
-
-func TestTakeBack(t *testing.T) {
-	onEveryStore(t, func(t *testing.T, kept store.Store) {
-		add(t, kept, "a", 9, 1, 2)
-		landed := landedOf(t, kept, "a", 91, 1, 3)
-		require.NoError(t, storetest.Delete(t.Context(), kept, "a", []uint64{3}))
-		require.NoError(t, storetest.RollBack(t.Context(), kept, "a", 91, []uint64{1, 3}, landed))
-		assert.Equal(t, []int64{9, 9, 0}, read(t, kept, "a", 1, 2, 3), "nothing is created")
-		landed = landedOf(t, kept, "a", 1, 1)
-		require.NoError(t, storetest.RollBack(t.Context(), kept, "a", 11, []uint64{1}, landed))
-		assert.Equal(t, []int64{0}, read(t, kept, "a", 1), "nothing goes below zero")
-		assert.Equal(t, []int64{2}, add(t, kept, "a", 2, 3))
-		require.NoError(t, storetest.RollBack(t.Context(), kept, "a", 1, []uint64{3}, store.Acknowledged(0)))
-		assert.Equal(t, []int64{2}, read(t, kept, "a", 3), "nothing landed")
-	})
-}
-
-func TestManyReadsInOneTrip(t *testing.T) {
-	onEveryStore(t, func(t *testing.T, kept store.Store) {
-		buckets := make([]uint64, 1000)
-		want := make([]int64, len(buckets))
-		for i := range buckets {
-			buckets[i] = uint64(i) << 20
-			if i%7 == 0 {
-				want[i] = int64(i + 1)
-				add(t, kept, "a", want[i], buckets[i])
-			}
-		}
-		assert.Equal(t, want, read(t, kept, "a", buckets...))
-	})
-}
-
-func TestLargeNumbers(t *testing.T) {
-	onEveryStore(t, func(t *testing.T, kept store.Store) {
-		const most = 1<<40 - 1
-		add(t, kept, "a", 1_000_000, most, 0)
-		for range 11 {
-			add(t, kept, "a", 1_000_000_000, most)
-		}
-		assert.Equal(t, []int64{11_001_000_000, 1_000_000}, read(t, kept, "a", most, 0))
-	})
-}
-
-// copied reports whether the store keeps several copies.
-func copied(kept store.Store) bool {
-	if together, wrapped := kept.(togetherStore); wrapped {
-		kept = together.Store
-	}
-	fleet, ok := kept.(*memcache.Fleet)
-	return ok && len(fleet.Servers("a")) > 1
-}
-
-// A bucket that many create at once loses nothing, and gives each a sum of its
-// own; where it has several copies no lower one.
-func TestRacesToCreateABucket(t *testing.T) {
-	onEveryStore(t, func(t *testing.T, kept store.Store) {
-		const goroutines = 64
-		rounds := testkit.Fifth(1000)
-		values := make([][goroutines]int64, rounds)
-		var running sync.WaitGroup
-		for g := range goroutines {
-			running.Go(func() {
-				value := make([]int64, 1)
-				for round := range rounds {
-					landed, err := storetest.Trip(t.Context(), kept, "a", 1, []uint64{uint64(round)}, []int64{later()}, nil, value)
-					if err != nil || landed.None() {
-						t.Errorf("round %d: %v landed: %v", round, landed, err)
-						return
-					}
-					values[round][g] = value[0]
-				}
-			})
-		}
-		running.Wait()
-		for round := range rounds {
-			slices.Sort(values[round][:])
-			for i, value := range values[round] {
-				own := int64(i) + 1
-				require.True(t, value == own || copied(kept) && value > own && value <= goroutines, "round %d: %v", round, values[round])
-			}
-		}
-		require.Equal(t, []int64{goroutines, goroutines}, read(t, kept, "a", 0, uint64(rounds-1)))
-	})
-}
-
-func TestACanceledContextChangesNothing(t *testing.T) {
-	onEveryStore(t, func(t *testing.T, kept store.Store) {
-		canceled, cancel := context.WithCancel(t.Context())
-		cancel()
-		landed, err := storetest.Trip(canceled, kept, "a", 1, []uint64{1}, []int64{later()}, nil, make([]int64, 1))
-		require.ErrorIs(t, err, context.Canceled)
-		require.Zero(t, landed)
-		require.ErrorIs(t, storetest.Delete(canceled, kept, "a", []uint64{1}), context.Canceled)
-		require.Equal(t, []int64{0}, read(t, kept, "a", 1))
-	})
-}
-
-// A bucket expires between the increment that found it and the one after, again
-// and again: the adds go on and none fails.
-func TestBucketsThatExpireUnderAdds(t *testing.T) {
-	onEveryStore(t, func(t *testing.T, kept store.Store) {
-		adds := testkit.Fifth(2000)
-		value := make([]int64, 1)
-		var running sync.WaitGroup
-		for range 8 {
-			running.Go(func() {
-				value := make([]int64, 1)
-				for range adds {
-					// The least time to live: a second, and often less.
-					if _, err := storetest.Trip(t.Context(), kept, "a", 1, []uint64{1}, []int64{time.Now().Unix()}, nil, value); err != nil {
-						t.Error(err)
-						return
-					}
-					if value[0] < 1 {
-						t.Errorf("an add made it %d", value[0])
-					}
-				}
-			})
-		}
-		running.Wait()
-		_, err := storetest.Trip(t.Context(), kept, "a", 1, []uint64{1}, []int64{0}, nil, value)
-		require.NoError(t, err)
-		require.Positive(t, value[0])
-	})
 }
 
 func TestKeysSayNothing(t *testing.T) {

@@ -91,7 +91,7 @@ func newRecorded() (r recorded) {
 	r.batch = func() []*Call {
 		batch := make([]*Call, 8)
 		for i := range batch {
-			batch[i] = newCall()
+			batch[i] = newCall(&calls)
 		}
 		writeTrip(batch[0], h, 40, 7, []uint64{1, 2}, []int64{until, until}, []uint64{2, 3, 1, 1}, now)
 		writeTrip(batch[1], other, 42, 1, nil, nil, []uint64{1}, now)
@@ -279,7 +279,7 @@ func TestALookWithARefusal(t *testing.T) {
 		answers []string
 		isBad   bool
 	}{{[]string{bad, good}, true}, {[]string{bad, refused}, false}, {[]string{refused, bad}, false}, {[]string{bad, refused, bad}, false}} {
-		c, reads := newCall(), make([]store.Read, len(is.answers))
+		c, reads := newCall(&calls), make([]store.Read, len(is.answers))
 		c.write(store.Hash{1}, 0, nil, reads, true, time.Now())
 		text := "NF O000\r\n"
 		for i, answer := range is.answers {
