@@ -112,20 +112,12 @@ func TestATripHasOneDeadline(t *testing.T) {
 			time.Sleep(10 * time.Millisecond)
 			return "1\r\n", true
 		})
-		fleet := openConfig(t, memcache.Config{Servers: []string{addr}, Protocol: memcache.Classic, Timeout: 2 * maxWait})
-		untilInTime(t, 100*time.Millisecond, func(timeout time.Duration) bool {
-			ctx, cancel := context.WithTimeout(t.Context(), timeout)
-			defer cancel()
-			adds, expires := make([]uint64, 10_000), make([]int64, 10_000)
-			landed, err := storetest.Trip(ctx, fleet, "a", 1, adds, expires, nil, make([]int64, 10_000))
-			require.Error(t, err)
-			if landed.None() {
-				return false
-			}
-			require.ErrorIs(t, err, os.ErrDeadlineExceeded)
-			assert.LessOrEqual(t, landed.On(0), int(timeout/(10*time.Millisecond)))
-			return true
-		})
+		fleet := openConfig(t, memcache.Config{Servers: []string{addr}, Protocol: memcache.Classic})
+		ctx, cancel := context.WithTimeout(t.Context(), 105*time.Millisecond)
+		defer cancel()
+		landed, err := storetest.Trip(ctx, fleet, "a", 1, make([]uint64, 100), make([]int64, 100), nil, make([]int64, 100))
+		require.ErrorIs(t, err, os.ErrDeadlineExceeded)
+		assert.Equal(t, 10, landed.On(0))
 	})
 }
 
@@ -148,20 +140,6 @@ func TestALostAnswerIsNotRepeated(t *testing.T) {
 		assert.Equal(t, int64(7), values[0])
 		require.NoError(t, fleet.Close())
 		assert.Equal(t, int32(2), commands.Load())
-	})
-}
-
-func TestWrongAnswersAreErrors(t *testing.T) {
-	bubble.Test(t, func(t *testing.T) {
-		for _, answer := range []string{"ERROR\r\n", "SERVER_ERROR out of memory storing object\r\n", "\r\n", "x\r\n", "-1\r\n"} {
-			addr := fakeServer(t, func(string) (string, bool) { return answer, true })
-			fleet := openConfig(t, memcache.Config{Servers: []string{addr}, Protocol: memcache.Classic, Timeout: maxWait})
-			_, err := storetest.Trip(t.Context(), fleet, "a", 1, []uint64{1}, []int64{later()}, nil, make([]int64, 1))
-			assert.Error(t, err, "%q to an increment", answer)
-			_, err = storetest.Trip(t.Context(), fleet, "a", 0, nil, nil, []uint64{1}, make([]int64, 1))
-			assert.Error(t, err, "%q to a get", answer)
-			require.NoError(t, fleet.Close())
-		}
 	})
 }
 
@@ -196,6 +174,9 @@ func TestAClosedFleet(t *testing.T) {
 	require.NoError(t, fleet.Close())
 	_, err = storetest.Trip(t.Context(), fleet, "a", 1, []uint64{1}, []int64{later()}, nil, make([]int64, 1))
 	require.ErrorIs(t, err, memcache.ErrClosed)
+	for _, err := range fleet.Ping(t.Context()) {
+		require.ErrorIs(t, err, memcache.ErrClosed)
+	}
 }
 
 // Connections are kept: a burst of trips makes as many as run at once, and the
@@ -245,18 +226,6 @@ func TestADialThatHangsEnds(t *testing.T) {
 		fleet := openConfig(t, memcache.Config{Servers: []string{addr}, Protocol: protocol, Timeout: 100 * time.Millisecond})
 		_, err = storetest.Trip(t.Context(), fleet, "a", 0, nil, nil, []uint64{1}, make([]int64, 1))
 		require.ErrorContains(t, err, "timeout")
-	})
-}
-
-// A trip that failed gives its connection's place back.
-func TestFailuresUseUpNoConnections(t *testing.T) {
-	bubble.Test(t, func(t *testing.T) {
-		addr := fakeServer(t, func(string) (string, bool) { return "ERROR\r\n", true })
-		fleet := openConfig(t, memcache.Config{Servers: []string{addr}, Protocol: memcache.Classic, Timeout: maxWait, Conns: 2})
-		for range 10 {
-			_, err := storetest.Trip(t.Context(), fleet, "a", 0, nil, nil, []uint64{1}, make([]int64, 1))
-			require.ErrorContains(t, err, "the server answered ERROR")
-		}
 	})
 }
 
@@ -334,15 +303,6 @@ func TestAnswersThatMakeNoSense(t *testing.T) {
 	})
 }
 
-func TestAClosedFleetIsNotReachable(t *testing.T) {
-	fleet, err := memcache.NewFleet(t.Context(), memcache.Config{Servers: []string{memcachedtest.Start(t).Addr}})
-	require.NoError(t, err)
-	require.NoError(t, fleet.Close())
-	for _, err := range fleet.Ping(t.Context()) {
-		require.ErrorIs(t, err, memcache.ErrClosed)
-	}
-}
-
 func TestNegativeSettings(t *testing.T) {
 	for _, config := range []memcache.Config{{Conns: -1}, {Timeout: -1}} {
 		config.Servers = []string{"127.0.0.1:1"}
@@ -357,18 +317,12 @@ func TestStartedTripsQueue(t *testing.T) {
 	inBubbles(t, func(t *testing.T, protocol memcache.Protocol) {
 		const trips = 60
 		const delay = 100 * time.Millisecond // all of them take longer than the timeout
-		var addr string
-		if protocol == memcache.Classic {
-			addr = fakeServer(t, func(line string) (string, bool) {
-				time.Sleep(delay)
+		addr := fakeMeta(t, func(_ int, line string) (string, bool) {
+			if time.Sleep(delay); protocol == memcache.Classic {
 				return "1\r\n", true
-			})
-		} else {
-			addr = fakeMeta(t, func(_ int, line string) (string, bool) {
-				time.Sleep(delay)
-				return sound(line, 1), true
-			})
-		}
+			}
+			return sound(line, 1), true
+		})
 		fleet := openConfig(t, memcache.Config{Servers: []string{addr}, Protocol: protocol, Conns: 1, Timeout: slowTimeout})
 		ctx, cancel := context.WithTimeout(t.Context(), maxWait)
 		defer cancel()

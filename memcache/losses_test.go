@@ -3,6 +3,7 @@
 package memcache_test
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"strconv"
@@ -217,4 +218,15 @@ func TestAServerThatEvicts(t *testing.T) {
 	assert.Positive(t, h.Stats.Items)
 	assert.Equal(t, wall.second.Load(), h.Since)
 	assert.Equal(t, wall.second.Load(), fleet.Since("a"))
+}
+
+// untilAdmitted makes a call until the breakers of its servers admit it, and returns the error
+// of the call. A look at a server that is restarted may have opened its breaker.
+func untilAdmitted(t *testing.T, call func() error) (err error) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		err = call()
+		return !errors.Is(err, memcache.ErrDown)
+	}, maxWait, time.Millisecond)
+	return err
 }

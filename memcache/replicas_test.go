@@ -16,9 +16,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/counterd/counterd/events"
-	"github.com/counterd/counterd/hierarchy"
-	"github.com/counterd/counterd/internal/replica/repair"
 	"github.com/counterd/counterd/internal/store"
 	"github.com/counterd/counterd/internal/store/storetest"
 	"github.com/counterd/counterd/internal/testkit/leaktest"
@@ -359,30 +356,6 @@ func TestABadItemOnOneReplica(t *testing.T) {
 		_, err = storetest.Trip(t.Context(), fleet, "a", 0, nil, nil, []uint64{1, 2}, make([]int64, 2))
 		requireBad(t, err)
 	})
-}
-
-// The repairer replaces a bad item by what another copy has.
-func TestABadItemIsRepaired(t *testing.T) {
-	leaktest.Parallel(t)
-	fleet, servers := replicasOn(t, memcache.Meta, 2)
-	layout := hierarchy.Layout{Grace: hierarchy.DefaultGrace}
-	mender, err := repair.New(repair.Config{Store: fleet, Layout: layout, Grace: layout.Grace})
-	require.NoError(t, err)
-	defer mender.Close()
-	counters := hierarchy.NewCounters(hierarchy.Config{Store: fleet, OnUse: layout.OnUse(mender.Note)})
-	counter := events.Counter{Event: "e", Retention: time.Hour}
-	at, err := counters.Increment(t.Context(), 7, time.Time{}, counter)
-	require.NoError(t, err)
-	first := fleet.Servers(counter.ID())[0]
-	minute := hierarchy.BucketAt(hierarchy.Minute, at.Unix()).ID()
-	storeItem(t, servers[first].Addr, memcache.Keys(counter.ID(), []uint64{minute})[0], 0, garbage["thirty digits"].value)
-	_, err = counters.History(t.Context(), counter, hierarchy.Minute, at, at)
-	require.NoError(t, err, "the other replica has it")
-	require.Eventually(t, func() bool {
-		value, version := make([]int64, 1), make([]uint64, 1)
-		err := storetest.Look(t.Context(), fleet, counter.ID(), first, []uint64{minute}, value, version)
-		return err == nil && value[0] == 7
-	}, 4*maxWait, 50*time.Millisecond)
 }
 
 // Idle connections that Memcached itself closes cost no call an error.

@@ -1,10 +1,7 @@
 package memcache_test
 
 import (
-	"bufio"
-	"errors"
 	"fmt"
-	"net"
 	"regexp"
 	"strconv"
 	"strings"
@@ -15,8 +12,6 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
-	"github.com/counterd/counterd/events"
-	"github.com/counterd/counterd/hierarchy"
 	"github.com/counterd/counterd/internal/replica/repair"
 	"github.com/counterd/counterd/internal/store"
 	"github.com/counterd/counterd/internal/store/storetest"
@@ -40,27 +35,6 @@ const (
 	// on a busy machine.
 	slowTimeout = 4 * time.Second
 )
-
-// untilAdmitted makes a call until the breakers of its servers admit it, and returns the error
-// of the call. A look at a server that is restarted may have opened its breaker.
-func untilAdmitted(t *testing.T, call func() error) (err error) {
-	t.Helper()
-	require.Eventually(t, func() bool {
-		err = call()
-		return !errors.Is(err, memcache.ErrDown)
-	}, maxWait, time.Millisecond)
-	return err
-}
-
-// untilInTime makes a call that has to do part of its work before its timeout, with a longer
-// timeout each time until the machine is quick enough for that.
-func untilInTime(t *testing.T, timeout time.Duration, call func(timeout time.Duration) (inTime bool)) {
-	t.Helper()
-	for !call(timeout) {
-		require.Less(t, timeout, maxWait, "it is not in time")
-		timeout *= 4
-	}
-}
 
 func openFleet(tb testing.TB, servers ...string) *memcache.Fleet {
 	tb.Helper()
@@ -126,8 +100,8 @@ func read(tb testing.TB, kept store.Store, counter string, buckets ...uint64) []
 }
 
 func TestKeysSayNothing(t *testing.T) {
-	onBothProtocols(t, func(t *testing.T, protocol memcache.Protocol) {
-		server := memcachedtest.Start(t)
+	inBubbles(t, func(t *testing.T, protocol memcache.Protocol) {
+		server := memcachedtest.StartMemory(t)
 		fleet := openUnwatched(t, memcache.Config{Servers: []string{server.Addr}, Protocol: protocol}) // without a marker there
 		names := []string{"secret", "secret 2\r\nflush_all\r\n", strings.Repeat("x", 1200), "\x00\x01", "naïve ✓", ""}
 		for i, name := range names {
@@ -137,11 +111,8 @@ func TestKeysSayNothing(t *testing.T) {
 			assert.Equal(t, []int64{int64(i + 1)}, read(t, fleet, name, 1))
 		}
 		wellFormed := regexp.MustCompile(`^key=[A-Za-z0-9%_-]{28,32} `)
-		var lines []string
-		require.Eventually(t, func() bool { // the crawler leaves out what is being moved about
-			lines = server.Ask("lru_crawler metadump all")
-			return len(lines) == 2*len(names)
-		}, maxWait, 20*time.Millisecond)
+		lines := server.Ask("lru_crawler metadump all")
+		assert.Len(t, lines, 2*len(names))
 		for _, line := range lines {
 			assert.Regexp(t, wellFormed, line)
 			assert.NotContains(t, line, "secret")
@@ -164,44 +135,6 @@ func TestItemsFitTheSmallestChunk(t *testing.T) {
 		stats := server.Stats("slabs")
 		assert.Equal(t, "96", stats["1:chunk_size"])
 		assert.Equal(t, "1", stats["active_slabs"], "an item of nine digits needs no larger chunk: %v", stats)
-	})
-}
-
-// On the wire the reads of a trip go to one server, on the classic path as one command: that server reads their bytes and
-// the others nothing.
-func TestReadsGoToOneServer(t *testing.T) {
-	onBothProtocols(t, func(t *testing.T, protocol memcache.Protocol) {
-		servers := []*memcachedtest.Server{memcachedtest.Start(t), memcachedtest.Start(t), memcachedtest.Start(t)}
-		fleet := openUnwatched(t, memcache.Config{Servers: []string{servers[0].Addr, servers[1].Addr, servers[2].Addr}, Protocol: protocol})
-		buckets := make([]uint64, 142)
-		for i := range buckets {
-			buckets[i] = uint64(i)
-		}
-		for _, counter := range []string{"a", "b", "c", "d", "e"} {
-			read(t, fleet, counter, 0) // connects
-			var before []map[string]string
-			for _, server := range servers {
-				before = append(before, server.Stats(""))
-			}
-			read(t, fleet, counter, buckets...)
-			home := fleet.Server(counter)
-			for i, server := range servers {
-				after := server.Stats("")
-				gets, bytes := grown(t, before[i], after, "cmd_get"), grown(t, before[i], after, "bytes_read")
-				bytes -= len("stats\r\n") // the question itself
-				if server.Addr != home {
-					assert.Zero(t, gets)
-					assert.Zero(t, bytes)
-					continue
-				}
-				assert.Equal(t, 142, gets)
-				asked := len("get") + 142*len(" ") + 142*28 + len("\r\n")
-				if protocol == memcache.Meta {
-					asked = len("md counterd:none Oabc\r\n") + 142*(len("mg ")+28+len(" v f Oabc\r\n"))
-				}
-				assert.Equal(t, asked, bytes)
-			}
-		}
 	})
 }
 
@@ -251,51 +184,4 @@ func timeToLive(t *testing.T, server *memcachedtest.Server, key string) int64 {
 	require.NoError(t, err, "%q", answer)
 	require.NotEqual(t, int64(-1), left, "the item never expires")
 	return left
-}
-
-// Through the engine: what a day's counter, the longest, and one of ten
-// seconds write.
-func TestTimesToLiveOfCounters(t *testing.T) {
-	onBothProtocols(t, func(t *testing.T, protocol memcache.Protocol) {
-		server := memcachedtest.Start(t)
-		fleet := openFleetOf(t, protocol, server.Addr)
-		counters := hierarchy.NewCounters(hierarchy.Config{Store: fleet})
-		for _, retention := range []time.Duration{10 * time.Second, 24 * time.Hour, events.MaxRetention} {
-			counter := eventCounter(t, retention)
-			at, err := counters.Increment(t.Context(), 1, time.Time{}, counter)
-			require.NoError(t, err)
-			for bucket := range hierarchy.BucketsOf(counter, at.Unix()) {
-				left := timeToLive(t, server, memcache.Keys(counter.ID(), []uint64{bucket.ID()})[0])
-				now := time.Now().Unix()
-				expires := bucket.Expires(retention, hierarchy.DefaultGrace)
-				assert.InDelta(t, expires-now, left, 3, "%s of %s", bucket.Level, retention)
-			}
-		}
-	})
-}
-
-// A rollback begins with the last of the buckets: what is in one is in those before it.
-func TestTheLastAddIsRolledBackFirst(t *testing.T) {
-	server := memcachedtest.Start(t)
-	for name, fleet := range map[string]*memcache.Fleet{
-		"one replica":  openFleetOf(t, memcache.Classic, server.Addr),
-		"two replicas": openReplicas(t, 2, memcache.Classic, server.Addr, memcachedtest.Start(t).Addr),
-	} {
-		t.Run(name, func(t *testing.T) {
-			buckets := []uint64{1, 2, 3}
-			landed := landedOf(t, fleet, name, 5, buckets...)
-			for _, server := range fleet.Servers(name) {
-				conn, err := net.Dial("tcp", server)
-				require.NoError(t, err)
-				_, err = fmt.Fprintf(conn, "set %s 0 0 3\r\nabc\r\n", memcache.Keys(name, buckets)[1])
-				require.NoError(t, err)
-				_, err = bufio.NewReader(conn).ReadString('\n')
-				require.NoError(t, err)
-				require.NoError(t, conn.Close())
-			}
-			require.Error(t, storetest.RollBack(t.Context(), fleet, name, 5, buckets, landed), "the second is no number")
-			require.Equal(t, []int64{5}, read(t, fleet, name, 1))
-			require.Equal(t, []int64{0}, read(t, fleet, name, 3))
-		})
-	}
 }

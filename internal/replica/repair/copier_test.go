@@ -263,7 +263,7 @@ func (a *arrivals) begin(t *testing.T, p *process) {
 	a.load.Go(func() {
 		for i := 0; ctx.Err() == nil; i++ {
 			assert.NoError(t, a.arrive(context.Background(), p, fmt.Sprint("new ", i), i%2 == 0))
-			rest(ctx, 20*time.Millisecond)
+			rest(ctx, 50*time.Millisecond)
 		}
 	})
 	for range 2 {
@@ -273,7 +273,7 @@ func (a *arrivals) begin(t *testing.T, p *process) {
 				if err == nil {
 					a.note("hot", func(u *user) { u.seconds[second.Unix()]++ })
 				}
-				rest(ctx, 2*time.Millisecond)
+				rest(ctx, 10*time.Millisecond)
 			}
 		})
 	}
