@@ -272,24 +272,6 @@ func TestConnsBoundsTheConnections(t *testing.T) {
 	})
 }
 
-// Whatever a server says on the classic path, no key of it is in the error.
-func TestErrorsOfTheClassicPathHaveNoKeys(t *testing.T) {
-	bubble.Test(t, func(t *testing.T) {
-		key := memcache.Keys("a", []uint64{1})[0]
-		for _, answer := range []string{"VALUE " + key + " 0 1 2 3 4\r\n", "VALUE " + key + " x 1\r\n", key + "\r\n", "STORED " + key + "\r\n"} {
-			addr := fakeServer(t, func(string) (string, bool) { return answer, true })
-			fleet := openUnwatched(t, memcache.Config{Servers: []string{addr}, Protocol: memcache.Classic})
-			for _, trip := range [][2][]uint64{{{1}, nil}, {nil, {1}}} {
-				adds, reads := trip[0], trip[1]
-				_, err := storetest.Trip(t.Context(), fleet, "a", 1, adds, make([]int64, len(adds)), reads, make([]int64, 1))
-				require.ErrorContains(t, err, addr)
-				require.NotContains(t, err.Error(), key, answer)
-			}
-			require.NoError(t, fleet.Close())
-		}
-	})
-}
-
 // gomemcache panics on an answer of one blank line. That is an error, and costs
 // no connection.
 func TestAnswersThatMakeNoSense(t *testing.T) {

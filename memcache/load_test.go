@@ -43,30 +43,6 @@ func TestEachCallerGetsItsOwnAnswers(t *testing.T) {
 	})
 }
 
-// Trips whose answers fill every buffer on the way do not lock each other up. The
-// buffers of Unix sockets do not grow.
-func TestLargeReadsByMany(t *testing.T) {
-	onBothProtocols(t, func(t *testing.T, protocol memcache.Protocol) {
-		fleet := openConfig(t, memcache.Config{Servers: []string{memcachedtest.StartUnix(t).Addr}, Protocol: protocol, Conns: 2})
-		buckets, want := make([]uint64, 1000), make([]int64, 1000)
-		for i := range buckets {
-			buckets[i], want[i] = uint64(i), 123456789
-		}
-		add(t, fleet, "a", 123456789, buckets...)
-		bounded(t, "a read", func() {
-			var running sync.WaitGroup
-			for range 64 {
-				running.Go(func() {
-					for range 5 {
-						assert.Equal(t, want, read(t, fleet, "a", buckets...))
-					}
-				})
-			}
-			running.Wait()
-		})
-	})
-}
-
 // A trip that is larger than what both sockets hold, on its own and behind others.
 func TestATripBeyondAllBuffers(t *testing.T) {
 	fleet := openConfig(t, memcache.Config{Servers: []string{memcachedtest.StartUnix(t).Addr}, Protocol: memcache.Meta, Conns: 1})

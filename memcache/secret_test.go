@@ -2,8 +2,6 @@ package memcache_test
 
 import (
 	"fmt"
-	"maps"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -11,8 +9,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/counterd/counterd/internal/store"
-	"github.com/counterd/counterd/internal/store/storetest"
 	"github.com/counterd/counterd/internal/testkit/bubble"
 	"github.com/counterd/counterd/internal/testkit/memcachedtest"
 	"github.com/counterd/counterd/memcache"
@@ -96,45 +92,22 @@ func TestNobodyAimsAtABucket(t *testing.T) {
 // Features can be chosen so that all their counters are on one server, or share a key's
 // beginning; with a secret they lie where they lie.
 func TestNobodyChoosesAServer(t *testing.T) {
-	bubble.Test(t, func(t *testing.T) {
-		servers := []string{"10.0.0.1:1", "10.0.0.2:1", "10.0.0.3:1", "10.0.0.4:1"}
-		plain := openConfig(t, memcache.Config{Servers: servers})
-		keyed := openConfig(t, memcache.Config{Servers: servers, KeySecret: aSecret})
-		const chosen = 1000
-		there, n := 0, 0
-		for i := 0; n < chosen; i++ {
-			counter := fmt.Sprint("feature ", i)
-			if plain.Server(counter) != servers[0] {
-				continue
-			}
-			n++
-			if keyed.Server(counter) == servers[0] {
-				there++
-			}
+	servers := []string{"10.0.0.1:1", "10.0.0.2:1", "10.0.0.3:1", "10.0.0.4:1"}
+	plain := openUnwatched(t, memcache.Config{Servers: servers})
+	keyed := openUnwatched(t, memcache.Config{Servers: servers, KeySecret: aSecret})
+	const chosen = 1000
+	there, n := 0, 0
+	for i := 0; n < chosen; i++ {
+		counter := fmt.Sprint("feature ", i)
+		if plain.Server(counter) != servers[0] {
+			continue
 		}
-		assert.InDelta(t, chosen/len(servers), there, 100)
-	})
-}
-
-// With copies as without: what one secret has counted another does not see.
-func TestSecretsCountApart(t *testing.T) {
-	bubble.Test(t, func(t *testing.T) {
-		servers := slices.Collect(maps.Keys(memories(t, 3)))
-		for _, replicas := range []int{1, 2} {
-			open := func(secret []byte) *memcache.Fleet {
-				return openConfig(t, memcache.Config{Servers: servers, Replicas: replicas, KeySecret: secret})
-			}
-			counter := fmt.Sprint("counter ", replicas)
-			mine, same, other, none := open(aSecret), open(aSecret), open(anotherOne), open(nil)
-			add(t, mine, counter, 5, 1)
-			assert.Equal(t, []int64{5}, read(t, same, counter, 1))
-			assert.Equal(t, mine.Servers(counter), same.Servers(counter))
-			assert.Equal(t, []int64{0}, read(t, other, counter, 1))
-			assert.Equal(t, []int64{0}, read(t, none, counter, 1))
-			require.NoError(t, storetest.RollBack(t.Context(), same, counter, 2, []uint64{1}, store.Acknowledged(1)))
-			require.NoError(t, storetest.Delete(t.Context(), other, counter, []uint64{1}))
+		n++
+		if keyed.Server(counter) == servers[0] {
+			there++
 		}
-	})
+	}
+	assert.InDelta(t, chosen/len(servers), there, 100)
 }
 
 func TestKeySecretsAreChecked(t *testing.T) {
@@ -147,7 +120,7 @@ func TestKeySecretsAreChecked(t *testing.T) {
 	}
 	// What is written over the secret later changes nothing.
 	secret := []byte("sixteen letters!")
-	fleet := openConfig(t, memcache.Config{Servers: []string{"10.0.0.1:1", "10.0.0.2:1", "10.0.0.3:1"}, KeySecret: secret})
+	fleet := openUnwatched(t, memcache.Config{Servers: []string{"10.0.0.1:1", "10.0.0.2:1", "10.0.0.3:1"}, KeySecret: secret})
 	place := func() (places []string) {
 		for i := range 20 {
 			places = append(places, fleet.Server(fmt.Sprint(i)))

@@ -41,7 +41,7 @@ func Serve(tb testing.TB, serve func(number int, conn net.Conn)) (addr string) {
 func listen(tb testing.TB, serve func(number int, conn net.Conn)) (addr string, l *local) {
 	l = &local{serve: serve, conns: map[net.Conn]bool{}}
 	n := ports.Add(1)
-	addr = fmt.Sprintf("10.0.%d.%d:11211", n/250, n%250+1)
+	addr = fmt.Sprintf("127.1.%d.%d:11211", n/250, n%250+1)
 	network.Store(addr, l)
 	tb.Cleanup(func() {
 		network.Delete(addr)
