@@ -18,10 +18,8 @@ import (
 	"github.com/counterd/counterd/hierarchy"
 	"github.com/counterd/counterd/internal/limiter"
 	"github.com/counterd/counterd/internal/limiter/engine"
-	"github.com/counterd/counterd/internal/replica/repair"
 	"github.com/counterd/counterd/internal/store"
 	"github.com/counterd/counterd/internal/store/storetest"
-	"github.com/counterd/counterd/internal/testkit/leaktest"
 	"github.com/counterd/counterd/internal/testkit/memcachedtest"
 	"github.com/counterd/counterd/memcache"
 )
@@ -155,50 +153,14 @@ func TestBadItemsAmongTheAnswersOfOthers(t *testing.T) {
 	})
 }
 
-// A replica with a bad item does not stop the counter, and does not delay the hints of
-// others. The counter is listed for repair, which replaces the item.
-func TestABadItemOnOneReplica(t *testing.T) {
-	leaktest.Parallel(t)
-	onBothProtocols(t, func(t *testing.T, protocol memcache.Protocol) {
-		leaktest.Parallel(t)
-		fleet, servers := replicasOn(t, protocol, 2)
-		keep(t, fleet, "a", 5, 1, 2)
-		order := fleet.Servers("a")
-		storeItem(t, servers[order[0]].Addr, memcache.Keys("a", []uint64{2})[0], 0, garbage["thirty digits"].value)
-		require.Equal(t, []int64{5, 5}, read(t, fleet, "a", 1, 2))
-		require.Equal(t, []string{"a"}, fleet.Differing())
-		keep(t, fleet, "a", 1, 1, 2)
-		require.Equal(t, []int64{6, 6}, read(t, fleet, "a", 1, 2))
-		awaitReplay(t, fleet)
-		for _, health := range fleet.Health() {
-			require.Zero(t, health.Openings)
-		}
-		values, versions := make([]int64, 2), make([]uint64, 2)
-		require.NoError(t, storetest.Look(t.Context(), fleet, "a", order[0], []uint64{1, 2}, values, versions))
-		require.Zero(t, values[1])
-		raised, err := storetest.Raise(t.Context(), fleet, "a", order[0], 2, versions[1], 6, later())
-		require.NoError(t, err)
-		require.True(t, raised)
-		require.Equal(t, int64(6), holds(t, fleet, "a", order[0], 2)[0])
-
-		for _, server := range order { // on both, nothing says what it was
-			storeItem(t, servers[server].Addr, memcache.Keys("a", []uint64{2})[0], 0, "abc")
-		}
-		_, err = storetest.Trip(t.Context(), fleet, "a", 0, nil, nil, []uint64{1, 2}, make([]int64, 2))
-		requireBad(t, err)
-	})
-}
-
-// The whole of it: a bad item at any level fails its counter, hits go by on_error, other
-// users' hits are decided, and a reset ends it.
+// A bad item at any level fails its counter, hits go by on_error, other users' hits are decided, and
+// a reset ends it.
 func TestABadCounterUntilItIsReset(t *testing.T) {
-	onBothProtocols(t, func(t *testing.T, protocol memcache.Protocol) {
-		server := memcachedtest.Start(t)
+	inBubbles(t, func(t *testing.T, protocol memcache.Protocol) {
+		server := memcachedtest.StartMemory(t)
 		fleet := openUnwatched(t, memcache.Config{Servers: []string{server.Addr}, Protocol: protocol})
-		now := time.Now().Truncate(time.Minute)
-		clock := func() time.Time { return now }
-		counters := hierarchy.NewCounters(hierarchy.Config{Store: fleet, Clock: clock})
-		decider, err := limiter.New(limiter.Config{Timeout: hierarchy.DefaultGrace / 2}, hierarchy.NewCounters(hierarchy.Config{Store: fleet, Clock: clock}))
+		counters := hierarchy.NewCounters(hierarchy.Config{Store: fleet})
+		decider, err := limiter.New(limiter.Config{Timeout: hierarchy.DefaultGrace / 2}, hierarchy.NewCounters(hierarchy.Config{Store: fleet}))
 		require.NoError(t, err)
 		rules, err := rulesfile.Parse([]byte(`
 events:
@@ -206,47 +168,38 @@ events:
   lenient: {limits: [{per: user, rate: 1/d, on_error: allow}]}
 `))
 		require.NoError(t, err)
-		for name, item := range garbage {
-			for level := hierarchy.Second; level <= hierarchy.Day; level++ {
-				now = now.Add(time.Hour).Truncate(time.Minute)
-				user := fmt.Sprint(name, level)
-				for _, event := range rules.Events {
-					counter, err := event.Counter(events.Features{"user": user})
-					require.NoError(t, err)
-					_, err = counters.Increment(t.Context(), 1, time.Time{}, counter)
-					require.NoError(t, err)
-					bucket := hierarchy.BucketAt(level, now.Unix()).ID()
-					storeItem(t, server.Addr, memcache.Keys(counter.ID(), []uint64{bucket})[0], item.flags, item.value)
-					now = now.Add(5 * time.Second) // what is remembered of a closed bucket is from before
-					hit := limiter.Hit{Event: event, Features: events.Features{"user": user}, Cost: 1}
-					if !item.addable && level > hierarchy.Second { // the hit adds to the bucket
-						decision, err := decider.Hit(t.Context(), hit)
-						require.NoError(t, err)
-						require.Equal(t, event.Name == "strict", decision.Unavailable, "%s %s", name, level)
-						require.Equal(t, event.Name == "lenient", decision.Allowed)
-						storeItem(t, server.Addr, memcache.Keys(counter.ID(), []uint64{bucket})[0], item.flags, item.value)
-						_, err = counters.Increment(t.Context(), 1, time.Time{}, counter)
-						require.ErrorIs(t, err, engine.ErrBadCounter)
-						storeItem(t, server.Addr, memcache.Keys(counter.ID(), []uint64{bucket})[0], item.flags, item.value)
-					}
-					_, err = counters.History(t.Context(), counter, level, now.Add(-time.Minute), now)
-					require.ErrorIs(t, err, engine.ErrBadCounter)
-					require.ErrorIs(t, err, engine.ErrStore)
-					other := limiter.Hit{Event: event, Features: events.Features{"user": user + " neighbor"}, Cost: 1}
-					for _, allowed := range []bool{true, false} {
-						decision, err := decider.Hit(t.Context(), other)
-						require.NoError(t, err)
-						require.False(t, decision.Limits[0].Failed)
-						require.Equal(t, allowed, decision.Allowed, "others' limits hold")
-					}
-					require.NoError(t, counters.Reset(t.Context(), counter))
-					count, err := counters.Count(t.Context(), counter, 24*time.Hour, time.Time{})
-					require.NoError(t, err)
-					require.Zero(t, count.Count)
+		for level := hierarchy.Second; level <= hierarchy.Day; level++ {
+			for _, event := range rules.Events {
+				time.Sleep(time.Hour)
+				hit := limiter.Hit{Event: event, Features: events.Features{"user": fmt.Sprint(level)}, Cost: 1}
+				counter, err := event.Counter(hit.Features)
+				require.NoError(t, err)
+				at, err := counters.Increment(t.Context(), 1, time.Time{}, counter)
+				require.NoError(t, err)
+				setText(server, memcache.Keys(counter.ID(), []uint64{hierarchy.BucketAt(level, at.Unix()).ID()})[0], "abc")
+				time.Sleep(5 * time.Second)   // what is remembered of a closed bucket is from before
+				if level > hierarchy.Second { // the hit adds to the bucket
 					decision, err := decider.Hit(t.Context(), hit)
 					require.NoError(t, err)
-					require.True(t, decision.Allowed && !decision.Limits[0].Failed)
+					require.Equal(t, event.Name == "strict", decision.Unavailable, "%s", level)
+					require.Equal(t, event.Name == "lenient", decision.Allowed)
+					_, err = counters.Increment(t.Context(), 1, time.Time{}, counter)
+					require.ErrorIs(t, err, engine.ErrBadCounter)
 				}
+				_, err = counters.History(t.Context(), counter, level, at, at)
+				require.ErrorIs(t, err, engine.ErrBadCounter)
+				require.ErrorIs(t, err, engine.ErrStore)
+				other := limiter.Hit{Event: event, Features: events.Features{"user": fmt.Sprint(level, "neighbor")}, Cost: 1}
+				for _, allowed := range []bool{true, false} {
+					decision, err := decider.Hit(t.Context(), other)
+					require.NoError(t, err)
+					require.False(t, decision.Limits[0].Failed)
+					require.Equal(t, allowed, decision.Allowed, "others' limits hold")
+				}
+				require.NoError(t, counters.Reset(t.Context(), counter))
+				decision, err := decider.Hit(t.Context(), hit)
+				require.NoError(t, err)
+				require.True(t, decision.Allowed && !decision.Limits[0].Failed)
 			}
 		}
 		require.Zero(t, fleet.Health()[0].Openings)
@@ -255,9 +208,9 @@ events:
 
 // The largest counts that there can be make no sum that overflows.
 func TestTheLargestCountsDoNotOverflow(t *testing.T) {
-	onBothProtocols(t, func(t *testing.T, protocol memcache.Protocol) {
+	inBubbles(t, func(t *testing.T, protocol memcache.Protocol) {
 		const most = 1 << 53
-		server := memcachedtest.Start(t)
+		server := memcachedtest.StartMemory(t)
 		fleet := openUnwatched(t, memcache.Config{Servers: []string{server.Addr}, Protocol: protocol})
 		now := time.Date(2026, 11, 20, 23, 59, 58, 0, time.UTC)
 		clock := func() time.Time { return now }
@@ -265,7 +218,7 @@ func TestTheLargestCountsDoNotOverflow(t *testing.T) {
 		w := hierarchy.WindowAt(now, 30*24*time.Hour-time.Second)
 		cover := hierarchy.CoverOf(w, hierarchy.Second, hierarchy.Day)
 		for bucket := range cover.Buckets() {
-			storeItem(t, server.Addr, memcache.Keys(counter.ID(), []uint64{bucket.ID()})[0], 0, fmt.Sprint(int64(most)))
+			setText(server, memcache.Keys(counter.ID(), []uint64{bucket.ID()})[0], fmt.Sprint(int64(most)))
 		}
 		counters := hierarchy.NewCounters(hierarchy.Config{Store: fleet, Clock: clock})
 		count, err := counters.Count(context.Background(), counter, 30*24*time.Hour-time.Second, now)
@@ -273,28 +226,4 @@ func TestTheLargestCountsDoNotOverflow(t *testing.T) {
 		require.Equal(t, int64(cover.Len())*most, count.Count)
 		require.Positive(t, count.Count)
 	})
-}
-
-// The repairer replaces a bad item by what another copy has.
-func TestABadItemIsRepaired(t *testing.T) {
-	leaktest.Parallel(t)
-	fleet, servers := replicasOn(t, memcache.Meta, 2)
-	layout := hierarchy.Layout{Grace: hierarchy.DefaultGrace}
-	mender, err := repair.New(repair.Config{Store: fleet, Layout: layout, Grace: layout.Grace})
-	require.NoError(t, err)
-	defer mender.Close()
-	counters := hierarchy.NewCounters(hierarchy.Config{Store: fleet, OnUse: layout.OnUse(mender.Note)})
-	counter := events.Counter{Event: "e", Retention: time.Hour}
-	at, err := counters.Increment(t.Context(), 7, time.Time{}, counter)
-	require.NoError(t, err)
-	first := fleet.Servers(counter.ID())[0]
-	minute := hierarchy.BucketAt(hierarchy.Minute, at.Unix()).ID()
-	storeItem(t, servers[first].Addr, memcache.Keys(counter.ID(), []uint64{minute})[0], 0, garbage["thirty digits"].value)
-	_, err = counters.History(t.Context(), counter, hierarchy.Minute, at, at)
-	require.NoError(t, err, "the other replica has it")
-	require.Eventually(t, func() bool {
-		value, version := make([]int64, 1), make([]uint64, 1)
-		err := storetest.Look(t.Context(), fleet, counter.ID(), first, []uint64{minute}, value, version)
-		return err == nil && value[0] == 7
-	}, 4*maxWait, 50*time.Millisecond)
 }

@@ -21,7 +21,6 @@ import (
 	"github.com/counterd/counterd/internal/store"
 	"github.com/counterd/counterd/internal/store/storetest"
 	"github.com/counterd/counterd/internal/testkit/bubble"
-	"github.com/counterd/counterd/internal/testkit/leaktest"
 	"github.com/counterd/counterd/internal/testkit/memcachedtest"
 	"github.com/counterd/counterd/memcache"
 )
@@ -59,8 +58,8 @@ func openTold(t *testing.T, config memcache.Config) (*memcache.Fleet, changes) {
 // A server that was killed: a few calls fail, the others at once and without a look at
 // it, until a probe finds it back.
 func TestAKilledServer(t *testing.T) {
-	onBothProtocols(t, func(t *testing.T, protocol memcache.Protocol) {
-		server := memcachedtest.Start(t)
+	inBubbles(t, func(t *testing.T, protocol memcache.Protocol) {
+		server := memcachedtest.StartMemory(t)
 		fleet, told := openTold(t, memcache.Config{Servers: []string{server.Addr}, Protocol: protocol})
 		require.NoError(t, fleet.Ping(t.Context())[server.Addr])
 		_, _, err := tripOf(t.Context(), fleet, 1, 1)
@@ -98,10 +97,8 @@ func TestAKilledServer(t *testing.T) {
 
 // Many callers of a server that has stopped fail together, and later callers at once.
 func TestAStalledServer(t *testing.T) {
-	leaktest.Parallel(t)
-	onBothProtocols(t, func(t *testing.T, protocol memcache.Protocol) {
-		leaktest.Parallel(t)
-		server := memcachedtest.Start(t)
+	inBubbles(t, func(t *testing.T, protocol memcache.Protocol) {
+		server := memcachedtest.StartMemory(t)
 		fleet, told := openTold(t, memcache.Config{Servers: []string{server.Addr}, Protocol: protocol, Timeout: slowTimeout})
 		_, _, err := tripOf(t.Context(), fleet, 1, 1)
 		require.NoError(t, err)
@@ -133,52 +130,55 @@ func TestAStalledServer(t *testing.T) {
 
 // An outage is noticed without any traffic.
 func TestAnOutageWithoutTraffic(t *testing.T) {
-	server := memcachedtest.Start(t)
-	fleet, told := openTold(t, memcache.Paced(memcache.Config{Servers: []string{server.Addr}}, 20*time.Millisecond))
-	require.NoError(t, fleet.Ping(t.Context())[server.Addr])
-	server.Stop()
-	told.await(t, "down "+server.Addr)
-	server.Restart()
-	told.await(t, "back "+server.Addr)
+	bubble.Test(t, func(t *testing.T) {
+		server := memcachedtest.StartMemory(t)
+		fleet, told := openTold(t, memcache.Paced(memcache.Config{Servers: []string{server.Addr}}, 20*time.Millisecond))
+		require.NoError(t, fleet.Ping(t.Context())[server.Addr])
+		server.Stop()
+		told.await(t, "down "+server.Addr)
+		server.Restart()
+		told.await(t, "back "+server.Addr)
+	})
 }
 
 // What proves nothing opens no breaker: answers that are errors, and callers with hardly
 // any time.
 func TestWhatOpensNoBreaker(t *testing.T) {
-	leaktest.Parallel(t)
-	trip := func(fleet *memcache.Fleet, timeout time.Duration) error {
-		ctx, cancel := context.WithTimeout(context.Background(), timeout)
-		defer cancel()
-		_, _, err := tripOf(ctx, fleet, 1, 0)
-		return err
-	}
-	for _, answer := range []string{"SERVER_ERROR out of memory storing object\r\n", "CLIENT_ERROR no\r\n"} {
-		for _, protocol := range []memcache.Protocol{memcache.Meta, memcache.Classic} {
-			addr := fakeMeta(t, func(int, string) (string, bool) { return answer, true })
-			fleet := openUnwatched(t, memcache.Config{Servers: []string{addr}, Protocol: protocol})
-			for range 10 {
-				err := trip(fleet, maxWait)
-				require.Error(t, err)
-				require.NotErrorIs(t, err, memcache.ErrDown)
+	bubble.Test(t, func(t *testing.T) {
+		trip := func(fleet *memcache.Fleet, timeout time.Duration) error {
+			ctx, cancel := context.WithTimeout(context.Background(), timeout)
+			defer cancel()
+			_, _, err := tripOf(ctx, fleet, 1, 0)
+			return err
+		}
+		for _, answer := range []string{"SERVER_ERROR out of memory storing object\r\n", "CLIENT_ERROR no\r\n"} {
+			for _, protocol := range []memcache.Protocol{memcache.Meta, memcache.Classic} {
+				addr := fakeMeta(t, func(int, string) (string, bool) { return answer, true })
+				fleet := openUnwatched(t, memcache.Config{Servers: []string{addr}, Protocol: protocol})
+				for range 10 {
+					err := trip(fleet, maxWait)
+					require.Error(t, err)
+					require.NotErrorIs(t, err, memcache.ErrDown)
+				}
+				assert.Zero(t, fleet.Health()[0].Openings, "%s %q", protocol, answer)
 			}
-			assert.Zero(t, fleet.Health()[0].Openings, "%s %q", protocol, answer)
 		}
-	}
-	addr := fakeMeta(t, func(int, string) (string, bool) { return "", true })
-	fleet := openUnwatched(t, memcache.Config{Servers: []string{addr}, Protocol: memcache.Meta, Timeout: slowTimeout})
-	for range 10 {
-		require.NotErrorIs(t, trip(fleet, 5*time.Millisecond), memcache.ErrDown)
-	}
-	assert.Zero(t, fleet.Health()[0].Openings)
-	// But nonsense does.
-	addr = fakeMeta(t, func(int, string) (string, bool) { return "x\r\n", true })
-	for _, protocol := range []memcache.Protocol{memcache.Meta, memcache.Classic} {
-		fleet = openUnwatched(t, memcache.Config{Servers: []string{addr}, Protocol: protocol})
-		for range 3 {
-			require.Error(t, trip(fleet, maxWait))
+		addr := fakeMeta(t, func(int, string) (string, bool) { return "", true })
+		fleet := openUnwatched(t, memcache.Config{Servers: []string{addr}, Protocol: memcache.Meta, Timeout: slowTimeout})
+		for range 10 {
+			require.NotErrorIs(t, trip(fleet, 5*time.Millisecond), memcache.ErrDown)
 		}
-		assert.Equal(t, uint64(1), fleet.Health()[0].Openings, protocol)
-	}
+		assert.Zero(t, fleet.Health()[0].Openings)
+		// But nonsense does.
+		addr = fakeMeta(t, func(int, string) (string, bool) { return "x\r\n", true })
+		for _, protocol := range []memcache.Protocol{memcache.Meta, memcache.Classic} {
+			fleet = openUnwatched(t, memcache.Config{Servers: []string{addr}, Protocol: protocol})
+			for range 3 {
+				require.Error(t, trip(fleet, maxWait))
+			}
+			assert.Equal(t, uint64(1), fleet.Health()[0].Openings, protocol)
+		}
+	})
 }
 
 // bubbled is a server in a bubble of fake time: there, silent, or gone. It is for the
@@ -194,7 +194,7 @@ const (
 	gone
 )
 
-func (b *bubbled) dial(_ context.Context, deadline time.Time) (net.Conn, error) {
+func (b *bubbled) dial(_ context.Context, _ string, deadline time.Time) (net.Conn, error) {
 	b.dials.Add(1)
 	if b.state.Load() == gone {
 		return nil, syscall.ECONNREFUSED
@@ -335,70 +335,120 @@ func TestTimeoutsOfThisProcesssOwnMaking(t *testing.T) {
 
 // A look at a server may take longer than the timeout, if none of its exchanges does.
 func TestASlowServerIsNotDown(t *testing.T) {
-	const timeout = 500 * time.Millisecond
-	var answers atomic.Int64
-	addr := fakeConns(t, func(_ int, conn net.Conn) {
-		for lines := bufio.NewReader(conn); ; answers.Add(1) {
-			line, err := lines.ReadString('\n')
-			if err != nil {
-				return
-			}
-			answer := "END\r\n"
-			if line == "version\r\n" {
-				answer = "VERSION 1.6.38\r\n"
-			} else {
-				time.Sleep(timeout * 3 / 5)
-			}
-			if strings.HasPrefix(line, "add") { // another process did, and its item is gone again
-				if _, err = lines.ReadString('\n'); err != nil {
+	bubble.Test(t, func(t *testing.T) {
+		const timeout = 500 * time.Millisecond
+		var answers atomic.Int64
+		addr := memcachedtest.Serve(t, func(_ int, conn net.Conn) {
+			for lines := bufio.NewReader(conn); ; answers.Add(1) {
+				line, err := lines.ReadString('\n')
+				if err != nil {
 					return
 				}
-				answer = "NOT_STORED\r\n"
+				answer := "END\r\n"
+				if line == "version\r\n" {
+					answer = "VERSION 1.6.38\r\n"
+				} else {
+					time.Sleep(timeout * 3 / 5)
+				}
+				if strings.HasPrefix(line, "add") { // another process did, and its item is gone again
+					if _, err = lines.ReadString('\n'); err != nil {
+						return
+					}
+					answer = "NOT_STORED\r\n"
+				}
+				if _, err := io.WriteString(conn, answer); err != nil {
+					return
+				}
 			}
-			if _, err := io.WriteString(conn, answer); err != nil {
-				return
-			}
-		}
+		})
+		fleet, told := openTold(t, memcache.Config{Servers: []string{addr}, Protocol: memcache.Classic, Timeout: timeout})
+		require.NoError(t, fleet.Ping(t.Context())[addr])
+		require.Eventually(t, func() bool { return answers.Load() >= 12 || len(told) > 0 }, maxWait, 10*time.Millisecond)
+		assert.Empty(t, told)
 	})
-	fleet, told := openTold(t, memcache.Config{Servers: []string{addr}, Protocol: memcache.Classic, Timeout: timeout})
-	require.NoError(t, fleet.Ping(t.Context())[addr])
-	require.Eventually(t, func() bool { return answers.Load() >= 12 || len(told) > 0 }, maxWait, 10*time.Millisecond)
-	assert.Empty(t, told)
 }
 
 // One late answer to a look does not end the looks at statistics, on which it depends that evictions are
 // noticed.
 func TestALateAnswerToALook(t *testing.T) {
-	const timeout = 300 * time.Millisecond
-	var asked atomic.Int64
-	addr := fakeConns(t, func(_ int, conn net.Conn) {
-		for lines := bufio.NewReader(conn); ; {
-			line, err := lines.ReadString('\n')
-			if err != nil {
-				return
-			}
-			answer := "END\r\n"
-			switch {
-			case line == "version\r\n":
-				answer = "VERSION 1.6.38\r\n"
-			case line == "gets counterd:memory\r\n":
-				answer = noMarker
-			case strings.HasPrefix(line, "incr "):
-				answer = "ERROR\r\n"
-			case line == "stats\r\n":
-				n := asked.Add(1)
-				if n == 3 {
-					time.Sleep(2 * timeout)
+	bubble.Test(t, func(t *testing.T) {
+		const timeout = 300 * time.Millisecond
+		var asked atomic.Int64
+		addr := memcachedtest.Serve(t, func(_ int, conn net.Conn) {
+			for lines := bufio.NewReader(conn); ; {
+				line, err := lines.ReadString('\n')
+				if err != nil {
+					return
 				}
-				answer = fmt.Sprintf("STAT curr_items %d\r\nSTAT evictions 0\r\nEND\r\n", n)
+				answer := "END\r\n"
+				switch {
+				case line == "version\r\n":
+					answer = "VERSION 1.6.38\r\n"
+				case line == "gets counterd:memory\r\n":
+					answer = noMarker
+				case strings.HasPrefix(line, "incr "):
+					answer = "ERROR\r\n"
+				case line == "stats\r\n":
+					n := asked.Add(1)
+					if n == 3 {
+						time.Sleep(2 * timeout)
+					}
+					answer = fmt.Sprintf("STAT curr_items %d\r\nSTAT evictions 0\r\nEND\r\n", n)
+				}
+				if _, err := io.WriteString(conn, answer); err != nil {
+					return
+				}
 			}
-			if _, err := io.WriteString(conn, answer); err != nil {
-				return
-			}
-		}
+		})
+		fleet, told := openTold(t, memcache.Config{Servers: []string{addr}, Protocol: memcache.Classic, Timeout: timeout})
+		require.NoError(t, fleet.Ping(t.Context())[addr])
+		require.Eventually(t, func() bool { return fleet.Health()[0].Stats.Items > 3 }, maxWait/2, 10*time.Millisecond)
+		assert.Empty(t, told)
 	})
-	fleet, told := openTold(t, memcache.Config{Servers: []string{addr}, Protocol: memcache.Classic, Timeout: timeout})
-	require.NoError(t, fleet.Ping(t.Context())[addr])
-	require.Eventually(t, func() bool { return fleet.Health()[0].Stats.Items > 3 }, maxWait/2, 10*time.Millisecond)
-	assert.Empty(t, told)
+}
+
+// A proxy that hangs up on what it does not know is none the worse for it, nor one that
+// refuses to keep the marker.
+func TestAProxyWithoutStatistics(t *testing.T) {
+	inBubbles(t, func(t *testing.T, protocol memcache.Protocol) {
+		var asked, looks atomic.Int32
+		refuse := func(conn net.Conn, line string) (more bool) {
+			switch {
+			case line == "stats":
+				asked.Add(1)
+				return false
+			case line == "gets counterd:memory":
+				looks.Add(1)
+				fmt.Fprint(conn, "END\r\n")
+			case strings.HasPrefix(line, "add counterd:memory"):
+			case line == "version":
+				fmt.Fprint(conn, "VERSION 1.4\r\n")
+			case strings.HasPrefix(line, "{"): // the marker itself
+				fmt.Fprint(conn, "SERVER_ERROR no\r\n")
+			case line == probe:
+				fmt.Fprint(conn, "NF Oprb\r\n")
+			case line == "mn":
+				fmt.Fprint(conn, "MN\r\n")
+			case strings.HasPrefix(line, "incr"):
+				fmt.Fprint(conn, "7\r\n")
+			default:
+				fmt.Fprint(conn, sound(line, 7))
+			}
+			return true
+		}
+		addr := memcachedtest.Serve(t, func(_ int, conn net.Conn) {
+			for lines := bufio.NewScanner(conn); lines.Scan() && refuse(conn, lines.Text()); {
+			}
+		})
+		fleet, told := openTold(t, memcache.Paced(memcache.Config{Servers: []string{addr}, Protocol: protocol}, time.Millisecond))
+		require.NoError(t, fleet.Ping(t.Context())[addr])
+		for range 100 {
+			assert.Equal(t, []int64{7}, add(t, fleet, "a", 7, 1))
+		}
+		require.Eventually(t, func() bool { return looks.Load() > 10 }, maxWait, time.Millisecond)
+		assert.Empty(t, told)
+		assert.True(t, fleet.Health()[0].Up)
+		assert.Positive(t, asked.Load())
+		assert.LessOrEqual(t, asked.Load(), int32(2), "it is not asked again and again")
+	})
 }

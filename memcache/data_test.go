@@ -4,7 +4,9 @@ import (
 	"bufio"
 	"context"
 	"fmt"
+	"maps"
 	"net"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -15,18 +17,10 @@ import (
 
 	"github.com/counterd/counterd/internal/store"
 	"github.com/counterd/counterd/internal/store/storetest"
-	"github.com/counterd/counterd/internal/testkit/leaktest"
+	"github.com/counterd/counterd/internal/testkit/bubble"
 	"github.com/counterd/counterd/internal/testkit/memcachedtest"
 	"github.com/counterd/counterd/memcache"
 )
-
-func TestData(t *testing.T) {
-	leaktest.Parallel(t)
-	onEveryStore(t, func(t *testing.T, kept store.Store) {
-		t.Parallel()
-		storetest.Data(t, kept)
-	})
-}
 
 // dataOp returns an op with data.
 func dataOp(counter string, writes []store.Write, reads ...uint64) *store.Op {
@@ -145,113 +139,6 @@ func createUntil(t *testing.T, fleet *memcache.Fleet, counter string, item, vers
 	}
 }
 
-// A server that was started again gives its numbers anew. A swap with a version of before writes
-// nothing, also if the item has the same number.
-func TestASwapAfterARestart(t *testing.T) {
-	onBothProtocols(t, func(t *testing.T, protocol memcache.Protocol) {
-		server := memcachedtest.Start(t)
-		fleet := openUnwatched(t, memcache.Config{Servers: []string{server.Addr}, Protocol: protocol})
-		item := storetest.DataItem(1)
-		for i := range int64(20) {
-			done(t, fleet, dataOp("a", []store.Write{create(storetest.DataItem(100+i), "x")}))
-		}
-		before := done(t, fleet, dataOp("a", []store.Write{create(item, "old")}, item)).Reads[0].Version
-		server.Stop()
-		server.Restart()
-		require.Eventually(t, func() bool {
-			op := dataOp("b", nil, item)
-			fleet.Do(t.Context(), op)
-			return op.Err == nil
-		}, maxWait, time.Millisecond)
-		createUntil(t, fleet, "a", item, before, "new")
-		for range 3 {
-			require.Zero(t, done(t, fleet, dataOp("a", []store.Write{swapped(item, before, "lost")})).Writes[0].Result)
-		}
-		now := done(t, fleet, dataOp("a", nil, item)).Reads[0]
-		require.Equal(t, "new", string(now.Data))
-		require.Equal(t, int64(1), done(t, fleet, dataOp("a", []store.Write{swapped(item, now.Version, "swapped")})).Writes[0].Result)
-	})
-}
-
-// A swap that is not sent says nothing of the server, and leaves no connection behind.
-func TestASwapThatIsNotSent(t *testing.T) {
-	onBothProtocols(t, func(t *testing.T, protocol memcache.Protocol) {
-		server := memcachedtest.Start(t)
-		fleet := openUnwatched(t, memcache.Config{Servers: []string{server.Addr}, Protocol: protocol})
-		item := storetest.DataItem(1)
-		now := done(t, fleet, dataOp("a", []store.Write{create(item, "kept")}, item)).Reads[0].Version
-		before := now ^ 1<<63 // on a connection that is none
-		fleet.SetFailures(1)
-		for range 20 {
-			op := done(t, fleet, dataOp("a", []store.Write{swapped(item, before, "lost")}))
-			require.Zero(t, op.Writes[0].Result)
-			require.Equal(t, 1, op.Receipt.On(0))
-		}
-		require.Equal(t, int32(1), fleet.Failures())
-		for range 20 {
-			require.Zero(t, done(t, fleet, dataOp("a", []store.Write{swapped(item, before, "lost")})).Writes[0].Result)
-			require.Equal(t, "kept", string(done(t, fleet, dataOp("a", nil, item)).Reads[0].Data))
-		}
-		require.LessOrEqual(t, grown(t, map[string]string{"curr_connections": "0"}, server.Stats(""), "curr_connections"), 10)
-		require.Equal(t, int64(1), done(t, fleet, dataOp("a", []store.Write{swapped(item, now, "swapped")})).Writes[0].Result)
-	})
-}
-
-// After a change of the list of servers, a swap does not write on a server that the version is
-// not of.
-func TestASwapAfterAChangeOfServers(t *testing.T) {
-	onBothProtocols(t, func(t *testing.T, protocol memcache.Protocol) {
-		names := memcachedtest.StartMany(t, 2)
-		fleet := openUnwatched(t, memcache.Config{Servers: names, Protocol: protocol})
-		item, counter := storetest.DataItem(1), "a"
-		first := fleet.Server(counter)
-		other := names[0]
-		if other == first {
-			other = names[1]
-		}
-		for i := range int64(20) {
-			done(t, fleet, dataOp(counter, []store.Write{create(storetest.DataItem(100+i), "x")}))
-		}
-		before := done(t, fleet, dataOp(counter, []store.Write{create(item, "first")}, item)).Reads[0].Version
-		named := dataOp(counter, nil, item)
-		named.Server = other // its connections are open
-		done(t, fleet, named)
-		require.NoError(t, fleet.SetServers(t.Context(), []string{other}))
-		createUntil(t, fleet, counter, item, before, "other")
-		require.Zero(t, done(t, fleet, dataOp(counter, []store.Write{swapped(item, before, "lost")})).Writes[0].Result)
-		require.Equal(t, "other", string(done(t, fleet, dataOp(counter, nil, item)).Reads[0].Data))
-	})
-}
-
-// A look on another connection finds the same version, and one of an older connection can still
-// be swapped: repair takes its time between the two.
-func TestVersionsOutliveNewConnections(t *testing.T) {
-	server := memcachedtest.Start(t)
-	fleet := openUnwatched(t, memcache.Config{Servers: []string{server.Addr}, Protocol: memcache.Classic})
-	add(t, fleet, "a", 5, 1)
-	look := func() uint64 {
-		value, version := make([]int64, 1), make([]uint64, 1)
-		require.NoError(t, storetest.Look(t.Context(), fleet, "a", server.Addr, []uint64{1}, value, version))
-		return version[0]
-	}
-	before := look()
-	var ops []*store.Op
-	for i := range 40 { // more at once than connections are open
-		ops = append(ops, storetest.Op(fmt.Sprint(i), 1, []uint64{1}, []int64{later()}, nil))
-	}
-	fleet.Do(t.Context(), ops...)
-	after := look()
-	require.NotEqual(t, before, after, "or no connection was opened")
-	require.True(t, store.SameVersion(before, after))
-	raised, err := storetest.Raise(t.Context(), fleet, "a", server.Addr, 1, before, 7, later())
-	require.NoError(t, err)
-	require.True(t, raised)
-	raised, err = storetest.Raise(t.Context(), fleet, "a", server.Addr, 1, after, 9, later())
-	require.NoError(t, err)
-	require.False(t, raised)
-	require.Equal(t, []int64{7}, read(t, fleet, "a", 1))
-}
-
 // An item beyond a megabyte is the counter's fault, and not its server's.
 func TestItemsBeyondAMegabyte(t *testing.T) {
 	onBothProtocols(t, func(t *testing.T, protocol memcache.Protocol) {
@@ -278,11 +165,132 @@ func TestItemsBeyondAMegabyte(t *testing.T) {
 	})
 }
 
+// The same with the first op of a connection, when TLS would send small records.
+func TestTheFirstDataWithTLSIsAnswered(t *testing.T) {
+	demands := securities(t)["TLS"]
+	server := startServer(t, demands)
+	for _, size := range []int{1300, 2000, 5000, 7000, 11_000} {
+		fleet := openConfig(t, secured(t, demands, memcache.Config{Servers: []string{server.Addr}, Protocol: memcache.Meta}))
+		item, text := storetest.DataItem(int64(size)), strings.Repeat("x", size)
+		op := done(t, fleet, dataOp("a", []store.Write{create(item, text), appended(item, "end")}, item))
+		require.Equal(t, text+"end", string(op.Reads[0].Data))
+	}
+}
+
+// A server that was started again gives its numbers anew. A swap with a version of before writes
+// nothing, also if the item has the same number.
+func TestASwapAfterARestart(t *testing.T) {
+	inBubbles(t, func(t *testing.T, protocol memcache.Protocol) {
+		server := memcachedtest.StartMemory(t)
+		fleet := openUnwatched(t, memcache.Config{Servers: []string{server.Addr}, Protocol: protocol})
+		item := storetest.DataItem(1)
+		for i := range int64(20) {
+			done(t, fleet, dataOp("a", []store.Write{create(storetest.DataItem(100+i), "x")}))
+		}
+		before := done(t, fleet, dataOp("a", []store.Write{create(item, "old")}, item)).Reads[0].Version
+		server.Stop()
+		server.Restart()
+		require.Eventually(t, func() bool {
+			op := dataOp("b", nil, item)
+			fleet.Do(t.Context(), op)
+			return op.Err == nil
+		}, maxWait, time.Millisecond)
+		createUntil(t, fleet, "a", item, before, "new")
+		for range 3 {
+			require.Zero(t, done(t, fleet, dataOp("a", []store.Write{swapped(item, before, "lost")})).Writes[0].Result)
+		}
+		now := done(t, fleet, dataOp("a", nil, item)).Reads[0]
+		require.Equal(t, "new", string(now.Data))
+		require.Equal(t, int64(1), done(t, fleet, dataOp("a", []store.Write{swapped(item, now.Version, "swapped")})).Writes[0].Result)
+	})
+}
+
+// A swap that is not sent says nothing of the server, and leaves no connection behind.
+func TestASwapThatIsNotSent(t *testing.T) {
+	inBubbles(t, func(t *testing.T, protocol memcache.Protocol) {
+		server := memcachedtest.StartMemory(t)
+		fleet := openUnwatched(t, memcache.Config{Servers: []string{server.Addr}, Protocol: protocol})
+		item := storetest.DataItem(1)
+		now := done(t, fleet, dataOp("a", []store.Write{create(item, "kept")}, item)).Reads[0].Version
+		before := now ^ 1<<63 // on a connection that is none
+		fleet.SetFailures(1)
+		for range 20 {
+			op := done(t, fleet, dataOp("a", []store.Write{swapped(item, before, "lost")}))
+			require.Zero(t, op.Writes[0].Result)
+			require.Equal(t, 1, op.Receipt.On(0))
+		}
+		require.Equal(t, int32(1), fleet.Failures())
+		for range 20 {
+			require.Zero(t, done(t, fleet, dataOp("a", []store.Write{swapped(item, before, "lost")})).Writes[0].Result)
+			require.Equal(t, "kept", string(done(t, fleet, dataOp("a", nil, item)).Reads[0].Data))
+		}
+		require.LessOrEqual(t, server.Connections(), 2)
+		require.Equal(t, int64(1), done(t, fleet, dataOp("a", []store.Write{swapped(item, now, "swapped")})).Writes[0].Result)
+	})
+}
+
+// After a change of the list of servers, a swap does not write on a server that the version is
+// not of.
+func TestASwapAfterAChangeOfServers(t *testing.T) {
+	inBubbles(t, func(t *testing.T, protocol memcache.Protocol) {
+		names := []string{memcachedtest.StartMemory(t).Addr, memcachedtest.StartMemory(t).Addr}
+		fleet := openUnwatched(t, memcache.Config{Servers: names, Protocol: protocol})
+		item, counter := storetest.DataItem(1), "a"
+		first := fleet.Server(counter)
+		other := names[0]
+		if other == first {
+			other = names[1]
+		}
+		for i := range int64(20) {
+			done(t, fleet, dataOp(counter, []store.Write{create(storetest.DataItem(100+i), "x")}))
+		}
+		before := done(t, fleet, dataOp(counter, []store.Write{create(item, "first")}, item)).Reads[0].Version
+		named := dataOp(counter, nil, item)
+		named.Server = other // its connections are open
+		done(t, fleet, named)
+		require.NoError(t, fleet.SetServers(t.Context(), []string{other}))
+		createUntil(t, fleet, counter, item, before, "other")
+		require.Zero(t, done(t, fleet, dataOp(counter, []store.Write{swapped(item, before, "lost")})).Writes[0].Result)
+		require.Equal(t, "other", string(done(t, fleet, dataOp(counter, nil, item)).Reads[0].Data))
+	})
+}
+
+// A look on another connection finds the same version, and one of an older connection can still
+// be swapped: repair takes its time between the two.
+func TestVersionsOutliveNewConnections(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		server := memcachedtest.StartMemory(t)
+		fleet := openUnwatched(t, memcache.Config{Servers: []string{server.Addr}, Protocol: memcache.Classic})
+		add(t, fleet, "a", 5, 1)
+		look := func() uint64 {
+			value, version := make([]int64, 1), make([]uint64, 1)
+			require.NoError(t, storetest.Look(t.Context(), fleet, "a", server.Addr, []uint64{1}, value, version))
+			return version[0]
+		}
+		before := look()
+		var ops []*store.Op
+		for i := range 40 { // more at once than connections are open
+			ops = append(ops, storetest.Op(fmt.Sprint(i), 1, []uint64{1}, []int64{later()}, nil))
+		}
+		fleet.Do(t.Context(), ops...)
+		after := look()
+		require.NotEqual(t, before, after, "or no connection was opened")
+		require.True(t, store.SameVersion(before, after))
+		raised, err := storetest.Raise(t.Context(), fleet, "a", server.Addr, 1, before, 7, later())
+		require.NoError(t, err)
+		require.True(t, raised)
+		raised, err = storetest.Raise(t.Context(), fleet, "a", server.Addr, 1, after, 9, later())
+		require.NoError(t, err)
+		require.False(t, raised)
+		require.Equal(t, []int64{7}, read(t, fleet, "a", 1))
+	})
+}
+
 // A replica that is down is in the op with its error, and the others make the round trip.
 func TestDataWithAReplicaDown(t *testing.T) {
-	onBothProtocols(t, func(t *testing.T, protocol memcache.Protocol) {
-		leaktest.Parallel(t)
-		fleet, servers := replicasOn(t, protocol, 2)
+	inBubbles(t, func(t *testing.T, protocol memcache.Protocol) {
+		servers := memories(t, 2)
+		fleet := openConfig(t, memcache.Config{Servers: slices.Collect(maps.Keys(servers)), Replicas: 2, Protocol: protocol})
 		item := storetest.DataItem(1)
 		done(t, fleet, dataOp("a", []store.Write{create(item, "a")}))
 		order := fleet.Servers("a")
@@ -300,16 +308,4 @@ func TestDataWithAReplicaDown(t *testing.T) {
 			return op.Err != nil && strings.Contains(op.Err.Error(), "no server of the counter is up")
 		}, maxWait, 10*time.Millisecond)
 	})
-}
-
-// The same with the first op of a connection, when TLS would send small records.
-func TestTheFirstDataWithTLSIsAnswered(t *testing.T) {
-	demands := securities(t)["TLS"]
-	server := startServer(t, demands)
-	for _, size := range []int{1300, 2000, 5000, 7000, 11_000} {
-		fleet := openConfig(t, secured(t, demands, memcache.Config{Servers: []string{server.Addr}, Protocol: memcache.Meta}))
-		item, text := storetest.DataItem(int64(size)), strings.Repeat("x", size)
-		op := done(t, fleet, dataOp("a", []store.Write{create(item, text), appended(item, "end")}, item))
-		require.Equal(t, text+"end", string(op.Reads[0].Data))
-	}
 }

@@ -18,6 +18,7 @@ import (
 
 	"github.com/counterd/counterd/internal/store"
 	"github.com/counterd/counterd/internal/store/storetest"
+	"github.com/counterd/counterd/internal/testkit/bubble"
 	"github.com/counterd/counterd/internal/testkit/leaktest"
 	"github.com/counterd/counterd/internal/testkit/memcachedtest"
 	"github.com/counterd/counterd/memcache"
@@ -51,9 +52,9 @@ type oldServer struct {
 func newOldServer(t *testing.T, refuse string) *oldServer {
 	o := &oldServer{refuse: refuse, conns: map[net.Conn]bool{}}
 	o.old.Store(true)
-	behind := memcachedtest.Start(t).Addr
-	o.addr = fakeConns(t, func(_ int, conn net.Conn) {
-		server, err := net.Dial("tcp", behind)
+	behind := memcachedtest.StartMemory(t).Addr
+	o.addr = memcachedtest.Serve(t, func(_ int, conn net.Conn) {
+		server, err := memcachedtest.Dial(t.Context(), behind, time.Time{})
 		if err != nil {
 			return
 		}
@@ -101,7 +102,7 @@ func TestServersWithoutMetaCommands(t *testing.T) {
 		"strict proxy":     "CLIENT_ERROR unknown command\r\n",
 		"proxy hanging up": "",
 	} {
-		t.Run(name, func(t *testing.T) {
+		inBubble(t, name, func(t *testing.T) {
 			server := newOldServer(t, refuse)
 			fleet := openFleet(t, server.addr)
 			assert.Equal(t, []int64{3, 3}, add(t, fleet, "a", 3, 1, 2))
@@ -133,13 +134,13 @@ func TestServersWithoutMetaCommands(t *testing.T) {
 // and no hit fails.
 func TestABrokenConnectionIsNoRefusal(t *testing.T) {
 	for _, protocol := range []memcache.Protocol{memcache.Meta, memcache.Auto} {
-		t.Run(protocol.String(), func(t *testing.T) {
-			behind := memcachedtest.Start(t).Addr
-			addr := fakeConns(t, func(number int, conn net.Conn) {
+		inBubble(t, protocol.String(), func(t *testing.T) {
+			behind := memcachedtest.StartMemory(t).Addr
+			addr := memcachedtest.Serve(t, func(number int, conn net.Conn) {
 				if number == 0 {
 					return
 				}
-				server, err := net.Dial("tcp", behind)
+				server, err := memcachedtest.Dial(t.Context(), behind, time.Time{})
 				if err != nil {
 					return
 				}
@@ -167,27 +168,31 @@ func TestABrokenConnectionIsNoRefusal(t *testing.T) {
 // A server that hangs up on the meta commands for a while is asked with each trip, if it has to
 // know them.
 func TestMetaServersThatHangUpAreAskedAgain(t *testing.T) {
-	server := newOldServer(t, "")
-	fleet := openFleetOf(t, memcache.Meta, server.addr)
-	_, err := storetest.Trip(t.Context(), fleet, "a", 1, []uint64{1}, []int64{later()}, nil, make([]int64, 1))
-	require.ErrorContains(t, err, "does not speak the meta commands: it hangs up on them")
-	server.old.Store(false)
-	require.Equal(t, []int64{1}, add(t, fleet, "a", 1, 1))
+	bubble.Test(t, func(t *testing.T) {
+		server := newOldServer(t, "")
+		fleet := openFleetOf(t, memcache.Meta, server.addr)
+		_, err := storetest.Trip(t.Context(), fleet, "a", 1, []uint64{1}, []int64{later()}, nil, make([]int64, 1))
+		require.ErrorContains(t, err, "does not speak the meta commands: it hangs up on them")
+		server.old.Store(false)
+		require.Equal(t, []int64{1}, add(t, fleet, "a", 1, 1))
+	})
 }
 
 // Many callers at once find out together and all go the classic way.
 func TestManyFindOutAtOnce(t *testing.T) {
-	fleet := openFleet(t, newOldServer(t, "").addr)
-	var running sync.WaitGroup
-	for range 32 {
-		running.Go(func() { add(t, fleet, "a", 1, 1) })
-	}
-	running.Wait()
-	require.Equal(t, []int64{32}, read(t, fleet, "a", 1))
+	bubble.Test(t, func(t *testing.T) {
+		fleet := openFleet(t, newOldServer(t, "").addr)
+		var running sync.WaitGroup
+		for range 32 {
+			running.Go(func() { add(t, fleet, "a", 1, 1) })
+		}
+		running.Wait()
+		require.Equal(t, []int64{32}, read(t, fleet, "a", 1))
+	})
 }
 
 func TestAServerThatLearnsTheMetaCommands(t *testing.T) {
-	t.Run("after a while", func(t *testing.T) {
+	inBubble(t, "after a while", func(t *testing.T) {
 		server := newOldServer(t, "ERROR\r\n")
 		fleet := openFleet(t, server.addr)
 		fleet.SetClassicFor(50 * time.Millisecond)
@@ -196,7 +201,7 @@ func TestAServerThatLearnsTheMetaCommands(t *testing.T) {
 		require.Eventually(t, func() bool { read(t, fleet, "a", 1); return server.metas.Load() > 5 }, maxWait, 10*time.Millisecond)
 		require.Equal(t, []int64{2}, add(t, fleet, "a", 1, 1))
 	})
-	t.Run("after a reconnection", func(t *testing.T) {
+	inBubble(t, "after a reconnection", func(t *testing.T) {
 		server := newOldServer(t, "ERROR\r\n")
 		fleet := openFleet(t, server.addr)
 		add(t, fleet, "a", 1, 1)
@@ -209,7 +214,7 @@ func TestAServerThatLearnsTheMetaCommands(t *testing.T) {
 		}, maxWait, 20*time.Millisecond)
 		require.Equal(t, []int64{2}, add(t, fleet, "a", 1, 1))
 	})
-	t.Run("and forgets them", func(t *testing.T) {
+	inBubble(t, "and forgets them", func(t *testing.T) {
 		server := newOldServer(t, "ERROR\r\n")
 		server.old.Store(false)
 		fleet := openFleet(t, server.addr)
@@ -231,9 +236,9 @@ func TestAServerThatCannotBeAskedIsNotClassic(t *testing.T) {
 	var classics atomic.Int32
 	silent.Store(true)
 	for name, answer := range map[string]string{"silent": "", "nonsense": "hello\r\n", "busy": "ERROR Too many open connections\r\n", "broken": "SERVER_ERROR\r\n", "stopping": "hangs up"} {
-		t.Run(name, func(t *testing.T) {
+		inBubble(t, name, func(t *testing.T) {
 			silent.Store(true)
-			addr := fakeConns(t, func(_ int, conn net.Conn) {
+			addr := memcachedtest.Serve(t, func(_ int, conn net.Conn) {
 				for lines := bufio.NewReader(conn); ; {
 					line, err := lines.ReadString('\n')
 					if err != nil {
@@ -276,45 +281,49 @@ func TestAServerThatCannotBeAskedIsNotClassic(t *testing.T) {
 
 // OnProtocol is called once for each server, and again when its protocol changes.
 func TestHowServersSpeakIsTold(t *testing.T) {
-	server := newOldServer(t, "ERROR\r\n")
-	var mu sync.Mutex
-	var told []string
-	fleet := openConfig(t, memcache.Config{Servers: []string{server.addr}, OnProtocol: func(name string, speaks memcache.Protocol) {
-		mu.Lock()
-		defer mu.Unlock()
-		assert.Equal(t, server.addr, name)
-		told = append(told, speaks.String())
-	}})
-	heard := func() []string {
-		mu.Lock()
-		defer mu.Unlock()
-		return slices.Clone(told)
-	}
-	fleet.SetClassicFor(time.Nanosecond)
-	for range 5 {
-		add(t, fleet, "a", 1, 1)
-	}
-	assert.Equal(t, []string{"classic"}, heard())
-	server.old.Store(false)
-	require.Eventually(t, func() bool {
-		add(t, fleet, "a", 1, 1)
-		return len(heard()) == 2
-	}, maxWait, time.Millisecond)
-	assert.Equal(t, []string{"classic", "meta"}, heard())
+	bubble.Test(t, func(t *testing.T) {
+		server := newOldServer(t, "ERROR\r\n")
+		var mu sync.Mutex
+		var told []string
+		fleet := openConfig(t, memcache.Config{Servers: []string{server.addr}, OnProtocol: func(name string, speaks memcache.Protocol) {
+			mu.Lock()
+			defer mu.Unlock()
+			assert.Equal(t, server.addr, name)
+			told = append(told, speaks.String())
+		}})
+		heard := func() []string {
+			mu.Lock()
+			defer mu.Unlock()
+			return slices.Clone(told)
+		}
+		fleet.SetClassicFor(time.Nanosecond)
+		for range 5 {
+			add(t, fleet, "a", 1, 1)
+		}
+		assert.Equal(t, []string{"classic"}, heard())
+		server.old.Store(false)
+		require.Eventually(t, func() bool {
+			add(t, fleet, "a", 1, 1)
+			return len(heard()) == 2
+		}, maxWait, time.Millisecond)
+		assert.Equal(t, []string{"classic", "meta"}, heard())
+	})
 }
 
 // A ping asks for what the trips will need.
 func TestPingAsksForWhatIsNeeded(t *testing.T) {
-	server := newOldServer(t, "ERROR\r\n")
-	for _, protocol := range []memcache.Protocol{memcache.Auto, memcache.Meta, memcache.Classic} {
-		err := openFleetOf(t, protocol, server.addr).Ping(t.Context())[server.addr]
-		if protocol == memcache.Meta {
-			assert.ErrorContains(t, err, "does not speak the meta commands")
-			assert.ErrorContains(t, err, server.addr)
-		} else {
-			assert.NoError(t, err)
+	bubble.Test(t, func(t *testing.T) {
+		server := newOldServer(t, "ERROR\r\n")
+		for _, protocol := range []memcache.Protocol{memcache.Auto, memcache.Meta, memcache.Classic} {
+			err := openFleetOf(t, protocol, server.addr).Ping(t.Context())[server.addr]
+			if protocol == memcache.Meta {
+				assert.ErrorContains(t, err, "does not speak the meta commands")
+				assert.ErrorContains(t, err, server.addr)
+			} else {
+				assert.NoError(t, err)
+			}
 		}
-	}
-	good := memcachedtest.Start(t).Addr
-	assert.NoError(t, openFleetOf(t, memcache.Meta, good).Ping(t.Context())[good])
+		good := memcachedtest.StartMemory(t).Addr
+		assert.NoError(t, openFleetOf(t, memcache.Meta, good).Ping(t.Context())[good])
+	})
 }

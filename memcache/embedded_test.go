@@ -171,13 +171,6 @@ func TestEmbeddedPurgesABusyCounter(t *testing.T) {
 	})
 }
 
-func TestEmbeddedGivesBackWhatIsDeleted(t *testing.T) {
-	store := memcache.NewEmbedded(memcache.EmbeddedConfig{})
-	add(t, store, "a", 1, 1, 2, 3)
-	require.NoError(t, storetest.Delete(t.Context(), store, "a", []uint64{1, 2, 3}))
-	assert.Zero(t, store.Bytes())
-}
-
 // What the store reckons is a bound on what it takes.
 func TestEmbeddedMemoryIsBounded(t *testing.T) {
 	const maxBytes = 64 << 20
@@ -309,31 +302,6 @@ func TestEmbeddedDataIsBounded(t *testing.T) {
 		done(t, empty, dataOp("missing", nil, storetest.DataItem(1)))
 		require.Zero(t, empty.Bytes(), "nothing is left")
 	}
-}
-
-// Bytes that have expired are not there, and give their memory back.
-func TestEmbeddedDataExpires(t *testing.T) {
-	bubble.Test(t, func(t *testing.T) {
-		kept := memcache.NewEmbedded(memcache.EmbeddedConfig{})
-		for i := range int64(100) {
-			w := create(storetest.DataItem(i), strings.Repeat("x", 1000))
-			w.Expires = time.Now().Unix() + 10 + i
-			done(t, kept, dataOp("a", []store.Write{w}))
-		}
-		full := kept.Bytes()
-		version := done(t, kept, dataOp("a", nil, storetest.DataItem(0))).Reads[0].Version
-		longer := swapped(storetest.DataItem(0), version, "x")
-		longer.Expires = time.Now().Unix() + 1000
-		done(t, kept, dataOp("a", []store.Write{longer}))
-		time.Sleep(500 * time.Second)
-		for i := range int64(100) {
-			require.Equal(t, i == 0, done(t, kept, dataOp("a", nil, storetest.DataItem(i))).Reads[0].Version != 0)
-		}
-		for i := range int64(200) {
-			done(t, kept, dataOp("a", []store.Write{create(storetest.DataItem(1000+i), "")}))
-		}
-		require.Less(t, kept.Bytes(), full)
-	})
 }
 
 // What has expired of a counter takes no memory any more, also of bytes that an add finds.

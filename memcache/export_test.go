@@ -24,7 +24,7 @@ func Paced(c Config, pace time.Duration) Config {
 }
 
 // Dialed returns the config of a fleet that opens connections with the function.
-func Dialed(c Config, dial func(context.Context, time.Time) (net.Conn, error)) Config {
+func Dialed(c Config, dial func(ctx context.Context, name string, deadline time.Time) (net.Conn, error)) Config {
 	c.dialing = dial
 	return c
 }

@@ -93,7 +93,7 @@ type Config struct {
 	OnClockChange func(ahead time.Duration, wrong bool)
 
 	// For tests.
-	dialing func(context.Context, time.Time) (net.Conn, error)
+	dialing func(ctx context.Context, name string, deadline time.Time) (net.Conn, error)
 	pace    time.Duration
 }
 

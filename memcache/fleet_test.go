@@ -1,7 +1,6 @@
 package memcache_test
 
 import (
-	"bufio"
 	"context"
 	"fmt"
 	"net"
@@ -19,7 +18,7 @@ import (
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/internal/store"
 	"github.com/counterd/counterd/internal/store/storetest"
-	"github.com/counterd/counterd/internal/testkit/leaktest"
+	"github.com/counterd/counterd/internal/testkit/bubble"
 	"github.com/counterd/counterd/internal/testkit/memcachedtest"
 	"github.com/counterd/counterd/memcache"
 )
@@ -68,88 +67,10 @@ func TestPlaceIsStable(t *testing.T) {
 	assert.Equal(t, []string{"ypeBEsobvcr6wjGzmiPc00000001"}, memcache.Keys("a", []uint64{1}))
 }
 
-func TestPlaceIsEvenAndMovesLittle(t *testing.T) {
-	const counters, n = 20_000, 5
-	names := make([]string, n+1)
-	for i := range names {
-		names[i] = fmt.Sprintf("127.0.0.1:%d", 20000+i)
-	}
-	open := func(names []string) *memcache.Fleet {
-		fleet, err := memcache.NewFleet(t.Context(), memcache.Config{Servers: names})
-		require.NoError(t, err)
-		t.Cleanup(func() { require.NoError(t, fleet.Close()) })
-		return fleet
-	}
-	reversed := []string{names[4], names[3], names[2], names[1], names[0]}
-	small, same, large := open(names[:n]), open(reversed), open(names)
-	share := map[string]int{}
-	moved := 0
-	for i := range counters {
-		counter := fmt.Sprint(i)
-		from, to := small.Server(counter), large.Server(counter)
-		require.Equal(t, from, same.Server(counter), "the order of the servers does not matter")
-		share[from]++
-		if from != to {
-			require.Equal(t, names[n], to, "what moves, moves to the new server")
-			moved++
-		}
-	}
-	for name, got := range share {
-		assert.InEpsilon(t, counters/n, got, 0.1, name)
-	}
-	assert.InEpsilon(t, counters/(n+1), moved, 0.1)
-}
-
-// fakeServer answers each command line of a trip by a function: no answer where that
-// returns none, and an end of the connection where it returns false.
-func fakeServer(t *testing.T, answer func(line string) (string, bool)) string {
-	t.Helper()
-	leaktest.Check(t)
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	var conns sync.WaitGroup
-	var open sync.Map
-	conns.Go(func() {
-		for {
-			conn, err := listener.Accept()
-			if err != nil {
-				return
-			}
-			open.Store(conn, nil)
-			conns.Go(func() {
-				defer conn.Close()
-				for lines := bufio.NewScanner(conn); lines.Scan(); {
-					var text string
-					more := true
-					switch line := lines.Text(); line {
-					case "stats":
-						text = "ERROR\r\n"
-					case "gets counterd:memory":
-						text = noMarker
-					default:
-						text, more = answer(line)
-					}
-					if _, err := conn.Write([]byte(text)); err != nil || !more {
-						return
-					}
-				}
-			})
-		}
-	})
-	t.Cleanup(func() {
-		listener.Close()
-		open.Range(func(conn, _ any) bool { conn.(net.Conn).Close(); return true })
-		conns.Wait()
-	})
-	return listener.Addr().String()
-}
-
 func TestATripThatHangsEnds(t *testing.T) {
-	onBothProtocols(t, func(t *testing.T, protocol memcache.Protocol) {
+	inBubbles(t, func(t *testing.T, protocol memcache.Protocol) {
 		addr := fakeServer(t, func(string) (string, bool) { return "", true })
-		fleet, err := memcache.NewFleet(t.Context(), memcache.Config{Servers: []string{addr}, Protocol: protocol, Timeout: 50 * time.Millisecond, Conns: 2})
-		require.NoError(t, err)
-		defer func() { require.NoError(t, fleet.Close()) }()
+		fleet := openConfig(t, memcache.Config{Servers: []string{addr}, Protocol: protocol, Timeout: 50 * time.Millisecond, Conns: 2})
 		// Two hold all connections, the others wait for one: none waits for ever.
 		var running sync.WaitGroup
 		for range 8 {
@@ -168,120 +89,57 @@ func TestATripThatHangsEnds(t *testing.T) {
 
 // A caller that leaves under way leaves nothing half done behind.
 func TestACancellationDoesNotCutATripShort(t *testing.T) {
-	ctx, cancel := context.WithCancel(t.Context())
-	var incremented atomic.Int32
-	addr := fakeServer(t, func(line string) (string, bool) {
-		incremented.Add(1)
-		cancel()
-		return "1\r\n", true
+	bubble.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		var incremented atomic.Int32
+		addr := fakeServer(t, func(line string) (string, bool) {
+			incremented.Add(1)
+			cancel()
+			return "1\r\n", true
+		})
+		fleet := openConfig(t, memcache.Config{Servers: []string{addr}, Protocol: memcache.Classic, Timeout: maxWait})
+		landed, err := storetest.Trip(ctx, fleet, "a", 1, []uint64{1, 2, 3}, []int64{later(), later(), later()}, nil, make([]int64, 3))
+		require.NoError(t, err)
+		assert.Equal(t, 3, landed.On(0))
+		assert.Equal(t, int32(3), incremented.Load())
 	})
-	fleet, err := memcache.NewFleet(t.Context(), memcache.Config{Servers: []string{addr}, Protocol: memcache.Classic, Timeout: maxWait})
-	require.NoError(t, err)
-	defer fleet.Close()
-	landed, err := storetest.Trip(ctx, fleet, "a", 1, []uint64{1, 2, 3}, []int64{later(), later(), later()}, nil, make([]int64, 3))
-	require.NoError(t, err)
-	assert.Equal(t, 3, landed.On(0))
-	assert.Equal(t, int32(3), incremented.Load())
 }
 
 // A trip of many exchanges, each of them in time, ends when its time is over.
 func TestATripHasOneDeadline(t *testing.T) {
-	addr := fakeServer(t, func(string) (string, bool) {
-		time.Sleep(10 * time.Millisecond)
-		return "1\r\n", true
-	})
-	fleet, err := memcache.NewFleet(t.Context(), memcache.Config{Servers: []string{addr}, Protocol: memcache.Classic, Timeout: 2 * maxWait})
-	require.NoError(t, err)
-	defer fleet.Close()
-	untilInTime(t, 100*time.Millisecond, func(timeout time.Duration) bool {
-		ctx, cancel := context.WithTimeout(t.Context(), timeout)
+	bubble.Test(t, func(t *testing.T) {
+		addr := fakeServer(t, func(string) (string, bool) {
+			time.Sleep(10 * time.Millisecond)
+			return "1\r\n", true
+		})
+		fleet := openConfig(t, memcache.Config{Servers: []string{addr}, Protocol: memcache.Classic})
+		ctx, cancel := context.WithTimeout(t.Context(), 105*time.Millisecond)
 		defer cancel()
-		adds, expires := make([]uint64, 10_000), make([]int64, 10_000)
-		landed, err := storetest.Trip(ctx, fleet, "a", 1, adds, expires, nil, make([]int64, 10_000))
-		require.Error(t, err)
-		if landed.None() {
-			return false
-		}
+		landed, err := storetest.Trip(ctx, fleet, "a", 1, make([]uint64, 100), make([]int64, 100), nil, make([]int64, 100))
 		require.ErrorIs(t, err, os.ErrDeadlineExceeded)
-		assert.LessOrEqual(t, landed.On(0), int(timeout/(10*time.Millisecond)))
-		return true
+		assert.Equal(t, 10, landed.On(0))
 	})
 }
 
 // An add whose answer is lost may have been counted: it is never sent again, and
 // those behind it are not sent at all.
 func TestALostAnswerIsNotRepeated(t *testing.T) {
-	var commands atomic.Int32
-	addr := fakeServer(t, func(line string) (string, bool) {
-		if commands.Add(1) == 2 {
-			return "", false
-		}
-		return "7\r\n", true
-	})
-	fleet, err := memcache.NewFleet(t.Context(), memcache.Config{Servers: []string{addr}, Protocol: memcache.Classic, Timeout: maxWait})
-	require.NoError(t, err)
-	values := make([]int64, 4)
-	landed, err := storetest.Trip(t.Context(), fleet, "a", 1, []uint64{1, 2, 3}, []int64{later(), later(), later()}, []uint64{4}, values)
-	require.Error(t, err)
-	assert.Equal(t, 1, landed.On(0))
-	assert.Equal(t, int64(7), values[0])
-	require.NoError(t, fleet.Close())
-	assert.Equal(t, int32(2), commands.Load())
-}
-
-func TestWrongAnswersAreErrors(t *testing.T) {
-	for _, answer := range []string{"ERROR\r\n", "SERVER_ERROR out of memory storing object\r\n", "\r\n", "x\r\n", "-1\r\n"} {
-		addr := fakeServer(t, func(string) (string, bool) { return answer, true })
-		fleet, err := memcache.NewFleet(t.Context(), memcache.Config{Servers: []string{addr}, Protocol: memcache.Classic, Timeout: maxWait})
-		require.NoError(t, err)
-		_, err = storetest.Trip(t.Context(), fleet, "a", 1, []uint64{1}, []int64{later()}, nil, make([]int64, 1))
-		assert.Error(t, err, "%q to an increment", answer)
-		_, err = storetest.Trip(t.Context(), fleet, "a", 0, nil, nil, []uint64{1}, make([]int64, 1))
-		assert.Error(t, err, "%q to a get", answer)
-		require.NoError(t, fleet.Close())
-	}
-}
-
-func TestWhatIsNoNumberIsAnError(t *testing.T) {
-	onBothProtocols(t, func(t *testing.T, protocol memcache.Protocol) {
-		server := memcachedtest.Start(t)
-		fleet := openFleetOf(t, protocol, server.Addr)
-		key := memcache.Keys("a", []uint64{1})[0]
-		conn, err := net.Dial("tcp", server.Addr)
-		require.NoError(t, err)
-		defer conn.Close()
-		set := func(value string) {
-			_, err := fmt.Fprintf(conn, "set %s 0 0 %d\r\n%s\r\n", key, len(value), value)
-			require.NoError(t, err)
-			answer, err := bufio.NewReader(conn).ReadString('\n')
-			require.NoError(t, err)
-			require.Equal(t, "STORED\r\n", answer)
-		}
-		set("abc")
-		_, err = storetest.Trip(t.Context(), fleet, "a", 0, nil, nil, []uint64{1}, make([]int64, 1))
-		require.ErrorContains(t, err, "holds no count")
-		set("9  ") // as Memcached leaves it after a decrement from 100
-		require.Equal(t, []int64{9}, read(t, fleet, "a", 1))
-	})
-}
-
-func TestAServerThatComesBack(t *testing.T) {
-	onEveryServer(t, func(t *testing.T, server *memcachedtest.Server, config memcache.Config) {
-		fleet := openConfig(t, config)
-		add(t, fleet, "a", 1, 1)
-		server.Stop()
-		_, err := storetest.Trip(t.Context(), fleet, "a", 1, []uint64{1}, []int64{later()}, nil, make([]int64, 1))
+	bubble.Test(t, func(t *testing.T) {
+		var commands atomic.Int32
+		addr := fakeServer(t, func(line string) (string, bool) {
+			if commands.Add(1) == 2 {
+				return "", false
+			}
+			return "7\r\n", true
+		})
+		fleet := openConfig(t, memcache.Config{Servers: []string{addr}, Protocol: memcache.Classic, Timeout: maxWait})
+		values := make([]int64, 4)
+		landed, err := storetest.Trip(t.Context(), fleet, "a", 1, []uint64{1, 2, 3}, []int64{later(), later(), later()}, []uint64{4}, values)
 		require.Error(t, err)
-		for _, err := range fleet.Ping(t.Context()) {
-			require.Error(t, err)
-		}
-		server.Restart()
-		for name, err := range fleet.Ping(t.Context()) {
-			require.NoError(t, err)
-			require.Equal(t, server.Addr, name)
-		}
-		addAdmitted(t, fleet, "a")
-		require.Equal(t, []int64{2}, add(t, fleet, "a", 1, 1), "it forgot, and counts")
+		assert.Equal(t, 1, landed.On(0))
+		assert.Equal(t, int64(7), values[0])
+		require.NoError(t, fleet.Close())
+		assert.Equal(t, int32(2), commands.Load())
 	})
 }
 
@@ -316,6 +174,9 @@ func TestAClosedFleet(t *testing.T) {
 	require.NoError(t, fleet.Close())
 	_, err = storetest.Trip(t.Context(), fleet, "a", 1, []uint64{1}, []int64{later()}, nil, make([]int64, 1))
 	require.ErrorIs(t, err, memcache.ErrClosed)
+	for _, err := range fleet.Ping(t.Context()) {
+		require.ErrorIs(t, err, memcache.ErrClosed)
+	}
 }
 
 // Connections are kept: a burst of trips makes as many as run at once, and the
@@ -362,105 +223,66 @@ func TestADialThatHangsEnds(t *testing.T) {
 			}
 			defer conn.Close()
 		}
-		fleet, err := memcache.NewFleet(t.Context(), memcache.Config{Servers: []string{addr}, Protocol: protocol, Timeout: 100 * time.Millisecond})
-		require.NoError(t, err)
-		defer fleet.Close()
+		fleet := openConfig(t, memcache.Config{Servers: []string{addr}, Protocol: protocol, Timeout: 100 * time.Millisecond})
 		_, err = storetest.Trip(t.Context(), fleet, "a", 0, nil, nil, []uint64{1}, make([]int64, 1))
 		require.ErrorContains(t, err, "timeout")
 	})
 }
 
-// A trip that failed gives its connection's place back.
-func TestFailuresUseUpNoConnections(t *testing.T) {
-	addr := fakeServer(t, func(string) (string, bool) { return "ERROR\r\n", true })
-	fleet, err := memcache.NewFleet(t.Context(), memcache.Config{Servers: []string{addr}, Protocol: memcache.Classic, Timeout: maxWait, Conns: 2})
-	require.NoError(t, err)
-	defer fleet.Close()
-	for range 10 {
-		_, err := storetest.Trip(t.Context(), fleet, "a", 0, nil, nil, []uint64{1}, make([]int64, 1))
-		require.ErrorContains(t, err, "the server answered ERROR")
-	}
-}
-
 // The fleet opens no more than Conns connections. A caller that waits for one leaves with
 // its context.
 func TestConnsBoundsTheConnections(t *testing.T) {
-	release, entered := make(chan struct{}), make(chan struct{}, 8)
-	addr := fakeServer(t, func(string) (string, bool) {
-		entered <- struct{}{}
-		<-release
-		return "END\r\n", true
-	})
-	fleet, err := memcache.NewFleet(t.Context(), memcache.Config{Servers: []string{addr}, Protocol: memcache.Classic, Timeout: maxWait, Conns: 2})
-	require.NoError(t, err)
-	trip := func(ctx context.Context) error {
-		_, err := storetest.Trip(ctx, fleet, "a", 0, nil, nil, []uint64{1}, make([]int64, 1))
-		return err
-	}
-	var running sync.WaitGroup
-	for range 2 {
-		running.Go(func() { assert.NoError(t, trip(t.Context())) })
-	}
-	<-entered
-	<-entered
-	ctx, cancel := context.WithCancel(t.Context())
-	time.AfterFunc(20*time.Millisecond, cancel)
-	require.ErrorIs(t, trip(ctx), context.Canceled)
-	require.Empty(t, entered, "a third connection was opened")
-
-	// Close waits for the two, and calls meanwhile get ErrClosed.
-	closed := make(chan error, 1)
-	go func() { closed <- fleet.Close() }()
-	select {
-	case <-closed:
-		t.Error("Close did not wait for the trips under way")
-	case <-time.After(50 * time.Millisecond):
-	}
-	close(release)
-	require.NoError(t, <-closed)
-	running.Wait()
-	for range 3 { // Conns of them, and one more
-		require.ErrorIs(t, trip(t.Context()), memcache.ErrClosed)
-	}
-}
-
-// Whatever a server says on the classic path, no key of it is in the error.
-func TestErrorsOfTheClassicPathHaveNoKeys(t *testing.T) {
-	key := memcache.Keys("a", []uint64{1})[0]
-	for _, answer := range []string{"VALUE " + key + " 0 1 2 3 4\r\n", "VALUE " + key + " x 1\r\n", key + "\r\n", "STORED " + key + "\r\n"} {
-		addr := fakeServer(t, func(string) (string, bool) { return answer, true })
-		fleet, err := memcache.NewFleet(t.Context(), memcache.Unwatched(memcache.Config{Servers: []string{addr}, Protocol: memcache.Classic, Timeout: maxWait}))
-		require.NoError(t, err)
-		for _, trip := range [][2][]uint64{{{1}, nil}, {nil, {1}}} {
-			adds, reads := trip[0], trip[1]
-			_, err = storetest.Trip(t.Context(), fleet, "a", 1, adds, make([]int64, len(adds)), reads, make([]int64, 1))
-			require.ErrorContains(t, err, addr)
-			require.NotContains(t, err.Error(), key, answer)
+	bubble.Test(t, func(t *testing.T) {
+		release, entered := make(chan struct{}), make(chan struct{}, 8)
+		addr := fakeServer(t, func(string) (string, bool) {
+			entered <- struct{}{}
+			<-release
+			return "END\r\n", true
+		})
+		fleet := openConfig(t, memcache.Config{Servers: []string{addr}, Protocol: memcache.Classic, Timeout: maxWait, Conns: 2})
+		trip := func(ctx context.Context) error {
+			_, err := storetest.Trip(ctx, fleet, "a", 0, nil, nil, []uint64{1}, make([]int64, 1))
+			return err
 		}
-		require.NoError(t, fleet.Close())
-	}
+		var running sync.WaitGroup
+		for range 2 {
+			running.Go(func() { assert.NoError(t, trip(t.Context())) })
+		}
+		<-entered
+		<-entered
+		ctx, cancel := context.WithCancel(t.Context())
+		time.AfterFunc(20*time.Millisecond, cancel)
+		require.ErrorIs(t, trip(ctx), context.Canceled)
+		require.Empty(t, entered, "a third connection was opened")
+
+		// Close waits for the two, and calls meanwhile get ErrClosed.
+		closed := make(chan error, 1)
+		go func() { closed <- fleet.Close() }()
+		select {
+		case <-closed:
+			t.Error("Close did not wait for the trips under way")
+		case <-time.After(50 * time.Millisecond):
+		}
+		close(release)
+		require.NoError(t, <-closed)
+		running.Wait()
+		for range 3 { // Conns of them, and one more
+			require.ErrorIs(t, trip(t.Context()), memcache.ErrClosed)
+		}
+	})
 }
 
 // gomemcache panics on an answer of one blank line. That is an error, and costs
 // no connection.
 func TestAnswersThatMakeNoSense(t *testing.T) {
-	addr := fakeServer(t, func(string) (string, bool) { return "\n", true })
-	fleet, err := memcache.NewFleet(t.Context(), memcache.Config{Servers: []string{addr}, Protocol: memcache.Classic, Timeout: maxWait, Conns: 1})
-	require.NoError(t, err)
-	defer fleet.Close()
-	for range 3 {
-		_, err := storetest.Trip(t.Context(), fleet, "a", 1, []uint64{1}, []int64{later()}, nil, make([]int64, 1))
-		require.ErrorContains(t, err, "makes no sense")
-	}
-}
-
-func TestAClosedFleetIsNotReachable(t *testing.T) {
-	fleet, err := memcache.NewFleet(t.Context(), memcache.Config{Servers: []string{memcachedtest.Start(t).Addr}})
-	require.NoError(t, err)
-	require.NoError(t, fleet.Close())
-	for _, err := range fleet.Ping(t.Context()) {
-		require.ErrorIs(t, err, memcache.ErrClosed)
-	}
+	bubble.Test(t, func(t *testing.T) {
+		addr := fakeServer(t, func(string) (string, bool) { return "\n", true })
+		fleet := openConfig(t, memcache.Config{Servers: []string{addr}, Protocol: memcache.Classic, Timeout: maxWait, Conns: 1})
+		for range 3 {
+			_, err := storetest.Trip(t.Context(), fleet, "a", 1, []uint64{1}, []int64{later()}, nil, make([]int64, 1))
+			require.ErrorContains(t, err, "makes no sense")
+		}
+	})
 }
 
 func TestNegativeSettings(t *testing.T) {
@@ -474,23 +296,15 @@ func TestNegativeSettings(t *testing.T) {
 // Trips that are started and have to wait for their turn have the time of their context
 // for that, which may be longer than the fleet's timeout.
 func TestStartedTripsQueue(t *testing.T) {
-	leaktest.Parallel(t)
-	onBothProtocols(t, func(t *testing.T, protocol memcache.Protocol) {
-		leaktest.Parallel(t)
+	inBubbles(t, func(t *testing.T, protocol memcache.Protocol) {
 		const trips = 60
 		const delay = 100 * time.Millisecond // all of them take longer than the timeout
-		var addr string
-		if protocol == memcache.Classic {
-			addr = fakeServer(t, func(line string) (string, bool) {
-				time.Sleep(delay)
+		addr := fakeMeta(t, func(_ int, line string) (string, bool) {
+			if time.Sleep(delay); protocol == memcache.Classic {
 				return "1\r\n", true
-			})
-		} else {
-			addr = fakeMeta(t, func(_ int, line string) (string, bool) {
-				time.Sleep(delay)
-				return sound(line, 1), true
-			})
-		}
+			}
+			return sound(line, 1), true
+		})
 		fleet := openConfig(t, memcache.Config{Servers: []string{addr}, Protocol: protocol, Conns: 1, Timeout: slowTimeout})
 		ctx, cancel := context.WithTimeout(t.Context(), maxWait)
 		defer cancel()

@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/counterd/counterd/internal/store/storetest"
+	"github.com/counterd/counterd/internal/testkit/memcachedtest"
 	"github.com/counterd/counterd/memcache"
 )
 
@@ -34,7 +35,7 @@ func TestHostileAnswersAllocateNothing(t *testing.T) {
 	} {
 		for _, protocol := range []memcache.Protocol{memcache.Meta, memcache.Classic} {
 			t.Run(name+" "+protocol.String(), func(t *testing.T) {
-				server := fakeConns(t, func(_ int, conn net.Conn) { answerWithoutEnd(conn, answer.once, answer.then) })
+				server := memcachedtest.Serve(t, func(_ int, conn net.Conn) { answerWithoutEnd(conn, answer.once, answer.then) })
 				fleet := openUnwatched(t, memcache.Config{Servers: []string{server}, Protocol: protocol})
 				var before, after runtime.MemStats
 				runtime.ReadMemStats(&before)
@@ -93,7 +94,7 @@ var sizes = regexp.MustCompile(`(ITEM|OTHER) (\d+)`)
 func TestLinesWithoutEndAllocateNothing(t *testing.T) {
 	filler := bytes.Repeat([]byte("1"), 64<<10)
 	onBothProtocols(t, func(t *testing.T, protocol memcache.Protocol) {
-		server := fakeConns(t, func(_ int, conn net.Conn) {
+		server := memcachedtest.Serve(t, func(_ int, conn net.Conn) {
 			for {
 				if _, err := conn.Write(filler); err != nil { // which allocates nothing
 					return

@@ -1,7 +1,9 @@
+//go:build testall
+
 package memcache_test
 
 import (
-	"bufio"
+	"errors"
 	"fmt"
 	"net"
 	"strconv"
@@ -218,48 +220,13 @@ func TestAServerThatEvicts(t *testing.T) {
 	assert.Equal(t, wall.second.Load(), fleet.Since("a"))
 }
 
-// A proxy that hangs up on what it does not know is none the worse for it, nor one that
-// refuses to keep the marker.
-func TestAProxyWithoutStatistics(t *testing.T) {
-	onBothProtocols(t, func(t *testing.T, protocol memcache.Protocol) {
-		var asked, looks atomic.Int32
-		refuse := func(conn net.Conn, line string) (more bool) {
-			switch {
-			case line == "stats":
-				asked.Add(1)
-				return false
-			case line == "gets counterd:memory":
-				looks.Add(1)
-				fmt.Fprint(conn, "END\r\n")
-			case strings.HasPrefix(line, "add counterd:memory"):
-			case line == "version":
-				fmt.Fprint(conn, "VERSION 1.4\r\n")
-			case strings.HasPrefix(line, "{"): // the marker itself
-				fmt.Fprint(conn, "SERVER_ERROR no\r\n")
-			case line == probe:
-				fmt.Fprint(conn, "NF Oprb\r\n")
-			case line == "mn":
-				fmt.Fprint(conn, "MN\r\n")
-			case strings.HasPrefix(line, "incr"):
-				fmt.Fprint(conn, "7\r\n")
-			default:
-				fmt.Fprint(conn, sound(line, 7))
-			}
-			return true
-		}
-		addr := fakeConns(t, func(_ int, conn net.Conn) {
-			for lines := bufio.NewScanner(conn); lines.Scan() && refuse(conn, lines.Text()); {
-			}
-		})
-		fleet, told := openTold(t, memcache.Paced(memcache.Config{Servers: []string{addr}, Protocol: protocol}, time.Millisecond))
-		require.NoError(t, fleet.Ping(t.Context())[addr])
-		for range 100 {
-			assert.Equal(t, []int64{7}, add(t, fleet, "a", 7, 1))
-		}
-		require.Eventually(t, func() bool { return looks.Load() > 10 }, maxWait, time.Millisecond)
-		assert.Empty(t, told)
-		assert.True(t, fleet.Health()[0].Up)
-		assert.Positive(t, asked.Load())
-		assert.LessOrEqual(t, asked.Load(), int32(2), "it is not asked again and again")
-	})
+// untilAdmitted makes a call until the breakers of its servers admit it, and returns the error
+// of the call. A look at a server that is restarted may have opened its breaker.
+func untilAdmitted(t *testing.T, call func() error) (err error) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		err = call()
+		return !errors.Is(err, memcache.ErrDown)
+	}, maxWait, time.Millisecond)
+	return err
 }

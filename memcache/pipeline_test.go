@@ -2,14 +2,10 @@ package memcache
 
 import (
 	"context"
-	"crypto/tls"
 	"fmt"
-	"os"
 	"strconv"
-	"strings"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
 
@@ -21,7 +17,7 @@ import (
 )
 
 // BenchmarkTrips makes trips of four adds and three reads on 10,000 counters, on
-// both paths, and says what they cost each side.
+// both paths.
 func BenchmarkTrips(b *testing.B) {
 	for _, callers := range []int{1, 16, 64} {
 		for _, protocol := range []Protocol{Meta, Classic} {
@@ -44,26 +40,8 @@ func BenchmarkPipes(b *testing.B) {
 	}
 }
 
-// BenchmarkTLS measures what TLS costs a trip.
-func BenchmarkTLS(b *testing.B) {
-	authority := memcachedtest.NewAuthority(b)
-	for _, callers := range []int{1, 16, 64} {
-		b.Run(fmt.Sprintf("plain/callers=%d", callers), func(b *testing.B) {
-			benchmarkTrips(b, Config{Protocol: Meta}, callers)
-		})
-		b.Run(fmt.Sprintf("TLS/callers=%d", callers), func(b *testing.B) {
-			server := memcachedtest.StartSecure(b, memcachedtest.Security{Authority: authority})
-			config := Config{Protocol: Meta, TLS: func() (*tls.Config, error) { return authority.Client(), nil }}
-			benchmarkTripsOn(b, server, config, callers)
-		})
-	}
-}
-
 func benchmarkTrips(b *testing.B, config Config, callers int) {
-	benchmarkTripsOn(b, memcachedtest.Start(b), config, callers)
-}
-
-func benchmarkTripsOn(b *testing.B, server *memcachedtest.Server, config Config, callers int) {
+	server := memcachedtest.Start(b)
 	config.Servers, config.Timeout = []string{server.Addr}, 10*time.Second
 	fleet, err := NewFleet(b.Context(), config)
 	require.NoError(b, err)
@@ -99,51 +77,9 @@ func benchmarkTripsOn(b *testing.B, server *memcachedtest.Server, config Config,
 		running.Wait()
 	}
 	trips(20_000) // every counter is there, every connection open
-	before, stats, calls := ownCPU(), server.Stats(""), systemCalls(b)
 	b.ReportAllocs()
 	b.ResetTimer()
 	trips(int64(b.N))
 	b.StopTimer()
-	after, n := server.Stats(""), float64(b.N)
-	b.ReportMetric(n/b.Elapsed().Seconds(), "trips/s")
-	b.ReportMetric(float64((ownCPU()-before).Nanoseconds())/1e3/n, "us-client/op")
-	b.ReportMetric((memcachedCPU(b, after)-memcachedCPU(b, stats))*1e6/n, "us-memcached/op")
-	b.ReportMetric(float64(systemCalls(b)-calls)/n, "syscalls/op")
-	bytes := func(name string) float64 { return statOf(b, after, name) - statOf(b, stats, name) }
-	b.ReportMetric(bytes("bytes_read")/n, "B-sent/op")
-	b.ReportMetric(bytes("bytes_written")/n, "B-received/op")
-}
-
-func ownCPU() time.Duration {
-	var usage syscall.Rusage
-	if syscall.Getrusage(syscall.RUSAGE_SELF, &usage) != nil {
-		return 0
-	}
-	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
-}
-
-func memcachedCPU(b *testing.B, stats map[string]string) float64 {
-	return statOf(b, stats, "rusage_user") + statOf(b, stats, "rusage_system")
-}
-
-func statOf(b *testing.B, stats map[string]string, name string) float64 {
-	value, err := strconv.ParseFloat(stats[name], 64)
-	require.NoError(b, err, name)
-	return value
-}
-
-// systemCalls counts this process's reads and writes, where the system says so.
-func systemCalls(b *testing.B) (calls int) {
-	text, err := os.ReadFile("/proc/self/io")
-	if err != nil {
-		return 0
-	}
-	for line := range strings.Lines(string(text)) {
-		if name, value, _ := strings.Cut(strings.TrimSpace(line), ": "); name == "syscr" || name == "syscw" {
-			n, err := strconv.Atoi(value)
-			require.NoError(b, err)
-			calls += n
-		}
-	}
-	return calls
+	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "trips/s")
 }

@@ -1,3 +1,5 @@
+//go:build testall
+
 package memcache_test
 
 import (
@@ -37,25 +39,6 @@ func replicasOn(t *testing.T, protocol memcache.Protocol, n int) (*memcache.Flee
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, fleet.Close()) })
 	return fleet, servers
-}
-
-// keep adds as a limiter does whose hits are admitted.
-func keep(t *testing.T, fleet *memcache.Fleet, counter string, by int64, buckets ...uint64) {
-	t.Helper()
-	landed := landedOf(t, fleet, counter, by, buckets...)
-	expires := slices.Repeat([]int64{later()}, len(buckets))
-	storetest.Hint(fleet, counter, by, buckets, expires, landed)
-}
-
-// holds returns what one server has of a counter.
-func holds(t *testing.T, fleet *memcache.Fleet, counter, server string, buckets ...uint64) []int64 {
-	t.Helper()
-	values, versions := make([]int64, len(buckets)), make([]uint64, len(buckets))
-	require.NoError(t, storetest.Look(t.Context(), fleet, counter, server, buckets, values, versions))
-	for i, version := range versions {
-		require.Equal(t, values[i] == 0, version == 0)
-	}
-	return values
 }
 
 // awaitReplay waits until no hint is pending.
@@ -339,4 +322,57 @@ func TestAServerWithoutVersions(t *testing.T) {
 	add(t, fleet, "a", 1, 1)
 	err := storetest.Look(t.Context(), fleet, "a", server.Addr, []uint64{1}, make([]int64, 1), make([]uint64, 1))
 	assert.ErrorContains(t, err, "versions")
+}
+
+// A replica with a bad item does not stop the counter, and does not delay the hints of
+// others. The counter is listed for repair, which replaces the item.
+func TestABadItemOnOneReplica(t *testing.T) {
+	leaktest.Parallel(t)
+	onBothProtocols(t, func(t *testing.T, protocol memcache.Protocol) {
+		leaktest.Parallel(t)
+		fleet, servers := replicasOn(t, protocol, 2)
+		keep(t, fleet, "a", 5, 1, 2)
+		order := fleet.Servers("a")
+		storeItem(t, servers[order[0]].Addr, memcache.Keys("a", []uint64{2})[0], 0, garbage["thirty digits"].value)
+		require.Equal(t, []int64{5, 5}, read(t, fleet, "a", 1, 2))
+		require.Equal(t, []string{"a"}, fleet.Differing())
+		keep(t, fleet, "a", 1, 1, 2)
+		require.Equal(t, []int64{6, 6}, read(t, fleet, "a", 1, 2))
+		awaitReplay(t, fleet)
+		for _, health := range fleet.Health() {
+			require.Zero(t, health.Openings)
+		}
+		values, versions := make([]int64, 2), make([]uint64, 2)
+		require.NoError(t, storetest.Look(t.Context(), fleet, "a", order[0], []uint64{1, 2}, values, versions))
+		require.Zero(t, values[1])
+		raised, err := storetest.Raise(t.Context(), fleet, "a", order[0], 2, versions[1], 6, later())
+		require.NoError(t, err)
+		require.True(t, raised)
+		require.Equal(t, int64(6), holds(t, fleet, "a", order[0], 2)[0])
+
+		for _, server := range order { // on both, nothing says what it was
+			storeItem(t, servers[server].Addr, memcache.Keys("a", []uint64{2})[0], 0, "abc")
+		}
+		_, err = storetest.Trip(t.Context(), fleet, "a", 0, nil, nil, []uint64{1, 2}, make([]int64, 2))
+		requireBad(t, err)
+	})
+}
+
+// Idle connections that Memcached itself closes cost no call an error.
+func TestConnectionsThatTheServerFindsIdle(t *testing.T) {
+	leaktest.Parallel(t)
+	authority := memcachedtest.NewAuthority(t)
+	for name, demands := range map[string]memcachedtest.Security{"plain": {}, "TLS": {Authority: authority}} {
+		t.Run(name, func(t *testing.T) {
+			leaktest.Parallel(t)
+			onBothProtocols(t, func(t *testing.T, protocol memcache.Protocol) {
+				leaktest.Parallel(t)
+				server := memcachedtest.StartSecure(t, demands, "-o", "idle_timeout=1")
+				fleet := openConfig(t, secured(t, demands, memcache.Config{Servers: []string{server.Addr}, Protocol: protocol}))
+				add(t, fleet, "a", 1, 1)
+				require.Eventually(t, func() bool { return server.Stats("")["idle_kicks"] != "0" }, maxWait, 50*time.Millisecond)
+				require.Equal(t, []int64{2}, add(t, fleet, "a", 1, 1))
+			})
+		})
+	}
 }

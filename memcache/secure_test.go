@@ -8,13 +8,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"net"
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -23,6 +21,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/counterd/counterd/internal/store/storetest"
+	"github.com/counterd/counterd/internal/testkit"
 	"github.com/counterd/counterd/internal/testkit/leaktest"
 	"github.com/counterd/counterd/internal/testkit/memcachedtest"
 	"github.com/counterd/counterd/memcache"
@@ -63,10 +62,12 @@ func secured(tb testing.TB, demands memcachedtest.Security, config memcache.Conf
 
 func always[T any](v T) func() (T, error) { return func() (T, error) { return v, nil } }
 
-// onEveryServer runs a test with a real server that demands nothing, TLS, a password, or
-// all there is, and the config for it, of both protocols.
+// onEveryServer runs a test with a real server that demands nothing, or all there is, and the config
+// for it, of both protocols.
 func onEveryServer(t *testing.T, test func(t *testing.T, server *memcachedtest.Server, config memcache.Config)) {
-	for name, demands := range securities(t) {
+	all := securities(t)
+	for _, name := range []string{"plain", "mutual, password"} {
+		demands := all[name]
 		t.Run(name, func(t *testing.T) {
 			onBothProtocols(t, func(t *testing.T, protocol memcache.Protocol) {
 				server := startServer(t, demands)
@@ -208,15 +209,15 @@ func TestRenewedCredentials(t *testing.T) {
 		server.SetUsers("other:x", "counterd:new")
 		server.Restart()
 		// Nor is it back while it refuses: that it was away may have been noticed.
-		require.Eventually(t, func() bool {
+		testkit.Await(t, maxWait, "a refusal", func() bool {
 			_, _, err := tripOf(t.Context(), fleet, 1, 0)
 			return err != nil && strings.Contains(err.Error(), "refused the user")
-		}, maxWait, time.Millisecond)
+		})
 		require.NoError(t, os.WriteFile(file, []byte("counterd:new\n"), 0o600))
-		require.Eventually(t, func() bool {
+		testkit.Await(t, maxWait, "a connection", func() bool {
 			_, err := storetest.Trip(t.Context(), fleet, "a", 0, nil, nil, []uint64{1}, make([]int64, 1))
 			return err == nil
-		}, maxWait, time.Millisecond)
+		})
 		require.Equal(t, []int64{1}, add(t, fleet, "a", 1, 1))
 		require.NoError(t, os.Remove(file))
 		require.Equal(t, []int64{2}, add(t, fleet, "a", 1, 1), "connections stay")
@@ -236,7 +237,7 @@ func TestCredentialsDoNotStay(t *testing.T) {
 // Whatever a server says to the credentials, it is not repeated, and does not hang.
 func TestAnswersToCredentials(t *testing.T) {
 	for _, answer := range []string{"", "ERROR\r\n", "CLIENT_ERROR you said counterd " + secret + "\r\n", "counterd " + secret + "\r\n", "STORED\r\nSTORED\r\n", "NOT_STORED\r\n", strings.Repeat("x", 5000)} {
-		addr := fakeServer(t, func(line string) (string, bool) { return answer, answer != "" })
+		addr := listenTCP(t, func(conn net.Conn) { answerClassic(conn, func(string) (string, bool) { return answer, answer != "" }) })
 		refusedBy(t, memcache.Config{Servers: []string{addr}, Timeout: 2 * time.Second, Credentials: always(memcache.Credentials{User: "counterd", Password: secret})})
 	}
 }
@@ -294,7 +295,7 @@ func TestSecurityIsCheckedAtTheStart(t *testing.T) {
 // time and no more, and Close none.
 func TestSilenceBeforeTheFirstCommand(t *testing.T) {
 	authority := memcachedtest.NewAuthority(t)
-	addr := fakeServer(t, func(string) (string, bool) { return "", true })
+	addr := listenTCP(t, func(conn net.Conn) { answerClassic(conn, func(string) (string, bool) { return "", true }) })
 	for _, config := range []memcache.Config{
 		{TLS: always(authority.Client())},
 		{Credentials: always(memcache.Credentials{User: "counterd", Password: secret})},
@@ -310,75 +311,5 @@ func TestSilenceBeforeTheFirstCommand(t *testing.T) {
 		cancel()
 		require.Error(t, err)
 		bounded(t, "Close", func() { require.NoError(t, fleet.Close()) })
-	}
-}
-
-// Idle connections that Memcached itself closes cost no call an error.
-func TestConnectionsThatTheServerFindsIdle(t *testing.T) {
-	leaktest.Parallel(t)
-	authority := memcachedtest.NewAuthority(t)
-	for name, demands := range map[string]memcachedtest.Security{"plain": {}, "TLS": {Authority: authority}} {
-		t.Run(name, func(t *testing.T) {
-			leaktest.Parallel(t)
-			onBothProtocols(t, func(t *testing.T, protocol memcache.Protocol) {
-				leaktest.Parallel(t)
-				server := memcachedtest.StartSecure(t, demands, "-o", "idle_timeout=1")
-				fleet := openConfig(t, secured(t, demands, memcache.Config{Servers: []string{server.Addr}, Protocol: protocol}))
-				add(t, fleet, "a", 1, 1)
-				require.Eventually(t, func() bool { return server.Stats("")["idle_kicks"] != "0" }, maxWait, 50*time.Millisecond)
-				require.Equal(t, []int64{2}, add(t, fleet, "a", 1, 1))
-			})
-		})
-	}
-}
-
-// A proxy in front of the server has the TLS, of both versions, and hangs up now and then:
-// where that was while a connection was idle, no call fails.
-func TestATerminatorOfTLS(t *testing.T) {
-	for _, version := range []uint16{tls.VersionTLS12, tls.VersionTLS13} {
-		t.Run(tls.VersionName(version), func(t *testing.T) {
-			onBothProtocols(t, func(t *testing.T, protocol memcache.Protocol) {
-				authority := memcachedtest.NewAuthority(t)
-				addr, hangUp := terminator(t, authority, version, memcachedtest.Start(t).Addr)
-				client := authority.Client()
-				client.ClientSessionCache = tls.NewLRUClientSessionCache(0)
-				fleet := openConfig(t, memcache.Config{Servers: []string{addr}, Protocol: protocol, TLS: always(client)})
-				for n := range int64(5) {
-					require.Equal(t, []int64{n + 1}, add(t, fleet, "a", 1, 1))
-					time.Sleep(2 * time.Millisecond) // so that the connection is looked at
-					require.Equal(t, []int64{n + 1}, read(t, fleet, "a", 1))
-					hangUp()
-					time.Sleep(2 * time.Millisecond)
-				}
-			})
-		})
-	}
-}
-
-// terminator takes the TLS off connections to a server. hangUp ends the open ones, with
-// what TLS sends then.
-func terminator(t *testing.T, authority *memcachedtest.Authority, version uint16, behind string) (addr string, hangUp func()) {
-	t.Helper()
-	config := &tls.Config{Certificates: []tls.Certificate{authority.Issue(t).Certificate}, MinVersion: version, MaxVersion: version}
-	var open sync.Map
-	addr = fakeConns(t, func(_ int, conn net.Conn) {
-		inner, err := net.Dial("tcp", behind)
-		if err != nil {
-			return
-		}
-		outer := tls.Server(conn, config)
-		open.Store(outer, nil)
-		var back sync.WaitGroup
-		back.Go(func() { io.Copy(outer, inner) })
-		io.Copy(inner, outer)
-		inner.Close()
-		back.Wait()
-	})
-	return addr, func() {
-		open.Range(func(conn, _ any) bool {
-			conn.(*tls.Conn).Close()
-			open.Delete(conn)
-			return true
-		})
 	}
 }

@@ -20,6 +20,7 @@ import (
 // then.
 type Call struct {
 	answers
+	pool     *sync.Pool
 	deadline int64 // as an instant
 
 	state   atomic.Int32
@@ -44,11 +45,16 @@ const (
 	late          // its caller has left
 )
 
-var calls = sync.Pool{New: func() any { return &Call{own: make(chan int, 1)} }}
+// calls has the calls of the classic path. Each Pipeline has a pool of its own: tests run it in a bubble, which the
+// channels of calls must not leave.
+var calls sync.Pool
 
 // newCall returns a call of the pool, without commands.
-func newCall() *Call {
-	c := calls.Get().(*Call)
+func newCall(pool *sync.Pool) *Call {
+	c, found := pool.Get().(*Call)
+	if !found {
+		c = &Call{pool: pool, own: make(chan int, 1)}
+	}
 	c.verdict, c.done, c.index, c.afterwards = nil, c.own, 0, nil
 	c.swaps, c.on = false, 0
 	c.timed, c.at = false, 0
@@ -60,7 +66,7 @@ func newCall() *Call {
 // free gives the call back. Only one that was answered to its end may be.
 func (c *Call) free() {
 	if !c.large() && cap(c.bytes) <= maxBatchAnswer {
-		calls.Put(c)
+		c.pool.Put(c)
 	}
 }
 

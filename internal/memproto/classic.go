@@ -83,7 +83,7 @@ func (l *Conn) set(key string, data bool, w *store.Write, now time.Time) (err er
 // readAll makes the reads in one multi-get. An item that is not there is zero. An item that
 // holds no count leaves the others good.
 func (l *Conn) readAll(hash store.Hash, op *store.Op) error {
-	c := newCall()
+	c := newCall(&calls)
 	c.get(hash, op.Reads, op.Versions || op.Data)
 	c.data = op.Data
 	if err := l.get(c); err != nil {

@@ -25,7 +25,7 @@ func TestTheContextEndsWhileAConnectionIsGivenUp(t *testing.T) {
 			_, _ = io.WriteString(theirs, "NF Oprb\r\nMN\r\n")
 		}()
 		ctx, cancel := context.WithCancel(t.Context())
-		endpoint := &Endpoint{Dialing: func(context.Context, time.Time) (net.Conn, error) { return ours, nil }}
+		endpoint := &Endpoint{Dialing: func(context.Context, string, time.Time) (net.Conn, error) { return ours, nil }}
 		conn, err := DialMeta(ctx, time.Now().Add(time.Minute), endpoint, func(net.Conn) error {
 			cancel()
 			return io.ErrUnexpectedEOF

@@ -17,7 +17,7 @@ import (
 type Endpoint struct {
 	Name    string // as configured: the address, and the server's part in placement
 	Dialer  Dialer
-	Dialing func(context.Context, time.Time) (net.Conn, error) // nil: the dialer; for tests
+	Dialing func(ctx context.Context, name string, deadline time.Time) (net.Conn, error) // nil: the dialer; for tests
 }
 
 // Network returns tcp, or unix for a name that is a path.
@@ -58,10 +58,13 @@ func (e *Endpoint) Check(ctx context.Context) error {
 
 // Dial opens a connection.
 func (e *Endpoint) Dial(ctx context.Context, deadline time.Time) (net.Conn, error) {
-	if e.Dialing != nil {
-		return e.Dialing(ctx, deadline)
+	dial := e.Dialing
+	if dial == nil {
+		dial = func(ctx context.Context, name string, deadline time.Time) (net.Conn, error) {
+			return e.Dialer.Dial(ctx, e.Network(), name, deadline)
+		}
 	}
-	conn, err := e.Dialer.Dial(ctx, e.Network(), e.Name, deadline)
+	conn, err := dial(ctx, e.Name, deadline)
 	if err != nil {
 		return nil, &dialError{err}
 	}

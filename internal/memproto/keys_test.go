@@ -21,6 +21,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/counterd/counterd/internal/store"
+	"github.com/counterd/counterd/internal/testkit"
 	"github.com/counterd/counterd/internal/testkit/bubble"
 	"github.com/counterd/counterd/internal/testkit/memcachedtest"
 )
@@ -293,17 +294,15 @@ func TestTheContextEndsWhileAKeyIsTaken(t *testing.T) {
 }
 
 // listReal lists the keys of a real server, again while it is busy with work of its own.
-func listReal(t *testing.T, server *memcachedtest.Server, yield func(Listed) error) error {
-	for {
-		conn, err := net.Dial("tcp", server.Addr)
-		require.NoError(t, err)
+func listReal(t *testing.T, server *memcachedtest.Server, yield func(Listed) error) (err error) {
+	testkit.Await(t, time.Minute, "a list of keys", func() bool {
+		conn, fault := net.Dial("tcp", server.Addr)
+		require.NoError(t, fault)
 		err = ListKeys(t.Context(), conn, time.Minute, yield)
 		require.NoError(t, conn.Close())
-		if !errors.Is(err, ErrKeysBusy) {
-			return err
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
+		return !errors.Is(err, ErrKeysBusy)
+	})
+	return err
 }
 
 // run sends commands that are each answered by one line. It may run beside the test.
@@ -406,9 +405,10 @@ func TestARealServerWalksItsLists(t *testing.T) {
 		there[l]++
 		return nil
 	}}
-	for err = l.walk("all"); errors.Is(err, ErrKeysBusy); err = l.walk("all") {
-		time.Sleep(10 * time.Millisecond)
-	}
+	testkit.Await(t, time.Minute, "a list of keys", func() bool {
+		err = l.walk("all")
+		return !errors.Is(err, ErrKeysBusy)
+	})
 	require.NoError(t, err)
 	assert.Len(t, there, 1000)
 	assert.NotContains(t, there, Listed{}, "keys of others")

@@ -25,6 +25,7 @@ type Pipeline struct {
 	timeout time.Duration                                      // of connecting
 	list    []*pipe
 	tags    atomic.Uint32 // the last tag that was given out
+	calls   sync.Pool
 
 	ctx    context.Context // of what goes on in the background
 	stop   context.CancelFunc
@@ -47,7 +48,7 @@ func NewPipeline(dial func(context.Context, time.Time) (net.Conn, error), conns 
 // goes on the connection that its version names. The call ends at the deadline, an instant. timed: the instant of its
 // end is needed.
 func (ps *Pipeline) Call(hash store.Hash, op *store.Op, writes []store.Write, now time.Time, deadline int64, timed bool) *Call {
-	c := newCall()
+	c := newCall(&ps.calls)
 	c.deadline, c.timed = deadline, timed
 	switch kind := op.Kind(); {
 	case op.Data, kind == store.Create, kind == store.Swap:

@@ -95,8 +95,11 @@ func modelSet(t *testing.T, n int) (*replica.Set, map[string]*modelServer) {
 }
 
 func TestDataOnModelServers(t *testing.T) {
-	set, _ := modelSet(t, 3)
-	storetest.Data(t, set)
+	bubble.Test(t, func(t *testing.T) {
+		set, _ := modelSet(t, 3)
+		storetest.Data(t, set)
+		storetest.DataExpires(t, set)
+	})
 }
 
 // A round trip with data waits for its slowest replica, of half of the timeout. One that fails is in the op, and the

@@ -241,7 +241,7 @@ func TestAServerGoesDuringAReplay(t *testing.T) {
 // Many hints are replayed at a bounded rate, each once.
 func TestManyHints(t *testing.T) {
 	inBubble(t, Config{Replicas: 2}, 2, func(t *testing.T, s *Set, fakes []*fakeServer) {
-		const many = 50_000
+		const many = 10_000
 		fakes[0].down = true
 		for i := range many {
 			require.NoError(t, hit(s, counter(i), 1).err)

@@ -13,11 +13,13 @@ import (
 // Features that were chosen to lie in one place of the list's table make it grow no more than
 // others.
 func TestChosenFeaturesTakeNoMoreMemory(t *testing.T) {
-	const n = 600 // would be two megabytes: a place for 1,024, and the 255 others of its kind
+	const n = 300 // would be two megabytes: a place for 512, and the 255 others of its kind
 	var ids []string
+	id := []byte("feature ")
 	for i := 0; len(ids) < n; i++ { // freecache, left alone, keeps them in one place
-		if id := "feature " + strconv.Itoa(i); xxhash.Sum64String(id)&0xffff == 0x1234 {
-			ids = append(ids, id)
+		id = strconv.AppendInt(id[:len("feature ")], int64(i), 10)
+		if xxhash.Sum64(id)&0xffff == 0x1234 {
+			ids = append(ids, string(id))
 		}
 	}
 	list := newCensus(DefaultMaxBytes, time.Now)

@@ -1,3 +1,5 @@
+//go:build testall
+
 package repair_test
 
 import (
@@ -35,7 +37,7 @@ const (
 	// copyTimeout is longer than the moments for which a busy machine pauses: a server that does not answer in
 	// time has missed something, and a second one then cannot be repaired by it.
 	copyTimeout = survivorTimeout
-	copyCold    = 300 // users that no running process has seen
+	copyCold    = 60 // users that no running process has seen
 )
 
 var copyLayout = hierarchy.Layout{Grace: 2 * copyTimeout}
@@ -261,7 +263,7 @@ func (a *arrivals) begin(t *testing.T, p *process) {
 	a.load.Go(func() {
 		for i := 0; ctx.Err() == nil; i++ {
 			assert.NoError(t, a.arrive(context.Background(), p, fmt.Sprint("new ", i), i%2 == 0))
-			rest(ctx, 20*time.Millisecond)
+			rest(ctx, 50*time.Millisecond)
 		}
 	})
 	for range 2 {
@@ -271,7 +273,7 @@ func (a *arrivals) begin(t *testing.T, p *process) {
 				if err == nil {
 					a.note("hot", func(u *user) { u.seconds[second.Unix()]++ })
 				}
-				rest(ctx, 2*time.Millisecond)
+				rest(ctx, 10*time.Millisecond)
 			}
 		})
 	}

@@ -6,6 +6,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"go.uber.org/goleak"
 
+	"github.com/counterd/counterd/internal/testkit/bubble"
 	"github.com/counterd/counterd/internal/testkit/leaktest"
 )
 
@@ -45,11 +46,15 @@ func TestCheck(t *testing.T) {
 	clean.end()
 	assert.Zero(t, clean.faults)
 
-	leaking := &recorder{TB: t}
-	leaktest.Check(leaking)
-	go leak()
-	leaking.end()
-	assert.Equal(t, 1, leaking.faults)
+	bubble.Test(t, func(t *testing.T) { // it waits for a while
+		release := make(chan struct{})
+		defer close(release)
+		leaking := &recorder{TB: t}
+		leaktest.Check(leaking)
+		go func() { <-release }()
+		leaking.end()
+		assert.Equal(t, 1, leaking.faults)
+	})
 }
 
 func TestCheckOfParts(t *testing.T) {
