@@ -34,7 +34,7 @@ import (
 
 func TestMain(m *testing.M) {
 	time.Local = time.FixedZone("elsewhere", 5*3600+1800) // nothing depends on it
-	goleak.VerifyTestMain(suite{m})
+	goleak.VerifyTestMain(m)
 }
 
 // now is the time of every test here: nine seconds into a minute.
