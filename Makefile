@@ -21,7 +21,7 @@ BENCHTIME ?= 1s
 BENCHCOUNT ?= 5
 
 .NOTPARALLEL:
-.PHONY: run build test test-all deps deps-all check unit built suites figures race browser seeds modules lint fuzz bench soak microbench
+.PHONY: run build test test-all deps deps-all check unit built suites figures race conformance seeds modules lint fuzz bench soak microbench
 
 run:
 	go run ./cmd/counterd
@@ -32,7 +32,7 @@ build:
 
 # Both together are what CI runs.
 test: deps check unit
-test-all: deps-all modules suites race browser seeds lint release-test examples clients league-test fuzz
+test-all: deps-all modules suites race conformance seeds lint release-test examples clients league-test fuzz
 
 # need PROGRAM: installed with the package manager of this system, where it is missing.
 define NEED
@@ -121,19 +121,20 @@ suites: built
 modules:
 	go mod tidy -diff
 	go mod verify
-	for module in deploy/lint deploy/release examples loadtest/league; do (cd $$module && go mod tidy -diff) || exit 1; done
+	for module in deploy/lint deploy/release examples internal/conformance loadtest/league; do (cd $$module && go mod tidy -diff) || exit 1; done
 
 # The tests of make test with the race detector, and a 200th of the seeds.
 race: built
 	$(BUILT) go test -race -vet=off -shuffle=on -timeout 30m -skip '^($(SEQUENTIAL))$$' $$(go list ./... | grep -vE '/($(SINGLE))$$')
 # These packages have no concurrency to test, and make test runs all of their tests.
-SINGLE = api/wire|internal/insight/dryrun|events|events/rulesfile|internal/yamlfile|internal/testkit/browsertest|internal/testkit/builttest|loadtest/columns|loadtest/exactlog|loadtest/page|loadtest/plan|loadtest/traffic|loadtest/whatif|api/page|internal/rls/rlsconfig
+SINGLE = api/wire|internal/insight/dryrun|events|events/rulesfile|internal/yamlfile|internal/testkit/builttest|loadtest/columns|loadtest/exactlog|loadtest/page|loadtest/plan|loadtest/traffic|loadtest/whatif|api/page|internal/rls/rlsconfig
 # These have one goroutine, in which the race detector finds nothing, for minutes. make test runs them.
 SEQUENTIAL = TestSimulationFindsSabotage|TestSimulationFindsSabotageOfReplicas|TestSimulationFindsSabotageOfSettlements|TestOutsideThePromiseOfReplicas|TestResetForgetsOneCounterOnly|TestGrowth|TestNothingIsLostUnsaid|TestAnIncrementOfAFullLog|TestZipf|TestMemory|TestChunks.*|TestTheLogIsBounded|TestEmbeddedMemoryIsBounded|TestEmbeddedGivesBackRoom|TestChosenFeaturesTakeNoMoreMemory|TestACounterWithManyBuckets
 
-# What a browser shows of the pages. It starts one, and the race detector finds nothing there.
-browser:
-	COUNTERD_TEST=all go test -vet=off ./api/page ./loadtest/page ./internal/testkit/browsertest
+# The exchanges of the API against its description, rules files against their schema, and the pages in a browser. They
+# are a module of their own, and what they read is where the cache of go test does not look.
+conformance:
+	staticcheck=$$(go tool -n staticcheck) && cd internal/conformance && go vet ./... && $$staticcheck ./... && go test -vet=off -count=1 -timeout 20m ./...
 
 # What the race detector makes too slow: the tests that ask internal/testkit how much to do.
 # make seeds SEEDS=seeds has simulations go through all of their seeds, of which make test goes through a fiftieth: an hour.
@@ -157,10 +158,10 @@ lint:
 # go test now and then calls the end of the time a failure.
 fuzz:
 	@set -e; packages=$$(grep -rl --include='*_test.go' '^func Fuzz' . | xargs -n1 dirname | sort -u); for package in $$packages; do \
-		fuzzers=$$(go test -vet=off -list '^Fuzz' $$package); \
+		fuzzers=$$(cd $$package && go test -vet=off -list '^Fuzz'); \
 		for fuzzer in $$(echo "$$fuzzers" | sed -n '/^Fuzz/p'); do \
 			echo "$$package $$fuzzer"; \
-			go test -vet=off -run '^$$' -fuzz "^$$fuzzer\$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 1000x $$package; \
+			(cd $$package && go test -vet=off -run '^$$' -fuzz "^$$fuzzer\$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 1000x); \
 		done; \
 	done
 

@@ -69,7 +69,7 @@ func newGuarded(t *testing.T) *guarded {
 		fmt.Fprintf(&text, "see-%s see,%s %s\n", class, class, secret("see-"+class))
 	}
 	g.tokens.Store(parseTokens(t, text.String()))
-	decider, err := limiter.New(limiter.Config{Timeout: 20 * time.Second}, hierarchy.NewCounters(hierarchy.Config{Store: g.store, Clock: clock, Grace: 40 * time.Second}))
+	decider, err := limiter.New(limiter.Config{Timeout: 20 * time.Second}, hierarchy.NewCounters(hierarchy.Config{CacheBytes: 1 << 19, Store: g.store, Clock: clock, Grace: 40 * time.Second}))
 	require.NoError(t, err)
 	all := testRules()
 	all.Events["authorized"] = &events.Event{
@@ -87,7 +87,7 @@ func newGuarded(t *testing.T) *guarded {
 				g.loads.Add(1)
 				return all
 			},
-			Counters:  counting.New(counting.Config{}, hierarchy.NewCounters(hierarchy.Config{Store: g.store, Clock: clock})),
+			Counters:  counting.New(counting.Config{}, hierarchy.NewCounters(hierarchy.Config{CacheBytes: 1 << 19, Store: g.store, Clock: clock})),
 			Limiter:   decider,
 			Overrides: set,
 		}),
@@ -474,11 +474,13 @@ func TestTokensInForce(t *testing.T) {
 
 // A client that expects a 100-continue before its body gets none.
 func TestARefusedBodyIsNotAskedFor(t *testing.T) {
-	c := newClientsOver(t, newGuarded(t).client, 0, nil, impatient)
-	conn := c.dial()
-	_, err := io.WriteString(conn, postHit+"Content-Length: 100000\r\nExpect: 100-continue\r\n\r\n")
-	require.NoError(t, err)
-	assert.Equal(t, []int{401}, c.statuses(conn))
+	bubble.Test(t, func(t *testing.T) {
+		c := newPipedClients(t, newGuarded(t).client, nil, impatient)
+		conn := c.dial()
+		_, err := io.WriteString(conn, postHit+"Content-Length: 100000\r\nExpect: 100-continue\r\n\r\n")
+		require.NoError(t, err)
+		assert.Equal(t, []int{401}, c.statuses(conn))
+	})
 }
 
 // Over HTTP/2 a few connections could bring any number of requests: they are bounded as
@@ -609,7 +611,7 @@ func TestARefusalIsHeard(t *testing.T) {
 	c := newClients(t, newGuarded(t).client, 0)
 	for _, close := range []bool{true, false} {
 		client := &http.Client{Transport: &http.Transport{DisableKeepAlives: close}, Timeout: longest}
-		for range 300 {
+		for range 100 {
 			response, err := client.Post("http://"+c.listener.Addr().String()+"/v1/events/url_shorten/hit", "application/json", strings.NewReader(strings.Repeat(who, 100)))
 			require.NoError(t, err)
 			_, err = io.Copy(io.Discard, response.Body)

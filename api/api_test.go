@@ -34,7 +34,7 @@ import (
 
 func TestMain(m *testing.M) {
 	time.Local = time.FixedZone("elsewhere", 5*3600+1800) // nothing depends on it
-	goleak.VerifyTestMain(suite{m})
+	goleak.VerifyTestMain(m)
 }
 
 // now is the time of every test here: nine seconds into a minute.
@@ -71,14 +71,14 @@ func newServer() *server {
 
 func newHandler(store store.Store, log io.Writer, servers func() []service.ServerState) http.Handler {
 	rules := testRules()
-	decider, err := limiter.New(limiter.Config{Timeout: 20 * time.Second}, hierarchy.NewCounters(hierarchy.Config{Store: store, Clock: clock, Grace: 40 * time.Second}))
+	decider, err := limiter.New(limiter.Config{Timeout: 20 * time.Second}, hierarchy.NewCounters(hierarchy.Config{CacheBytes: 1 << 19, Store: store, Clock: clock, Grace: 40 * time.Second}))
 	if err != nil {
 		panic(err)
 	}
 	return newDescribed(api.Config{
 		Service: newService(service.Config{
 			Rules:    func() *events.Rules { return rules },
-			Counters: counting.New(counting.Config{}, hierarchy.NewCounters(hierarchy.Config{Store: store, Clock: clock})),
+			Counters: counting.New(counting.Config{}, hierarchy.NewCounters(hierarchy.Config{CacheBytes: 1 << 19, Store: store, Clock: clock})),
 			Limiter:  decider,
 		}),
 		Health: service.Health{Servers: servers},
@@ -90,11 +90,11 @@ func newHandler(store store.Store, log io.Writer, servers func() []service.Serve
 func newService(config service.Config) *service.Service {
 	store := memcache.NewEmbedded(memcache.EmbeddedConfig{Clock: clock})
 	if config.Counters == nil {
-		config.Counters = counting.New(counting.Config{}, hierarchy.NewCounters(hierarchy.Config{Store: store, Clock: clock}))
+		config.Counters = counting.New(counting.Config{}, hierarchy.NewCounters(hierarchy.Config{CacheBytes: 1 << 19, Store: store, Clock: clock}))
 	}
 	var err error
 	if config.Limiter == nil {
-		config.Limiter, err = limiter.New(limiter.Config{Timeout: 20 * time.Second}, hierarchy.NewCounters(hierarchy.Config{Store: store, Clock: clock, Grace: 40 * time.Second}))
+		config.Limiter, err = limiter.New(limiter.Config{Timeout: 20 * time.Second}, hierarchy.NewCounters(hierarchy.Config{CacheBytes: 1 << 19, Store: store, Clock: clock, Grace: 40 * time.Second}))
 		if err != nil {
 			panic(err)
 		}
@@ -205,7 +205,7 @@ func TestHistory(t *testing.T) {
 
 func TestHistoryOfDeniedHits(t *testing.T) {
 	s := newServer()
-	counters := counting.New(counting.Config{}, hierarchy.NewCounters(hierarchy.Config{Store: s.store, Clock: clock}))
+	counters := counting.New(counting.Config{}, hierarchy.NewCounters(hierarchy.Config{CacheBytes: 1 << 19, Store: s.store, Clock: clock}))
 	event := testRules().Events["url_shorten"]
 	counter, err := event.Counter(events.Features{"ip": "203.0.113.9"})
 	require.NoError(t, err)

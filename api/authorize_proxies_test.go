@@ -86,7 +86,7 @@ func newGuardedBackstage(t *testing.T, tokens func() *service.Tokens, methods ..
 	b := &backstage{}
 	store := &switchedStore{memcache.NewEmbedded(memcache.EmbeddedConfig{}), &b.storeDown}
 	// The machine that runs the tests may be busy: a wide grace keeps hits trusted.
-	decider, err := limiter.New(limiter.Config{Timeout: 20 * time.Second}, hierarchy.NewCounters(hierarchy.Config{Store: store, Grace: 40 * time.Second}))
+	decider, err := limiter.New(limiter.Config{Timeout: 20 * time.Second}, hierarchy.NewCounters(hierarchy.Config{CacheBytes: 1 << 19, Store: store, Grace: 40 * time.Second}))
 	require.NoError(t, err)
 	rules := parseRules(t, documented(t, documentedRules))
 	for i := range rules.Events["api"].Rules {
@@ -98,7 +98,7 @@ func newGuardedBackstage(t *testing.T, tokens func() *service.Tokens, methods ..
 		LoopbackOnly: tokens == nil, // as in a process without flags
 		Service: newService(service.Config{
 			Rules:    func() *events.Rules { return rules },
-			Counters: counting.New(counting.Config{}, hierarchy.NewCounters(hierarchy.Config{Store: store})),
+			Counters: counting.New(counting.Config{}, hierarchy.NewCounters(hierarchy.Config{CacheBytes: 1 << 19, Store: store})),
 			Limiter:  decider,
 		}),
 		Gate: service.NewGate(service.GateConfig{Tokens: tokens}),

@@ -29,7 +29,7 @@ func newAuthorizer(t *testing.T, yaml string, store store.Store) (http.Handler, 
 	return newDescribed(api.Config{
 		Service: newService(service.Config{
 			Rules:    func() *events.Rules { return rules },
-			Counters: counting.New(counting.Config{}, hierarchy.NewCounters(hierarchy.Config{Store: store, Clock: clock})),
+			Counters: counting.New(counting.Config{}, hierarchy.NewCounters(hierarchy.Config{CacheBytes: 1 << 19, Store: store, Clock: clock})),
 			Limiter:  newTestLimiter(t, store),
 		}),
 		Log: slog.New(slog.NewTextHandler(&log, nil)),

@@ -48,12 +48,12 @@ func newBenched(tb testing.TB) benched {
 	rules, err := rulesfile.Parse([]byte(benchRules))
 	require.NoError(tb, err)
 	store := memcache.NewEmbedded(memcache.EmbeddedConfig{Clock: clock})
-	decider, err := limiter.New(limiter.Config{}, hierarchy.NewCounters(hierarchy.Config{Store: store, Clock: clock}))
+	decider, err := limiter.New(limiter.Config{}, hierarchy.NewCounters(hierarchy.Config{CacheBytes: 1 << 19, Store: store, Clock: clock}))
 	require.NoError(tb, err)
 	handler := api.NewHandler(api.Config{
 		Service: newService(service.Config{
 			Rules:    func() *events.Rules { return rules },
-			Counters: counting.New(counting.Config{}, hierarchy.NewCounters(hierarchy.Config{Store: store, Clock: clock})),
+			Counters: counting.New(counting.Config{}, hierarchy.NewCounters(hierarchy.Config{CacheBytes: 1 << 19, Store: store, Clock: clock})),
 			Limiter:  decider,
 		}),
 	})

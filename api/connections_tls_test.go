@@ -1,18 +1,21 @@
 package api_test
 
 import (
+	"context"
 	"crypto/tls"
 	"io"
+	"net"
 	"net/http"
 	"os"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/counterd/counterd/internal/testkit/leaktest"
+	"github.com/counterd/counterd/internal/testkit/bubble"
 	"github.com/counterd/counterd/internal/testkit/memcachedtest"
 )
 
@@ -20,7 +23,7 @@ import (
 // connections are its own, over HTTP/2 or not.
 func secureClients(t *testing.T, h http.Handler, most int, changes ...func(*http.Server)) (c *clients, newClient func(two bool) *http.Client) {
 	authority := memcachedtest.NewAuthority(t)
-	c = newClientsOver(t, h, most, &tls.Config{Certificates: []tls.Certificate{authority.Issue(t).Certificate}}, changes...)
+	c = newClientsOver(t, h, most, serverTLS(t, authority), changes...)
 	return c, func(two bool) *http.Client {
 		transport := &http.Transport{TLSClientConfig: authority.Client(), ForceAttemptHTTP2: two}
 		t.Cleanup(transport.CloseIdleConnections)
@@ -28,9 +31,31 @@ func secureClients(t *testing.T, h http.Handler, most int, changes ...func(*http
 	}
 }
 
+// securePipes starts a server over TLS whose connections are pipes, and returns a client over HTTP/2.
+func securePipes(t *testing.T, change func(*http.Server)) (c *clients, client *http.Client) {
+	authority := memcachedtest.NewAuthority(t)
+	c = newPipedClients(t, nil, serverTLS(t, authority), change)
+	transport := &http.Transport{TLSClientConfig: authority.Client(), ForceAttemptHTTP2: true,
+		DialContext: func(context.Context, string, string) (net.Conn, error) { return c.connect() }}
+	t.Cleanup(transport.CloseIdleConnections)
+	return c, &http.Client{Transport: transport}
+}
+
+func serverTLS(t *testing.T, authority *memcachedtest.Authority) *tls.Config {
+	return &tls.Config{Certificates: []tls.Certificate{authority.Issue(t).Certificate}}
+}
+
+// address returns the URL of the server, by the name in its certificate.
+func (c *clients) address() string {
+	if of, ok := c.listener.Addr().(*net.TCPAddr); ok && of.Port != 0 {
+		return "https://" + of.String()
+	}
+	return "https://127.0.0.1"
+}
+
 // get returns the status and the protocol of an answer.
 func (c *clients) get(client *http.Client, path string) (int, string, error) {
-	response, err := client.Get("https://" + c.listener.Addr().String() + path)
+	response, err := client.Get(c.address() + path)
 	if err != nil {
 		return 0, "", err
 	}
@@ -85,26 +110,28 @@ func TestABusyConnectionIsLeftAlone(t *testing.T) {
 // and is shut out. Where there is no room, the connection is closed without an answer: the
 // client could not read it.
 func TestSlowHandshakes(t *testing.T) {
-	leaktest.Parallel(t)
-	const slow = 20
-	c, newClient := secureClients(t, nil, slow+5, func(s *http.Server) { s.ReadHeaderTimeout = 5 * time.Second })
-	var waiting []*rawConn
-	for i := range slow {
-		conn := c.dial()
-		if i%2 == 0 {
-			_, err := io.WriteString(conn, "\x16\x03\x01\x02\x00\x01")
-			require.NoError(t, err)
+	bubble.Test(t, func(t *testing.T) {
+		const slow = 20
+		c, client := securePipes(t, func(s *http.Server) { s.ReadHeaderTimeout = 5 * time.Second })
+		var waiting []*rawConn
+		for i := range slow {
+			conn := c.dial()
+			if i%2 == 0 {
+				_, err := io.WriteString(conn, "\x16\x03\x01\x02\x00\x01")
+				require.NoError(t, err)
+			}
+			waiting = append(waiting, conn)
 		}
-		waiting = append(waiting, conn)
-	}
-	require.Eventually(t, func() bool { return c.listener.Open() == slow }, longest, time.Millisecond)
-	status, _, err := c.get(newClient(true), "/healthz")
-	require.NoError(t, err)
-	assert.Equal(t, 200, status)
-	for _, conn := range waiting {
-		_, err := conn.Read(make([]byte, 1))
-		require.ErrorIs(t, err, io.EOF)
-	}
+		synctest.Wait()
+		require.Equal(t, slow, c.listener.Open())
+		status, _, err := c.get(client, "/healthz")
+		require.NoError(t, err)
+		assert.Equal(t, 200, status)
+		for _, conn := range waiting {
+			_, err := conn.Read(make([]byte, 1))
+			require.ErrorIs(t, err, io.EOF)
+		}
+	})
 }
 
 func TestRefusedTLSConnections(t *testing.T) {
@@ -138,11 +165,13 @@ func TestNoTLS(t *testing.T) {
 
 // Over HTTP/2 a body is bounded, and the time for it, as over HTTP/1.1.
 func TestBodiesOverHTTP2(t *testing.T) {
-	leaktest.Parallel(t)
-	c, newClient := secureClients(t, nil, 0, func(s *http.Server) { s.ReadTimeout = 5 * time.Second })
-	client := newClient(true)
+	bubble.Test(t, requireBoundedBodies)
+}
+
+func requireBoundedBodies(t *testing.T) {
+	c, client := securePipes(t, func(s *http.Server) { s.ReadTimeout = 5 * time.Second })
 	post := func(body io.Reader) (int, error) {
-		response, err := client.Post("https://"+c.listener.Addr().String()+"/v1/events/plain/increment", "application/json", body)
+		response, err := client.Post(c.address()+"/v1/events/plain/increment", "application/json", body)
 		if err != nil {
 			return 0, err
 		}

@@ -19,14 +19,14 @@ import (
 func ExampleNewHandler() {
 	rules := events.Example()
 	store := memcache.NewEmbedded(memcache.EmbeddedConfig{})
-	decider, err := limiter.New(limiter.Config{}, hierarchy.NewCounters(hierarchy.Config{Store: store}))
+	decider, err := limiter.New(limiter.Config{}, hierarchy.NewCounters(hierarchy.Config{CacheBytes: 1 << 19, Store: store}))
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
 	counting, err := service.New(service.Config{
 		Rules:    func() *events.Rules { return rules },
-		Counters: counting.New(counting.Config{}, hierarchy.NewCounters(hierarchy.Config{Store: store})),
+		Counters: counting.New(counting.Config{}, hierarchy.NewCounters(hierarchy.Config{CacheBytes: 1 << 19, Store: store})),
 		Limiter:  decider,
 	})
 	if err != nil {

@@ -51,7 +51,7 @@ func newLimits(t *testing.T, rules string) *limits {
 	l.reload(t, rules)
 	l.store = memcache.NewEmbedded(memcache.EmbeddedConfig{Clock: clock})
 	decider, err := limiter.New(limiter.Config{
-		Local: memcache.NewEmbedded(memcache.EmbeddedConfig{Clock: clock})}, hierarchy.NewCounters(hierarchy.Config{Store: breakable{l.store, &l.broken, &l.adds}, Clock: clock}))
+		Local: memcache.NewEmbedded(memcache.EmbeddedConfig{Clock: clock})}, hierarchy.NewCounters(hierarchy.Config{CacheBytes: 1 << 19, Store: breakable{l.store, &l.broken, &l.adds}, Clock: clock}))
 	require.NoError(t, err)
 	l.Handler = newDescribed(api.Config{
 		Service: newService(service.Config{
@@ -59,7 +59,7 @@ func newLimits(t *testing.T, rules string) *limits {
 				l.loads.Add(1)
 				return l.rules.Load()
 			},
-			Counters: counting.New(counting.Config{}, hierarchy.NewCounters(hierarchy.Config{Store: l.store, Clock: clock})),
+			Counters: counting.New(counting.Config{}, hierarchy.NewCounters(hierarchy.Config{CacheBytes: 1 << 19, Store: l.store, Clock: clock})),
 			Limiter:  decider,
 		}),
 		Log: slog.New(slog.NewTextHandler(&l.log, nil)),

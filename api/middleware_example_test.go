@@ -28,14 +28,14 @@ events:
 		panic(err)
 	}
 	store := memcache.NewEmbedded(memcache.EmbeddedConfig{}) // or memcache.NewFleet
-	decider, err := limiter.New(limiter.Config{}, hierarchy.NewCounters(hierarchy.Config{Store: store}))
+	decider, err := limiter.New(limiter.Config{}, hierarchy.NewCounters(hierarchy.Config{CacheBytes: 1 << 19, Store: store}))
 	if err != nil {
 		panic(err)
 	}
 	counting, err := service.New(service.Config{
 		Rules:    func() *events.Rules { return rules },
 		Limiter:  decider,
-		Counters: counting.New(counting.Config{}, hierarchy.NewCounters(hierarchy.Config{Store: store})),
+		Counters: counting.New(counting.Config{}, hierarchy.NewCounters(hierarchy.Config{CacheBytes: 1 << 19, Store: store})),
 	})
 	if err != nil {
 		panic(err)

@@ -46,7 +46,7 @@ func serviceOf(decider *limiter.Limiter, rules func() *events.Rules) *service.Se
 func newTestLimiter(t *testing.T, store store.Store) *limiter.Limiter {
 	t.Helper()
 	// The machine that runs the tests may be busy: a wide grace keeps hits trusted.
-	decider, err := limiter.New(limiter.Config{Timeout: 20 * time.Second}, hierarchy.NewCounters(hierarchy.Config{Store: store, Clock: clock, Grace: 40 * time.Second}))
+	decider, err := limiter.New(limiter.Config{Timeout: 20 * time.Second}, hierarchy.NewCounters(hierarchy.Config{CacheBytes: 1 << 19, Store: store, Clock: clock, Grace: 40 * time.Second}))
 	require.NoError(t, err)
 	return decider
 }
@@ -636,7 +636,7 @@ events:
 func BenchmarkMiddleware(b *testing.B) {
 	rules, err := rulesfile.Parse([]byte("{events: {e: {limits: [{per: ip, rate: 100000000/m}], from: {ip: forwarded}}}, trusted_proxies: 10.0.0.0/8}"))
 	require.NoError(b, err)
-	decider, err := limiter.New(limiter.Config{Timeout: 20 * time.Second}, hierarchy.NewCounters(hierarchy.Config{Store: memcache.NewEmbedded(memcache.EmbeddedConfig{}), Clock: time.Now, Grace: 40 * time.Second}))
+	decider, err := limiter.New(limiter.Config{Timeout: 20 * time.Second}, hierarchy.NewCounters(hierarchy.Config{CacheBytes: 1 << 19, Store: memcache.NewEmbedded(memcache.EmbeddedConfig{}), Clock: time.Now, Grace: 40 * time.Second}))
 	require.NoError(b, err)
 	middleware, err := api.NewMiddleware(api.MiddlewareConfig{Service: serviceOf(decider, func() *events.Rules { return rules }), Event: "e"})
 	require.NoError(b, err)

@@ -55,12 +55,12 @@ func TestOverloadIsAnswered(t *testing.T) {
   deny:  {limits: [{per: ip, rate: 2/m, on_error: deny}]}`))
 	require.NoError(t, err)
 	const patience = time.Minute // held requests wait for as long as the others take
-	decider, err := limiter.New(limiter.Config{MaxPending: 1, Timeout: patience}, hierarchy.NewCounters(hierarchy.Config{Store: store, Clock: clock, Grace: 2 * patience}))
+	decider, err := limiter.New(limiter.Config{MaxPending: 1, Timeout: patience}, hierarchy.NewCounters(hierarchy.Config{CacheBytes: 1 << 19, Store: store, Clock: clock, Grace: 2 * patience}))
 	require.NoError(t, err)
 	h := newDescribed(api.Config{
 		Service: newService(service.Config{
 			Rules:    func() *events.Rules { return rules },
-			Counters: counting.New(counting.Config{MaxPending: 1}, hierarchy.NewCounters(hierarchy.Config{Store: store, Clock: clock, Grace: 2 * patience})),
+			Counters: counting.New(counting.Config{MaxPending: 1}, hierarchy.NewCounters(hierarchy.Config{CacheBytes: 1 << 19, Store: store, Clock: clock, Grace: 2 * patience})),
 			Limiter:  decider,
 		}),
 		Log: slog.New(slog.DiscardHandler),

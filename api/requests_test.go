@@ -308,7 +308,7 @@ func TestALogThatIsStuckHoldsUpOneRequest(t *testing.T) {
 
 func limiterOf(t *testing.T, store store.Store) *limiter.Limiter {
 	t.Helper()
-	decider, err := limiter.New(limiter.Config{Timeout: 20 * time.Second}, hierarchy.NewCounters(hierarchy.Config{Store: store, Clock: clock, Grace: 40 * time.Second}))
+	decider, err := limiter.New(limiter.Config{Timeout: 20 * time.Second}, hierarchy.NewCounters(hierarchy.Config{CacheBytes: 1 << 19, Store: store, Clock: clock, Grace: 40 * time.Second}))
 	require.NoError(t, err)
 	return decider
 }

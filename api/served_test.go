@@ -24,12 +24,12 @@ func TestRequestsAreTold(t *testing.T) {
 	var told []string
 	rules := testRules()
 	store := memcache.NewEmbedded(memcache.EmbeddedConfig{Clock: clock})
-	decider, err := limiter.New(limiter.Config{Timeout: 20 * time.Second}, hierarchy.NewCounters(hierarchy.Config{Store: store, Clock: clock, Grace: 40 * time.Second}))
+	decider, err := limiter.New(limiter.Config{Timeout: 20 * time.Second}, hierarchy.NewCounters(hierarchy.Config{CacheBytes: 1 << 19, Store: store, Clock: clock, Grace: 40 * time.Second}))
 	require.NoError(t, err)
 	h := newDescribed(api.Config{
 		Service: newService(service.Config{
 			Rules:    func() *events.Rules { return rules },
-			Counters: counting.New(counting.Config{}, hierarchy.NewCounters(hierarchy.Config{Store: store, Clock: clock})),
+			Counters: counting.New(counting.Config{}, hierarchy.NewCounters(hierarchy.Config{CacheBytes: 1 << 19, Store: store, Clock: clock})),
 			Limiter:  decider,
 		}),
 		Metrics: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "metrics") }),

@@ -52,7 +52,7 @@ func newServerOf(t *testing.T, kept store.Store, clock func() time.Time, rules f
 // newServiceOf returns a service by those rules, on both engines.
 func newServiceOf(t *testing.T, kept store.Store, clock func() time.Time, rules func() *events.Rules) *service.Service {
 	t.Helper()
-	counters := hierarchy.NewCounters(hierarchy.Config{Store: kept, Clock: clock, Grace: logGrace})
+	counters := hierarchy.NewCounters(hierarchy.Config{CacheBytes: 1 << 19, Store: kept, Clock: clock, Grace: logGrace})
 	logs, err := eventlog.New(counters.Base())
 	require.NoError(t, err)
 	config := limiter.Config{Timeout: logGrace / 2, Local: memcache.NewEmbedded(memcache.EmbeddedConfig{Clock: clock})}
@@ -61,16 +61,12 @@ func newServiceOf(t *testing.T, kept store.Store, clock func() time.Time, rules 
 	return newService(service.Config{Rules: rules, Counters: counting.New(counting.Config{}, counters, logs), Limiter: decider})
 }
 
-// onLogServers runs a test with two servers on each store.
-func onLogServers(t *testing.T, limits string, test func(t *testing.T, clock *testkit.Clock, servers [2]http.Handler)) {
+// newLogServers returns a clock and two servers on one store.
+func newLogServers(t *testing.T, limits string) (*testkit.Clock, [2]http.Handler) {
+	t.Helper()
 	clock := testkit.NewClock(time.Time{})
-	storestest.OnEveryStore(t, clock.Now, func(t *testing.T, open func() store.Store) {
-		var servers [2]http.Handler
-		for i := range servers {
-			servers[i] = newLogServer(t, open(), clock.Now, limits)
-		}
-		test(t, clock, servers)
-	})
+	kept := storestest.Embedded(clock.Now)
+	return clock, [2]http.Handler{newLogServer(t, kept, clock.Now, limits), newLogServer(t, kept, clock.Now, limits)}
 }
 
 // decisionOf returns the decision of an answer.
@@ -88,66 +84,39 @@ func hitAs(t *testing.T, h http.Handler, ip string) *httptest.ResponseRecorder {
 // A window below a minute slides by milliseconds, across processes. A cached denial ends with the
 // millisecond in which the window frees.
 func TestALogSlidesByMilliseconds(t *testing.T) {
-	onLogServers(t, "[{per: ip, rate: 2/s, algorithm: sliding-log}]", func(t *testing.T, clock *testkit.Clock, servers [2]http.Handler) {
-		begin := clock.Now().Add(300 * time.Millisecond)
-		for _, hit := range []struct {
-			at, server int
-			wait       int64 // in milliseconds; 0: it is admitted
-		}{
-			{0, 0, 0}, {900, 1, 0}, {950, 0, 50}, {950, 1, 50}, {999, 0, 1}, {1000, 0, 0}, {1001, 1, 899}, {1899, 0, 1}, {1900, 1, 0}, {1999, 0, 1}, {2000, 0, 0}, {2000, 1, 900},
-		} {
-			clock.Set(begin.Add(time.Duration(hit.at) * time.Millisecond))
-			w := hitAs(t, servers[hit.server], "192.0.2.1")
-			d := decisionOf(t, w)
-			require.Equal(t, hit.wait == 0, d.Allowed, "at %d ms", hit.at)
-			require.Equal(t, hit.wait, d.RetryAfterMS, "at %d ms", hit.at)
-			require.Equal(t, "sliding-log", d.Limits[0].Algorithm)
-			if hit.wait > 0 {
-				require.Equal(t, 429, w.Code)
-				require.EqualValues(t, 1, *d.RetryAfter)
-				require.Equal(t, "1", w.Header().Get("Retry-After"))
-				require.Equal(t, `"ip-2-per-1s";r=0;t=1`, w.Header().Get("RateLimit"))
-				unit := map[bool]string{true: "millisecond", false: "milliseconds"}[hit.wait == 1]
-				require.Equal(t, fmt.Sprintf("Denied by ip-2-per-1s: it fits in %d %s, if nothing else comes.", hit.wait, unit), d.Detail)
-			}
+	clock, servers := newLogServers(t, "[{per: ip, rate: 2/s, algorithm: sliding-log}]")
+	begin := clock.Now().Add(300 * time.Millisecond)
+	for _, hit := range []struct {
+		at, server int
+		wait       int64 // in milliseconds; 0: it is admitted
+	}{
+		{0, 0, 0}, {900, 1, 0}, {950, 0, 50}, {950, 1, 50}, {999, 0, 1}, {1000, 0, 0}, {1001, 1, 899}, {1899, 0, 1}, {1900, 1, 0}, {1999, 0, 1}, {2000, 0, 0}, {2000, 1, 900},
+	} {
+		clock.Set(begin.Add(time.Duration(hit.at) * time.Millisecond))
+		w := hitAs(t, servers[hit.server], "192.0.2.1")
+		d := decisionOf(t, w)
+		require.Equal(t, hit.wait == 0, d.Allowed, "at %d ms", hit.at)
+		require.Equal(t, hit.wait, d.RetryAfterMS, "at %d ms", hit.at)
+		require.Equal(t, "sliding-log", d.Limits[0].Algorithm)
+		if hit.wait > 0 {
+			require.Equal(t, 429, w.Code)
+			require.EqualValues(t, 1, *d.RetryAfter)
+			require.Equal(t, "1", w.Header().Get("Retry-After"))
+			require.Equal(t, `"ip-2-per-1s";r=0;t=1`, w.Header().Get("RateLimit"))
+			unit := map[bool]string{true: "millisecond", false: "milliseconds"}[hit.wait == 1]
+			require.Equal(t, fmt.Sprintf("Denied by ip-2-per-1s: it fits in %d %s, if nothing else comes.", hit.wait, unit), d.Detail)
 		}
-		clock.Set(begin.Add(5 * time.Second).Truncate(time.Millisecond))
-		for range 2 {
-			require.Equal(t, 200, hitAs(t, servers[0], "192.0.2.1").Code)
-		}
-		for range 2 { // the second time the denial is cached, and the wait 999.6 ms
-			w := hitAs(t, servers[0], "192.0.2.1")
-			require.NotContains(t, w.Body.String(), "retry_after_ms")
-			require.Contains(t, w.Body.String(), "it fits in 1 second, if nothing else comes.")
-			clock.Set(clock.Now().Add(400 * time.Microsecond))
-		}
-	})
-}
-
-// Of many hits at once at two processes exactly as many are admitted as there is room.
-func TestALogAdmitsExactlyOverHTTP(t *testing.T) {
-	onLogServers(t, "[{per: ip, rate: [10/d, 20/h], algorithm: sliding-log}, {per: ip, rate: 12/m}]", func(t *testing.T, _ *testkit.Clock, servers [2]http.Handler) {
-		var admitted atomic.Int64
-		var running sync.WaitGroup
-		for i := range 60 {
-			running.Go(func() {
-				w := request(t, servers[i%2], "POST", "/v1/events/e/hit", `{"features": {"ip": "192.0.2.1"}}`)
-				if w.Code == 200 {
-					admitted.Add(1)
-				} else {
-					assert.Equal(t, 429, w.Code)
-				}
-			})
-		}
-		running.Wait()
-		require.LessOrEqual(t, admitted.Load(), int64(10))
-		for admitted.Load() < 10 { // of hits that met each other on two counters at once
-			require.Equal(t, 200, hitAs(t, servers[0], "192.0.2.1").Code)
-			admitted.Add(1)
-		}
-		require.Equal(t, 429, hitAs(t, servers[0], "192.0.2.1").Code)
-		require.Equal(t, 429, hitAs(t, servers[1], "192.0.2.1").Code)
-	})
+	}
+	clock.Set(begin.Add(5 * time.Second).Truncate(time.Millisecond))
+	for range 2 {
+		require.Equal(t, 200, hitAs(t, servers[0], "192.0.2.1").Code)
+	}
+	for range 2 { // the second time the denial is cached, and the wait 999.6 ms
+		w := hitAs(t, servers[0], "192.0.2.1")
+		require.NotContains(t, w.Body.String(), "retry_after_ms")
+		require.Contains(t, w.Body.String(), "it fits in 1 second, if nothing else comes.")
+		clock.Set(clock.Now().Add(400 * time.Microsecond))
+	}
 }
 
 // Each key of a limit does with a log what it does with buckets.
@@ -180,9 +149,7 @@ func TestTheKeysOfALimitWithALog(t *testing.T) {
 			[]step{{ann, true, []int64{1, 1}}, {ann, false, []int64{1, 1}}, {ann, false, []int64{1, 1}}}, `"algorithm":"sliding-log"`},
 	} {
 		t.Run(name, func(t *testing.T) {
-			clock := testkit.NewClock(time.Time{})
-			kept := storestest.Embedded(clock.Now)
-			servers := []http.Handler{newLogServer(t, kept, clock.Now, test.limits), newLogServer(t, kept, clock.Now, test.limits)}
+			_, servers := newLogServers(t, test.limits)
 			for i, step := range test.steps {
 				w := hitAs(t, servers[i%2], step.ip)
 				d := decisionOf(t, w)
@@ -208,33 +175,32 @@ func slicesOf[T any](n int, of T) (list []T) {
 
 // A batch decides its hits in their order. A check tells what a hit would be answered, and adds nothing.
 func TestABatchAndACheckOfALog(t *testing.T) {
-	onLogServers(t, "[{per: ip, rate: 3/m, algorithm: sliding-log}]", func(t *testing.T, clock *testkit.Clock, servers [2]http.Handler) {
-		const hit = `{"event": "e", "features": {"ip": "192.0.2.1"}, "cost": %d}`
-		body := fmt.Sprintf(`{"hits": [`+hit+`,`+hit+`,`+hit+`,`+hit+`]}`, 2, 2, 1, 1)
-		var got struct {
-			Results []struct {
-				Status int `json:"status"`
-			} `json:"results"`
-		}
-		w := request(t, servers[0], "POST", "/v1/batch", body)
-		require.Equal(t, 200, w.Code)
-		require.NoError(t, json.Unmarshal(w.Body.Bytes(), &got))
-		for i, want := range []int{200, 429, 200, 429} {
-			require.Equal(t, want, got.Results[i].Status, "%d: %s", i, w.Body)
-		}
-		for _, server := range servers {
-			d := answer[wire.Decision](t, request(t, server, "GET", "/v1/events/e/check?feature=ip:192.0.2.1", ""))
-			require.False(t, d.Allowed)
-			require.EqualValues(t, 60, *d.RetryAfter)
-			require.EqualValues(t, 3, d.Limits[0].Count)
-		}
-		clock.Advance(time.Minute)
-		for range 2 {
-			d := answer[wire.Decision](t, request(t, servers[1], "GET", "/v1/events/e/check?feature=ip:192.0.2.1&cost=3", ""))
-			require.True(t, d.Allowed)
-			require.Zero(t, d.Limits[0].Count)
-		}
-	})
+	clock, servers := newLogServers(t, "[{per: ip, rate: 3/m, algorithm: sliding-log}]")
+	const hit = `{"event": "e", "features": {"ip": "192.0.2.1"}, "cost": %d}`
+	body := fmt.Sprintf(`{"hits": [`+hit+`,`+hit+`,`+hit+`,`+hit+`]}`, 2, 2, 1, 1)
+	var got struct {
+		Results []struct {
+			Status int `json:"status"`
+		} `json:"results"`
+	}
+	w := request(t, servers[0], "POST", "/v1/batch", body)
+	require.Equal(t, 200, w.Code)
+	require.NoError(t, json.Unmarshal(w.Body.Bytes(), &got))
+	for i, want := range []int{200, 429, 200, 429} {
+		require.Equal(t, want, got.Results[i].Status, "%d: %s", i, w.Body)
+	}
+	for _, server := range servers {
+		d := answer[wire.Decision](t, request(t, server, "GET", "/v1/events/e/check?feature=ip:192.0.2.1", ""))
+		require.False(t, d.Allowed)
+		require.EqualValues(t, 60, *d.RetryAfter)
+		require.EqualValues(t, 3, d.Limits[0].Count)
+	}
+	clock.Advance(time.Minute)
+	for range 2 {
+		d := answer[wire.Decision](t, request(t, servers[1], "GET", "/v1/events/e/check?feature=ip:192.0.2.1&cost=3", ""))
+		require.True(t, d.Allowed)
+		require.Zero(t, d.Limits[0].Count)
+	}
 }
 
 // Without a store on_error decides.
@@ -249,20 +215,6 @@ func TestALogWithoutAStore(t *testing.T) {
 			require.Equal(t, onError, decisionOf(t, w).Limits[0].OnError)
 		}
 	}
-}
-
-// An increment for which a log has no room is a 503 that says so.
-func TestAnIncrementOfAFullLog(t *testing.T) {
-	clock := testkit.NewClock(time.Time{})
-	server := newLogServer(t, storestest.Embedded(clock.Now), clock.Now, "[{per: ip, rate: 5/h, algorithm: sliding-log}]")
-	var w *httptest.ResponseRecorder
-	for range 6000 { // of this moment: none of them can be merged
-		if w = request(t, server, "POST", "/v1/events/e/increment", `{"features": {"ip": "192.0.2.1"}}`); w.Code != 200 {
-			break
-		}
-	}
-	require.Equal(t, 503, w.Code)
-	require.Contains(t, w.Body.String(), `"detail":"A log of the counter is full: not all was counted.`)
 }
 
 // The procedure of operations.md changes the algorithm of a limit, and changes it back, while one of two processes

@@ -31,7 +31,7 @@ import (
 
 func limiterOn(tb testing.TB, store store.Store) *limiter.Limiter {
 	tb.Helper()
-	decider, err := limiter.New(limiter.Config{Timeout: 20 * time.Second}, hierarchy.NewCounters(hierarchy.Config{Store: store, Clock: clock, Grace: 40 * time.Second}))
+	decider, err := limiter.New(limiter.Config{Timeout: 20 * time.Second}, hierarchy.NewCounters(hierarchy.Config{CacheBytes: 1 << 19, Store: store, Clock: clock, Grace: 40 * time.Second}))
 	require.NoError(tb, err)
 	return decider
 }
@@ -52,7 +52,7 @@ func newRecorded(tb testing.TB, store store.Store, options ...sdktrace.TracerPro
 	return recorded{newDescribed(api.Config{
 		Service: newService(service.Config{
 			Rules:    func() *events.Rules { return rules },
-			Counters: counting.New(counting.Config{}, hierarchy.NewCounters(hierarchy.Config{Store: store, Clock: clock})),
+			Counters: counting.New(counting.Config{}, hierarchy.NewCounters(hierarchy.Config{CacheBytes: 1 << 19, Store: store, Clock: clock})),
 			Limiter:  limiterOn(tb, store),
 			Tracer:   tracer,
 		}),
@@ -116,7 +116,7 @@ func TestWhatSpansSayOfDecisions(t *testing.T) {
 func TestSpansOfAPanic(t *testing.T) {
 	spans := tracetest.NewSpanRecorder()
 	decider, err := limiter.New(limiter.Config{
-		OnDecision: func(context.Context, limiter.Hit, *limiter.Decision, limiter.Call) { panic("told") }}, hierarchy.NewCounters(hierarchy.Config{Store: memcache.NewEmbedded(memcache.EmbeddedConfig{Clock: clock}), Clock: clock}))
+		OnDecision: func(context.Context, limiter.Hit, *limiter.Decision, limiter.Call) { panic("told") }}, hierarchy.NewCounters(hierarchy.Config{CacheBytes: 1 << 19, Store: memcache.NewEmbedded(memcache.EmbeddedConfig{Clock: clock}), Clock: clock}))
 	require.NoError(t, err)
 	rules := testRules()
 	tracer := sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(spans)).Tracer("test")
@@ -196,7 +196,7 @@ func BenchmarkTracing(b *testing.B) {
 		e := newExchange(newDescribed(api.Config{
 			Service: newService(service.Config{
 				Rules:    func() *events.Rules { return rules },
-				Counters: counting.New(counting.Config{}, hierarchy.NewCounters(hierarchy.Config{Store: store, Clock: clock})),
+				Counters: counting.New(counting.Config{}, hierarchy.NewCounters(hierarchy.Config{CacheBytes: 1 << 19, Store: store, Clock: clock})),
 				Limiter:  limiterOn(b, store),
 				Tracer:   tracer,
 			}),

@@ -3,14 +3,10 @@ package page_test
 import (
 	"context"
 	"net/http"
-	"net/http/httptest"
 	"net/url"
 	"strings"
 	"testing"
-	"time"
 
-	"github.com/chromedp/chromedp"
-	"github.com/chromedp/chromedp/kb"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -18,7 +14,6 @@ import (
 	"github.com/counterd/counterd/internal/limiter/engine"
 	"github.com/counterd/counterd/internal/overrides"
 	"github.com/counterd/counterd/internal/service"
-	"github.com/counterd/counterd/internal/testkit/browsertest"
 )
 
 // overrideForm returns the body of a form that overrides a feature.
@@ -33,9 +28,9 @@ func overrideForm(event, feature, kind string, fields ...string) string {
 // An override is set, shown where its feature is and among the rules, and ended.
 func TestOverride(t *testing.T) {
 	w := newDay(t)
-	h := w.handler()
+	h := w.Handler()
 	ip := events.Features{"ip": "192.0.2.1"}
-	require.False(t, w.admits(t, "url_shorten", ip))
+	require.False(t, w.Admits(t, "url_shorten", ip))
 	text := shown(t, h, ofIP)
 	assert.Contains(t, text, "Override ip:192.0.2.1 Decision Allow always, and count Deny always Other rates Other rates, of the windows that there are For 15 minutes 1 hour 2 hours 8 hours 1 day 7 days Override ip:192.0.2.1")
 	assert.NotContains(t, text, "Override: ")
@@ -47,7 +42,7 @@ func TestOverride(t *testing.T) {
 	text = change("verdict", "allow", "for", "2h")
 	assert.Contains(t, text, "The overrides were changed at 12:30:22 UTC.")
 	assert.Contains(t, text, "Override: ip:192.0.2.1 is always allowed until 14:30:22 UTC. Set by a program at 12:30:22 UTC.")
-	assert.True(t, w.admits(t, "url_shorten", ip))
+	assert.True(t, w.Admits(t, "url_shorten", ip))
 	assert.Contains(t, shown(t, h, "/ui/rules"), "Temporary overrides in force Feature Event Is Until Set at By End ip:192.0.2.1 url_shorten always allowed 14:30:22 UTC 12:30:22 UTC a program End the override of ip:192.0.2.1")
 
 	assert.Contains(t, text, "A hit would be admitted: an override allows it.")
@@ -56,15 +51,15 @@ func TestOverride(t *testing.T) {
 	text = change("verdict", "rates", "rates", "500/m", "for", "168h")
 	assert.Equal(t, 1, strings.Count(text, "By a temporary override, instead of the rule's rate."), "the limit of the day is the rule's")
 	assert.Contains(t, text, "is at most 500 per minute until 21 Mar 2026 12:30:22 UTC")
-	assert.True(t, w.admits(t, "url_shorten", ip))
+	assert.True(t, w.Admits(t, "url_shorten", ip))
 	text = change("verdict", "deny", "for", "15m")
 	assert.Contains(t, text, "is always denied until 12:45:22 UTC")
 	assert.Contains(t, text, "A hit would be denied: an override denies it.")
 	assert.Contains(t, text, "By a temporary override: always denied.")
 	assert.NotContains(t, text, "deny list")
 	other := events.Features{"ip": "203.0.113.77"}
-	assert.True(t, w.admits(t, "url_shorten", other))
-	assert.False(t, w.admits(t, "url_shorten", ip))
+	assert.True(t, w.Admits(t, "url_shorten", other))
+	assert.False(t, w.Admits(t, "url_shorten", ip))
 	text = change("verdict", "end")
 	assert.Contains(t, text, "The overrides were changed at 12:30:22 UTC.")
 	assert.NotContains(t, text, "Override: ")
@@ -82,8 +77,8 @@ func TestOverride(t *testing.T) {
 func TestFaultyOverrides(t *testing.T) {
 	w := newDay(t)
 	failing := &overrideService{world: w}
-	w.config.Service = failing
-	h := w.handler()
+	w.Config.Service = failing
+	h := w.Handler()
 	for _, test := range []struct {
 		body   string
 		status int
@@ -134,65 +129,18 @@ func (s *overrideService) SetOverride(ctx context.Context, o overrides.Override)
 // Values of strangers are text, and name the feature that they are of, to the letter.
 func TestOverridesOfHostileValues(t *testing.T) {
 	w := newWorld(t)
-	h := w.handler()
+	h := w.Handler()
 	for _, value := range append([]string{"a\r\nb", "&kind=ip", "%0A", "+"}, hostile...) {
 		features := events.Features{"user": value}
 		answer := postTo(t, h, "/ui/override", formType, overrideForm("login", "user:"+value, "user", "verdict", "deny", "for", "1h"))
 		follow(t, h, answer)
-		assert.False(t, w.admits(t, "login", features), "%q", value)
+		assert.False(t, w.Admits(t, "login", features), "%q", value)
 		for _, target := range []string{featurePage("login", "user:"+value), "/ui/rules"} {
 			for _, fault := range foreign(get(t, h, target).Body) {
 				assert.Fail(t, fault, "%q", value)
 			}
 		}
 		follow(t, h, postTo(t, h, "/ui/override", formType, overrideForm("login", "user:"+value, "user", "verdict", "end")))
-		assert.True(t, w.admits(t, "login", features), "%q", value)
+		assert.True(t, w.Admits(t, "login", features), "%q", value)
 	}
-}
-
-// By keyboard a feature that is denied is allowed for two hours, and the override ended among the rules.
-func TestOverrideInABrowser(t *testing.T) {
-	w := newDay(t)
-	server := httptest.NewServer(w.handler())
-	defer server.Close()
-	ctx := browsertest.Start(t)
-	ip := events.Features{"ip": "192.0.2.1"}
-	require.False(t, w.admits(t, "url_shorten", ip))
-	tab := browsertest.Open(t, ctx, server.URL+ofIP, browsertest.Look{Width: 360, Scheme: "light"})
-	heading(t, tab, "Override")
-	press := func(keys ...string) { t.Helper(); press(t, tab, keys...) }
-	require.NoError(t, chromedp.Do(tab, chromedp.Evaluate[chromedp.Void](`document.querySelector('section[aria-labelledby="override"] summary').focus()`)))
-	press(kb.Enter, kb.Tab)
-	assert.Equal(t, "verdict", focused(t, tab))
-	press(kb.Tab, kb.Tab)
-	assert.Equal(t, "for", focused(t, tab))
-	press(kb.Tab)
-	assert.Contains(t, focused(t, tab), "Override ip:192.0.2.1")
-	found := tab.See(t)
-	found.Keep(t, "override form")
-	assert.Empty(t, found.Faults())
-	press(kb.Enter)
-	says := func(words string) {
-		t.Helper()
-		require.Eventually(t, func() bool {
-			text, err := chromedp.Run(tab, chromedp.Evaluate[string](`document.readyState === "complete" ? document.body.textContent : ""`))
-			return err == nil && strings.Contains(strings.Join(strings.Fields(text), " "), words)
-		}, longest, 20*time.Millisecond, words)
-	}
-	says("ip:192.0.2.1 is always allowed until 14:30:22 UTC")
-	assert.True(t, w.admits(t, "url_shorten", ip))
-	found = tab.See(t)
-	found.Keep(t, "override set")
-	assert.Empty(t, found.Faults())
-
-	tab = browsertest.Open(t, ctx, server.URL+"/ui/rules", browsertest.Look{Width: 1280, Scheme: "dark"})
-	heading(t, tab, "Temporary overrides")
-	found = tab.See(t)
-	found.Keep(t, "override among the rules")
-	assert.Empty(t, found.Faults())
-	require.NoError(t, chromedp.Do(tab, chromedp.Evaluate[chromedp.Void](`document.querySelector('section[aria-labelledby="temporary"] button').focus()`)))
-	press(kb.Enter)
-	says("The overrides were changed at")
-	assert.Empty(t, w.Overrides())
-	assert.False(t, w.admits(t, "url_shorten", ip))
 }

@@ -1,6 +1,7 @@
 package page_test
 
 import (
+	"context"
 	"fmt"
 	"html"
 	"io"
@@ -16,6 +17,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
 	htmlparser "golang.org/x/net/html"
 
 	"github.com/counterd/counterd/api/wire"
@@ -24,6 +26,29 @@ import (
 	"github.com/counterd/counterd/internal/limiter/engine"
 	"github.com/counterd/counterd/internal/service"
 	"github.com/counterd/counterd/internal/testkit"
+	"github.com/counterd/counterd/internal/testkit/pagetest"
+)
+
+func TestMain(m *testing.M) {
+	time.Local = time.FixedZone("elsewhere", 5*3600+1800) // nothing depends on it
+	goleak.VerifyTestMain(m)
+}
+
+type world = pagetest.World
+
+const (
+	ofIP  = pagetest.OfIP
+	ofBob = pagetest.OfBob
+)
+
+var (
+	now     = pagetest.Now
+	hostile = pagetest.Hostile
+
+	newWorld    = pagetest.NewWorld
+	newDay      = pagetest.NewDay
+	featurePage = pagetest.FeaturePage
+	whatIf      = pagetest.WhatIf
 )
 
 // get asks for a page. Whatever page it is, it has the headers that a page has.
@@ -38,15 +63,6 @@ func get(t *testing.T, h http.Handler, target string) *httptest.ResponseRecorder
 		assert.Equal(t, value, answer.Header().Get(name), "%s of %s", name, target)
 	}
 	return answer
-}
-
-const (
-	ofIP  = "/ui/feature?event=url_shorten&feature=ip%3A192.0.2.1"
-	ofBob = "/ui/feature?event=url_shorten&feature=user%3Abob&feature=ip%3A2001%3Adb8%3A%3A7"
-)
-
-func featurePage(event string, features ...string) string {
-	return "/ui/feature?" + url.Values{"event": {event}, "feature": features}.Encode()
 }
 
 var tag = regexp.MustCompile(`(?s)<(title|desc)[ >].*?</(title|desc)>|<[^>]*>`)
@@ -64,16 +80,9 @@ func shown(t *testing.T, h http.Handler, target string) string {
 	return textOf(answer.Body.String())
 }
 
-func newDay(t *testing.T) *world {
-	t.Helper()
-	w := newWorld(t)
-	w.day(t)
-	return w
-}
-
 func TestAFeatureThatIsDenied(t *testing.T) {
 	w := newDay(t)
-	text := shown(t, w.handler(), ofIP)
+	text := shown(t, w.Handler(), ofIP)
 	assert.Contains(t, text, "A hit would be denied: 10 of 10 url_shorten in the last minute by ip 192.0.2.1; fits again at 12:30:34 UTC, in 12 s.")
 	assert.Contains(t, text, "Has room for the hit at 12:30:34 UTC, in 12 s, if nothing else comes.")
 	assert.Contains(t, text, "12:30:34 12 s 1 9 of 10 12:30:40 18 s 1 8 of 10", "when room returns")
@@ -81,7 +90,7 @@ func TestAFeatureThatIsDenied(t *testing.T) {
 	assert.Contains(t, text, "Rule: line 5: events.url_shorten.limits[0]")
 	assert.Contains(t, text, "11:36 4 0", "of the history")
 	assert.Contains(t, text, "Counted in each minute, by the hour (UTC)")
-	body := get(t, w.handler(), ofIP).Body.String()
+	body := get(t, w.Handler(), ofIP).Body.String()
 	assert.Contains(t, body, `<title>11:36 UTC: 4 counted</title>`)
 	assert.Contains(t, body, `<title>11:31 UTC: 5 denied</title>`)
 	assert.Equal(t, 2*24, strings.Count(body, `<svg width="100%" height="14" role="img"`), "rows of both maps")
@@ -104,9 +113,9 @@ func TestVerdicts(t *testing.T) {
 		featurePage("hourly", "ip:192.0.2.1"):                     "There is no map: the counter is kept by the hour, for 7 days.",
 		featurePage("url_shorten", "key:k-1") + "&level=":         "The counter has token buckets alone, which remember no events",
 	} {
-		assert.Contains(t, shown(t, w.handler(), target), words, target)
+		assert.Contains(t, shown(t, w.Handler(), target), words, target)
 	}
-	text := shown(t, w.handler(), featurePage("url_shorten", "ip:2001:db8::1"))
+	text := shown(t, w.Handler(), featurePage("url_shorten", "ip:2001:db8::1"))
 	assert.Contains(t, text, "by ip 2001:db8::/64", "addresses of IPv6 are counted by their network")
 }
 
@@ -135,12 +144,12 @@ func TestErrors(t *testing.T) {
 		"/ui/nothing":                                           {404, "There is no such page."},
 		"/ui/feature":                                           {404, "The rules in force have no event of this name."},
 	} {
-		answer := get(t, w.handler(), target)
+		answer := get(t, w.Handler(), target)
 		assert.Equal(t, want.status, answer.Code, target)
 		assert.Contains(t, strings.ToLower(textOf(answer.Body.String())), strings.ToLower(want.words), target)
 		assert.Contains(t, answer.Header().Get("Content-Type"), "text/html")
 	}
-	body := get(t, w.handler(), featurePage("nope", `us"er`, "ip:x")+"&cost=7").Body.String()
+	body := get(t, w.Handler(), featurePage("nope", `us"er`, "ip:x")+"&cost=7").Body.String()
 	for _, kept := range []string{`<option value="nope" selected>nope</option>`, `value="us&#34;er"`, `value="ip:x"`, `value="7"`} {
 		assert.Contains(t, body, kept, "the form stays filled in")
 	}
@@ -158,21 +167,21 @@ func TestTheStoreIsDown(t *testing.T) {
 		if err == nil {
 			continue
 		}
-		w.down = err
-		answer := get(t, w.handler(), ofIP)
+		w.Down = err
+		answer := get(t, w.Handler(), ofIP)
 		assert.Equal(t, http.StatusServiceUnavailable, answer.Code)
 		assert.Contains(t, textOf(answer.Body.String()), words)
 		assert.Contains(t, answer.Body.String(), `value="ip:192.0.2.1"`)
 		assert.NotContains(t, answer.Body.String(), assert.AnError.Error())
-		assert.Equal(t, http.StatusOK, get(t, w.handler(), "/ui/").Code, "the overview needs no store")
+		assert.Equal(t, http.StatusOK, get(t, w.Handler(), "/ui/").Code, "the overview needs no store")
 	}
 }
 
 // Without a file and servers the page says so.
 func TestRulesOfAProgram(t *testing.T) {
 	w := newDay(t)
-	w.config.Source, w.config.Health = nil, service.Health{}
-	h := w.handler()
+	w.Config.Source, w.Config.Health = nil, service.Health{}
+	h := w.Handler()
 	assert.Contains(t, shown(t, h, "/ui/"), "The counters are in this process: there are no servers.")
 	assert.Contains(t, shown(t, h, "/ui/rules"), "From the program, not a file .")
 }
@@ -180,9 +189,9 @@ func TestRulesOfAProgram(t *testing.T) {
 func TestTheOverview(t *testing.T) {
 	w := newDay(t)
 	for range 40 {
-		w.top.Add(top.Denied, top.Key{Event: "rls_domain", Feature: featureOf([2]string{"path", hostile[0]})}, "x")
+		w.Hot.Add(top.Denied, top.Key{Event: "rls_domain", Feature: pagetest.FeatureOf([2]string{"path", hostile[0]})}, "x")
 	}
-	h := w.handler()
+	h := w.Handler()
 	text := shown(t, h, "/ui/")
 	assert.Contains(t, text, "Ready, with faults 12:30:22 UTC")
 	assert.Contains(t, text, "ip:192.0.2.1 url_shorten ip-10-per-1m 56")
@@ -198,10 +207,10 @@ func TestTheOverview(t *testing.T) {
 	assert.NotContains(t, live, "<form", "a refresh would lose what is typed")
 	assert.NotContains(t, textOf(live), "ip-10-per-1m")
 	assert.Contains(t, live, `href="./?event=login">Pause</a>`)
-	w.config.Health.Drain = func() bool { return true }
-	w.config.Health.Clock = func() string { return "It is 3 s ahead." }
-	assert.Contains(t, shown(t, w.handler(), "/ui/"), "About to end")
-	assert.Contains(t, shown(t, w.handler(), "/ui/"), "Clock It is 3 s ahead.")
+	w.Config.Health.Drain = func() bool { return true }
+	w.Config.Health.Clock = func() string { return "It is 3 s ahead." }
+	assert.Contains(t, shown(t, w.Handler(), "/ui/"), "About to end")
+	assert.Contains(t, shown(t, w.Handler(), "/ui/"), "Clock It is 3 s ahead.")
 }
 
 // Each limit that denied hits has a plot of its minutes, with words, those of the event as a whole too.
@@ -213,11 +222,11 @@ func TestDenialsByLimit(t *testing.T) {
 	for i := range 30 {
 		denials = append(denials, top.Denials{Event: "login", Limit: fmt.Sprint("limit-", i), Sum: 2, Minutes: [60]int64{30: 2}})
 	}
-	w.config.Denials = func(at time.Time) []top.Denials {
+	w.Config.Denials = func(at time.Time) []top.Denials {
 		assert.Equal(t, now, at)
 		return append(denials, top.Denials{Sum: 3, Minutes: [60]int64{10: 3}})
 	}
-	body := get(t, w.handler(), "/ui/").Body.String()
+	body := get(t, w.Handler(), "/ui/").Body.String()
 	for _, want := range []string{
 		`<title id="denials-0">5,001 denied in 3 of 60 minutes, most in the minute of 12:29 UTC: 4,000</title>`,
 		`<rect class="denied" x="0.000%" width="1.500%" y="27.0" height="1.0"><title>11:31 UTC: 1 denied</title>`,
@@ -232,32 +241,32 @@ func TestDenialsByLimit(t *testing.T) {
 	assert.Contains(t, textOf(body), "all-100-per-1d export 5,001 4,000 <script>alert(1)</script> rls_domain")
 	assert.Contains(t, textOf(body), "limit-17 login 2 2 other limits 27 24")
 	assert.NotContains(t, body, "denials-21", "20 limits, and the rest")
-	login := shown(t, w.handler(), "/ui/?event=login&live=on")
+	login := shown(t, w.Handler(), "/ui/?event=login&live=on")
 	assert.Contains(t, login, "limit-19 login 2 2 other limits 20 20")
 	assert.NotContains(t, login, "all-100-per-1d")
-	assert.Contains(t, shown(t, w.handler(), "/ui/?event=plain"), "This process denied no hit in this time.")
+	assert.Contains(t, shown(t, w.Handler(), "/ui/?event=plain"), "This process denied no hit in this time.")
 
 	w = newDay(t)
-	assert.Contains(t, shown(t, w.handler(), "/ui/"), "all-100-per-day export 20 20", "as the limiter has decided")
+	assert.Contains(t, shown(t, w.Handler(), "/ui/"), "all-100-per-day export 20 20", "as the limiter has decided")
 }
 
 // A count that may be too high says what it is at least.
 func TestCountsThatMayBeTooHigh(t *testing.T) {
 	w := newWorld(t)
-	w.config.Top = func(*http.Request, top.Query) wire.Top {
+	w.Config.Top = func(*http.Request, top.Query) wire.Top {
 		limits := []wire.TopLimit{{Name: "user-5-per-15m", Count: 1200}}
 		return wire.Top{Features: []wire.TopFeature{
 			{Event: "login", Feature: "user:bob", Features: map[string]string{"user": "bob"}, Count: 1234, Error: 34, Limits: limits},
 			{Event: "login", Feature: "user:eve", Features: map[string]string{"user": "eve"}, Count: 1000, Limits: []wire.TopLimit{{Name: "user-5-per-15m", Count: 1000}}},
 		}, Processes: 1, Unanswered: []string{"http://10.0.0.9:8080"}}
 	}
-	assert.Contains(t, shown(t, w.handler(), "/ui/"), "user:bob login user-5-per-15m 1,200 to 1,234")
-	assert.Contains(t, shown(t, w.handler(), "/ui/"), "The hits of http://10.0.0.9:8080 are missing: it did not answer.")
-	assert.Contains(t, shown(t, w.handler(), "/ui/limits"), "user-5-per-15m login 2 2,200 to 2,234", "of all features of the limit")
+	assert.Contains(t, shown(t, w.Handler(), "/ui/"), "user:bob login user-5-per-15m 1,200 to 1,234")
+	assert.Contains(t, shown(t, w.Handler(), "/ui/"), "The hits of http://10.0.0.9:8080 are missing: it did not answer.")
+	assert.Contains(t, shown(t, w.Handler(), "/ui/limits"), "user-5-per-15m login 2 2,200 to 2,234", "of all features of the limit")
 }
 
 func TestTheRules(t *testing.T) {
-	text := shown(t, newWorld(t).handler(), "/ui/rules")
+	text := shown(t, newWorld(t).Handler(), "/ui/rules")
 	for _, words := range []string{
 		"From /etc/counterd/rules.yaml , generation 3 since the start of the process",
 		"ip-10-per-1m 10 per minute ip sliding-window hard admitted allow line 5: events.url_shorten.limits[0]",
@@ -275,9 +284,9 @@ func TestTheRules(t *testing.T) {
 func TestHostileValues(t *testing.T) {
 	w := newWorld(t)
 	for _, value := range hostile {
-		w.hit(t, "login", 7, events.Features{"user": value})
+		w.Hits(t, "login", 7, events.Features{"user": value})
 	}
-	h := w.handler()
+	h := w.Handler()
 	targets := []string{"/ui/", "/ui/limits", "/ui/limits?event=login", "/ui/rules"}
 	for _, value := range append(hostile, "\xff\xfe", "%zz") {
 		targets = append(targets, featurePage("login", "user:"+value), featurePage(value, "user:bob"), featurePage("login", value),
@@ -345,12 +354,9 @@ var (
 // Every link of every page leads to a page, and none elsewhere.
 func TestEveryLinkLeadsToAPage(t *testing.T) {
 	w := newDay(t)
-	h := w.handler()
+	h := w.Handler()
 	seen, left := map[string]bool{"/openapi.json": true}, []string{"/ui/", ofBob, featurePage("hourly", "ip:192.0.2.1"), featurePage("plain", "user:bob"), featurePage("export")}
-	most := 150
-	if testkit.All() {
-		most = 3000
-	}
+	most := testkit.Fifth(1000)
 	for len(left) > 0 && len(seen) < most {
 		target := left[0]
 		left = left[1:]
@@ -388,10 +394,10 @@ func TestEveryLinkLeadsToAPage(t *testing.T) {
 // caption, and no two elements have one id.
 func TestTheStructureOfPages(t *testing.T) {
 	w := newDay(t)
-	pages := shownPages()
+	pages := pagetest.ShownPages()
 	pages["fault"], pages["missing"] = featurePage("nope", "user:x"), "/ui/nothing"
 	for name, target := range pages {
-		body := get(t, w.handler(), target).Body.String()
+		body := get(t, w.Handler(), target).Body.String()
 		last := 0
 		for _, match := range regexp.MustCompile(`<h([1-6])`).FindAllStringSubmatch(body, -1) {
 			level := int(match[1][0] - '0')
@@ -427,11 +433,11 @@ func TestTheStructureOfPages(t *testing.T) {
 func TestReadsAreBounded(t *testing.T) {
 	w := newDay(t)
 	counted := &reads{world: w}
-	w.config.Service = counted
+	w.Config.Service = counted
 	for _, level := range []string{"second", "minute", "hour", "day"} {
 		for _, from := range []string{"", "2026-03-13T12:31:00Z", "2026-03-14T12:30:00Z", "2026-03-14T00:00:00Z"} {
 			counted.intervals = 0
-			get(t, w.handler(), ofIP+"&level="+level+"&from="+from)
+			get(t, w.Handler(), ofIP+"&level="+level+"&from="+from)
 			assert.LessOrEqual(t, counted.intervals, 24*60+60, "%s %s", level, from)
 			assert.Positive(t, counted.intervals)
 		}
@@ -441,7 +447,7 @@ func TestReadsAreBounded(t *testing.T) {
 // The history goes from days to seconds and back by links, and to earlier and later ones.
 func TestZoom(t *testing.T) {
 	w := newDay(t)
-	h := w.handler()
+	h := w.Handler()
 	follow := func(target, text string) string {
 		t.Helper()
 		match := regexp.MustCompile(`<a href="([^"]*)"[^>]*>` + text + `</a>`).FindStringSubmatch(get(t, h, target).Body.String())
@@ -473,21 +479,21 @@ func TestZoom(t *testing.T) {
 // The counters of a hit of several features each have their past.
 func TestCountersOfAHit(t *testing.T) {
 	w := newDay(t)
-	body := get(t, w.handler(), ofBob).Body.String()
+	body := get(t, w.Handler(), ofBob).Body.String()
 	assert.Contains(t, textOf(body), "Past of ip:2001:db8::/64+user:bob")
 	assert.Contains(t, body, "counter=user&amp;")
-	assert.Contains(t, shown(t, w.handler(), ofBob+"&counter=user"), "Past of user:bob")
-	assert.Contains(t, shown(t, w.handler(), ofBob+"&counter=ip"), "Past of ip:2001:db8::/64")
+	assert.Contains(t, shown(t, w.Handler(), ofBob+"&counter=user"), "Past of user:bob")
+	assert.Contains(t, shown(t, w.Handler(), ofBob+"&counter=ip"), "Past of ip:2001:db8::/64")
 }
 
 // The legend of a map names the counts of each colour, and no count has two.
 func TestTheMapOfBusyMinutes(t *testing.T) {
 	w := newWorld(t)
-	w.denials = func(minute time.Time) int64 { return int64(minute.Minute()) * 1000 }
-	text := shown(t, w.handler(), ofIP)
+	w.DeniedIn = func(minute time.Time) int64 { return int64(minute.Minute()) * 1000 }
+	text := shown(t, w.Handler(), ofIP)
 	assert.Contains(t, text, "In a minute: 1–11,800 11,801–23,600 23,601–35,400 35,401–47,200 47,201–59,000")
 	assert.Contains(t, text, "11:00 1,770,000")
-	body := get(t, w.handler(), ofIP).Body.String()
+	body := get(t, w.Handler(), ofIP).Body.String()
 	assert.Contains(t, body, `<rect class="h1" x="1.667%" width="1.6%" height="14"><title>23:01 UTC: 1,000 denied</title>`)
 	assert.Contains(t, body, `<rect class="h5" x="98.333%" width="1.6%" height="14"><title>23:59 UTC: 59,000 denied</title>`)
 	assert.NotContains(t, body, `class="h6"`)
@@ -495,7 +501,19 @@ func TestTheMapOfBusyMinutes(t *testing.T) {
 
 // Of a counter that forgets sooner than in a day the page shows what it remembers.
 func TestAShortMemory(t *testing.T) {
-	text := shown(t, newDay(t).handler(), featurePage("login", "user:user-1"))
+	text := shown(t, newDay(t).Handler(), featurePage("login", "user:user-1"))
 	assert.Contains(t, text, "Counted in each minute, by the hour (UTC) Hour Minutes :00 :15 :30 :45 Sum 12:00 5 In a minute: 1 2 3 4 5")
 	assert.Contains(t, text, "12:15:00 to 12:30:59 UTC")
+}
+
+// reads is the service of a world, with how many intervals were read.
+type reads struct {
+	*world
+	intervals int
+}
+
+func (r *reads) History(ctx context.Context, counter events.Counter, level engine.Level, from, to time.Time) (engine.History, error) {
+	h, err := r.world.History(ctx, counter, level, from, to)
+	r.intervals += len(h.Intervals)
+	return h, err
 }

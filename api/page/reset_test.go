@@ -10,17 +10,13 @@ import (
 	"regexp"
 	"strings"
 	"testing"
-	"time"
 
-	"github.com/chromedp/chromedp"
-	"github.com/chromedp/chromedp/kb"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/internal/limiter/engine"
 	"github.com/counterd/counterd/internal/service"
-	"github.com/counterd/counterd/internal/testkit/browsertest"
 )
 
 const formType = "application/x-www-form-urlencoded"
@@ -65,31 +61,21 @@ func follow(t *testing.T, h http.Handler, answer *httptest.ResponseRecorder) str
 	return shown(t, h, "/ui/"+location)
 }
 
-// admits reports whether a hit is admitted.
-func (w *world) admits(t *testing.T, event string, features events.Features) bool {
-	t.Helper()
-	of, err := w.Event(event)
-	require.NoError(t, err)
-	d, err := w.Hit(t.Context(), of, features, 1)
-	require.NoError(t, err)
-	return d.Allowed
-}
-
 // The form of a counter resets that counter and no other. The page says so, and what was denied is admitted.
 func TestReset(t *testing.T) {
 	w := newDay(t)
-	h := w.handler()
+	h := w.Handler()
 	ip, other := events.Features{"ip": "192.0.2.1"}, events.Features{"ip": "198.51.100.0"}
-	require.False(t, w.admits(t, "url_shorten", ip))
-	require.False(t, w.admits(t, "url_shorten", other))
+	require.False(t, w.Admits(t, "url_shorten", ip))
+	require.False(t, w.Admits(t, "url_shorten", other))
 	forms := resets(t, h, ofIP)
 	require.Len(t, forms, 1)
 	assert.Contains(t, shown(t, h, ofIP), "Reset ip:192.0.2.1 This cannot be undone. Reset ip:192.0.2.1 now")
 	answer := post(t, h, formType+"; charset=utf-8", forms[0])
 	text := follow(t, h, answer)
 	assert.Contains(t, text, "The counter ip:192.0.2.1 was reset at 12:30:22 UTC. A hit would be admitted: 0 of 10 url_shorten")
-	assert.True(t, w.admits(t, "url_shorten", ip))
-	assert.False(t, w.admits(t, "url_shorten", other))
+	assert.True(t, w.Admits(t, "url_shorten", ip))
+	assert.False(t, w.Admits(t, "url_shorten", other))
 	location, _, _ := strings.Cut(answer.Header().Get("Location"), "reset=")
 	for _, later := range []string{"1773491300", "1773491600", "x", ""} {
 		assert.NotContains(t, shown(t, h, "/ui/"+location+"reset="+later), "was reset", "later a bookmark does not say it")
@@ -99,7 +85,7 @@ func TestReset(t *testing.T) {
 // Of several counters each has its form, also that of an event as a whole, and of one without limits.
 func TestResetOfEachCounter(t *testing.T) {
 	w := newDay(t)
-	h := w.handler()
+	h := w.Handler()
 	names := []string{"ip:2001:db8::/64", "user:bob", "ip:2001:db8::/64+user:bob"}
 	forms := resets(t, h, ofBob)
 	require.Len(t, forms, len(names))
@@ -113,15 +99,15 @@ func TestResetOfEachCounter(t *testing.T) {
 		require.Len(t, forms, 1, target)
 		assert.Contains(t, follow(t, h, post(t, h, formType, forms[0])), "The counter "+name+" was reset at")
 	}
-	assert.True(t, w.admits(t, "export", nil))
+	assert.True(t, w.Admits(t, "export", nil))
 }
 
 // What a form has to be. One that is faulty resets nothing.
 func TestFaultyForms(t *testing.T) {
 	w := newDay(t)
 	counted := &resetService{world: w}
-	w.config.Service = counted
-	h := w.handler()
+	w.Config.Service = counted
+	h := w.Handler()
 	of := func(query string) string { return url.Values{"of": {query}}.Encode() }
 	good := of("event=login&feature=user%3Auser-1&counter=user")
 	for _, test := range []struct {
@@ -161,8 +147,8 @@ func TestFaultyForms(t *testing.T) {
 func TestResetsThatFail(t *testing.T) {
 	w := newDay(t)
 	failing := &resetService{world: w}
-	w.config.Service = failing
-	h := w.handler()
+	w.Config.Service = failing
+	h := w.Handler()
 	form := resets(t, h, ofIP)[0]
 	for err, words := range map[error]string{
 		errors.Join(service.ErrNotReset, engine.StoreError(assert.AnError)): "The store did not answer, or not in time: the counter may be reset in part. Reset it again.",
@@ -178,7 +164,7 @@ func TestResetsThatFail(t *testing.T) {
 		assert.Contains(t, text, "Past of ip:192.0.2.1", "the page is there, with the form")
 		assert.Len(t, resetField.FindAllString(answer.Body.String(), -1), 1)
 	}
-	assert.False(t, w.admits(t, "url_shorten", events.Features{"ip": "192.0.2.1"}))
+	assert.False(t, w.Admits(t, "url_shorten", events.Features{"ip": "192.0.2.1"}))
 }
 
 // resetService is the service of a world, with what was reset, and the fault of a reset.
@@ -200,18 +186,18 @@ func (s *resetService) Reset(ctx context.Context, counter events.Counter) error 
 func TestResetsOfHostileValues(t *testing.T) {
 	w := newWorld(t)
 	counted := &resetService{world: w}
-	w.config.Service = counted
-	h := w.handler()
+	w.Config.Service = counted
+	h := w.Handler()
 	values := append([]string{"a\r\nb", "a\rb", " a ", "&counter=ip", "%0A", strings.Repeat("\"", 1024), "+", "a\x00b"}, hostile...)
 	for _, value := range values {
 		features := events.Features{"user": value}
-		w.hit(t, "login", 5, features)
-		require.False(t, w.admits(t, "login", features), "%q", value)
+		w.Hits(t, "login", 5, features)
+		require.False(t, w.Admits(t, "login", features), "%q", value)
 		forms := resets(t, h, featurePage("login", "user:"+value))
 		require.Len(t, forms, 1, "%q", value)
 		assert.Contains(t, follow(t, h, post(t, h, formType, forms[0])), "was reset at")
 		assert.Equal(t, "login "+"user:"+value, counted.reset[len(counted.reset)-1])
-		assert.True(t, w.admits(t, "login", features), "%q", value)
+		assert.True(t, w.Admits(t, "login", features), "%q", value)
 	}
 	n := len(counted.reset)
 	for _, value := range append(values, "\xff\xfe", "%zz") {
@@ -228,17 +214,17 @@ func TestResetsOfHostileValues(t *testing.T) {
 // its page says so.
 func TestWhiteSpaceAtTheEndsOfValues(t *testing.T) {
 	w := newWorld(t)
-	h := w.handler()
+	h := w.Handler()
 	bob := events.Features{"user": "bob"}
-	w.hit(t, "login", 7, bob)
+	w.Hits(t, "login", 7, bob)
 	for value, remark := range map[string]string{
 		"bob ": "The value of user ends in white space.", "bob\n": "The value of user ends in white space.",
 		"bob\u00a0": "The value of user ends in white space.", "\tbob": "The value of user begins in white space.",
 		"\u2028": "The value of user begins and ends in white space.",
 	} {
 		features, page := events.Features{"user": value}, featurePage("login", "user:"+value)
-		w.hit(t, "login", 7, features)
-		require.False(t, w.admits(t, "login", features), "%q", value)
+		w.Hits(t, "login", 7, features)
+		require.False(t, w.Admits(t, "login", features), "%q", value)
 		overview := html.UnescapeString(get(t, h, "/ui/").Body.String())
 		assert.True(t, strings.Contains(overview, `href="`+strings.TrimPrefix(page, "/ui/")+`"`), "%q has its link", value)
 		assert.Contains(t, shown(t, h, page), remark, "%q", value)
@@ -248,8 +234,8 @@ func TestWhiteSpaceAtTheEndsOfValues(t *testing.T) {
 		require.Len(t, forms, 1, "%q", value)
 		follow(t, h, post(t, h, formType, forms[0]))
 		assert.Contains(t, shown(t, h, page), "would be admitted: 0 of 5", "%q", value)
-		assert.True(t, w.admits(t, "login", features), "%q", value)
-		assert.False(t, w.admits(t, "login", bob), "%q was meant", value)
+		assert.True(t, w.Admits(t, "login", features), "%q", value)
+		assert.False(t, w.Admits(t, "login", bob), "%q was meant", value)
 
 		override := func(fields ...string) {
 			follow(t, h, postTo(t, h, "/ui/override", formType, overrideForm("login", "user:"+value, "user", fields...)))
@@ -257,49 +243,11 @@ func TestWhiteSpaceAtTheEndsOfValues(t *testing.T) {
 		override("verdict", "allow", "for", "1h")
 		require.Len(t, w.Overrides(), 1)
 		assert.Equal(t, value, w.Overrides()[0].Value)
-		assert.False(t, w.admits(t, "login", bob), "%q was meant", value)
+		assert.False(t, w.Admits(t, "login", bob), "%q was meant", value)
 		follow(t, h, postTo(t, h, "/ui/override", formType, overrideForm("login", "user:bob", "user", "verdict", "end")))
 		require.Len(t, w.Overrides(), 1, "%q was not meant", value)
 		override("verdict", "end")
 		assert.Empty(t, w.Overrides(), "%q", value)
 	}
 	assert.NotContains(t, shown(t, h, featurePage("login", "user:bob")), "white space")
-}
-
-// By keyboard a counter is reset whose hits were denied, and they are admitted. The page is not one that a browser
-// takes for a foreign one, also where it sends Origin alone, and a value keeps its line ends.
-func TestResetInABrowser(t *testing.T) {
-	w := newDay(t)
-	pages := w.handler()
-	var origins http.CrossOriginProtection
-	server := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
-		assert.NoError(t, origins.Check(r), "by Sec-Fetch-Site")
-		r.Header.Del("Sec-Fetch-Site") // without TLS browsers send it to this machine alone
-		assert.NoError(t, origins.Check(r), "by Origin %s", r.Header.Get("Origin"))
-		pages.ServeHTTP(rw, r)
-	}))
-	defer server.Close()
-	ctx := browsertest.Start(t)
-	for name, features := range map[string]events.Features{"two words": {"user": "two words\nand a line"}, "markup": {"user": hostile[1]}, "plain": {"user": "bob"}} {
-		t.Run(name, func(t *testing.T) {
-			w.hit(t, "login", 5, features)
-			require.False(t, w.admits(t, "login", features))
-			tab := browsertest.Open(t, ctx, server.URL+featurePage("login", "user:"+features["user"]), browsertest.Look{Width: 360, Scheme: "light"})
-			heading(t, tab, "Reset")
-			hidden, err := chromedp.Run(tab, chromedp.Evaluate[bool](`!document.querySelector(".change button").checkVisibility()`))
-			require.NoError(t, err)
-			require.True(t, hidden, "the button is behind a first step")
-			require.NoError(t, chromedp.Do(tab, chromedp.Evaluate[chromedp.Void](`document.querySelector(".change summary").focus()`)))
-			press(t, tab, kb.Enter, kb.Tab)
-			assert.Contains(t, focused(t, tab), "now")
-			assert.Empty(t, tab.See(t).Faults())
-			press(t, tab, kb.Enter)
-			require.Eventually(t, func() bool {
-				text, err := chromedp.Run(tab, chromedp.Evaluate[string](`document.querySelector('[role="status"]')?.textContent ?? ""`))
-				return err == nil && strings.Contains(text, "was reset at")
-			}, longest, 20*time.Millisecond)
-			assert.Empty(t, tab.See(t).Faults())
-			assert.True(t, w.admits(t, "login", features))
-		})
-	}
 }

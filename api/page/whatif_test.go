@@ -2,7 +2,6 @@ package page_test
 
 import (
 	"net/http"
-	"net/url"
 	"strconv"
 	"strings"
 	"testing"
@@ -16,14 +15,10 @@ import (
 	"github.com/counterd/counterd/internal/insight/dryrun"
 )
 
-func whatIf(event, rule string) string {
-	return "/ui/whatif?" + url.Values{"event": {event}, "text": {rule}}.Encode()
-}
-
 // The text of each rule of the rules is one that can be tried, and is decided as the engine decides it.
 func TestWhatIf(t *testing.T) {
 	w := newDay(t)
-	h := w.handler()
+	h := w.Handler()
 	for event, n := range map[string]int{"url_shorten": 4, "login": 1, "export": 1, "hourly": 1} {
 		for rule := range n {
 			body := get(t, h, "/ui/whatif?event="+event+"&rule="+strconv.Itoa(rule)).Body.String()
@@ -41,7 +36,7 @@ func TestWhatIf(t *testing.T) {
 	require.NoError(t, err)
 	counter, err := event.Counter(features)
 	require.NoError(t, err)
-	w.denials = func(time.Time) int64 { return 0 }
+	w.DeniedIn = func(time.Time) int64 { return 0 }
 	past, err := dryrun.PastOf(t.Context(), w, counter, now.Add(-23*time.Hour), now)
 	require.NoError(t, err)
 	require.False(t, past.ByMinute)
@@ -59,7 +54,7 @@ func TestWhatIf(t *testing.T) {
 // What is no rule is a fault in words, and the text stays.
 func TestWhatIfFaults(t *testing.T) {
 	w := newDay(t)
-	h := w.handler()
+	h := w.Handler()
 	for rule, words := range map[string]string{
 		"{per: ip, rate: 3}":                   "rate",
 		"{per: ip}":                            "rate",
@@ -80,6 +75,6 @@ func TestWhatIfFaults(t *testing.T) {
 		assert.NotContains(t, answer.Body.String(), "<script>")
 	}
 	assert.Equal(t, http.StatusNotFound, get(t, h, whatIf("nothing", "{per: ip, rate: 3/m}")).Code)
-	w.down = assert.AnError
+	w.Down = assert.AnError
 	assert.Equal(t, http.StatusServiceUnavailable, get(t, h, whatIf("url_shorten", "{per: ip, rate: 3/m}")).Code)
 }

@@ -17,6 +17,7 @@ import (
 	"go.uber.org/goleak"
 	"golang.org/x/net/html"
 
+	"github.com/counterd/counterd/internal/testkit/pagetest"
 	"github.com/counterd/counterd/loadtest/page"
 )
 
@@ -119,12 +120,6 @@ func requireWithin(t testing.TB, text string) {
 	}
 }
 
-// kinds are all kinds of axes.
-var kinds = []page.Axis{
-	{Label: "count"}, {Label: "count", Log: true}, {Label: "share", Unit: page.Percent}, {Label: "share", Unit: page.Percent, Log: true},
-	{Label: "time", Unit: page.Moment},
-}
-
 // plotOf draws two lines that go through the points.
 func plotOf(axis page.Axis, x, y []float64) page.Page {
 	lines := []page.Line{{Name: "a", X: x, Y: y}, {Name: "b", X: y[:1], Y: x[:1]}}
@@ -135,7 +130,7 @@ func TestEveryValueHasAPlace(t *testing.T) {
 	odd := []float64{0, 1e-9, 0.001, 1, 1.0000001, 59, 1e5, 1e5 + 1, 1e9, 1e15}
 	for _, a := range odd {
 		for _, b := range odd {
-			for _, axis := range kinds {
+			for _, axis := range pagetest.Axes {
 				if axis.Log && a*b == 0 {
 					continue
 				}
@@ -187,13 +182,13 @@ func requireHarmless(t testing.TB, bones []string, name string) {
 
 func TestNamesAreTexts(t *testing.T) {
 	bones := skeleton(write(t, pageOf("x")))
-	for _, attack := range attacks {
+	for _, attack := range pagetest.Attacks {
 		requireHarmless(t, bones, attack)
 	}
 }
 
 func FuzzPage(f *testing.F) {
-	for i, attack := range attacks {
+	for i, attack := range pagetest.Attacks {
 		f.Add(attack, float64(i), 1/float64(i+1), uint8(i))
 	}
 	bones := skeleton(write(f, pageOf("x")))
@@ -204,13 +199,13 @@ func FuzzPage(f *testing.F) {
 				*v = 1
 			}
 		}
-		requireWithin(t, write(t, plotOf(kinds[int(kind)%len(kinds)], []float64{a, b}, []float64{b, a})))
+		requireWithin(t, write(t, plotOf(pagetest.Axes[int(kind)%len(pagetest.Axes)], []float64{a, b}, []float64{b, a})))
 	})
 }
 
 // Nothing is loaded, nothing is run: neither by an element, nor by an attribute.
 func TestThePageAsksForNothing(t *testing.T) {
-	text := write(t, report())
+	text := write(t, pagetest.Report())
 	for node := range parse(t, text).Descendants() {
 		assert.NotContains(t, []string{"script", "link", "img", "iframe", "object", "embed", "base", "form", "a", "use", "image", "foreignObject"}, node.Data)
 		for _, a := range node.Attr {
@@ -287,12 +282,12 @@ func TestWriteSaysWhatItCannot(t *testing.T) {
 
 // Pages may be written side by side.
 func TestPagesShareNothing(t *testing.T) {
-	wanted := write(t, report())
+	wanted := write(t, pagetest.Report())
 	var writers sync.WaitGroup
 	for range 4 {
 		writers.Go(func() {
 			var out bytes.Buffer
-			assert.NoError(t, report().Write(&out))
+			assert.NoError(t, pagetest.Report().Write(&out))
 			assert.Equal(t, wanted, out.String())
 		})
 	}

@@ -1,4 +1,4 @@
-package page_test
+package pages_test
 
 import (
 	"context"
@@ -24,11 +24,12 @@ import (
 
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/events/rulesfile"
+	"github.com/counterd/counterd/internal/conformance/browsertest"
 	"github.com/counterd/counterd/internal/insight/denied"
 	"github.com/counterd/counterd/internal/limiter/engine"
 	"github.com/counterd/counterd/internal/service"
 	"github.com/counterd/counterd/internal/testkit"
-	"github.com/counterd/counterd/internal/testkit/browsertest"
+	"github.com/counterd/counterd/internal/testkit/pagetest"
 )
 
 // incidentRules are those in force at the beginning of each incident.
@@ -50,7 +51,7 @@ events:
 
 // story is a world in which an incident has happened: each hit at its moment, and decided then.
 type story struct {
-	*world
+	*pagetest.World
 	clock      *testkit.Clock
 	random     *rand.Rand
 	hits       []storyHit
@@ -65,12 +66,12 @@ type storyHit struct {
 
 func newStory(t *testing.T, seed uint64) *story {
 	t.Helper()
-	s := &story{clock: testkit.NewClock(now.Add(-25 * time.Hour)), random: rand.New(rand.NewPCG(seed, 1))}
+	s := &story{clock: testkit.NewClock(pagetest.Now.Add(-25 * time.Hour)), random: rand.New(rand.NewPCG(seed, 1))}
 	s.generation.Store(3)
-	s.world = newWorldOf(t, incidentRules, s.clock.Now)
-	s.config.Service = s
-	s.config.Source = func() (string, int64) { return "/etc/counterd/rules.yaml", s.generation.Load() }
-	s.config.Health.Servers = func() (list []service.ServerState) {
+	s.World = pagetest.NewWorldOf(t, incidentRules, s.clock.Now)
+	s.Config.Service = s
+	s.Config.Source = func() (string, int64) { return "/etc/counterd/rules.yaml", s.generation.Load() }
+	s.Config.Health.Servers = func() (list []service.ServerState) {
 		for i := range 3 {
 			list = append(list, service.ServerState{Name: fmt.Sprintf("10.0.0.%d:11211", i+1), Reachable: true})
 		}
@@ -109,7 +110,7 @@ func (s *story) every(d time.Duration, from, to time.Time, event string, pairs .
 	}
 }
 
-// until lets the hits up to a moment happen, and the moment be now.
+// until lets the hits up to a moment happen, and the moment be pagetest.Now.
 func (s *story) until(t *testing.T, moment time.Time) {
 	t.Helper()
 	slices.SortStableFunc(s.hits, func(a, b storyHit) int { return a.at.Compare(b.at) })
@@ -121,7 +122,7 @@ func (s *story) until(t *testing.T, moment time.Time) {
 		require.NoError(t, err)
 		for i := range d.Limits { // a feature has one limit in these rules
 			if service.Denies(&d.Limits[i]) {
-				_, err = s.counters.Increment(t.Context(), 1, h.at, denied.CounterOf(event.Event, d.Limits[i].Feature))
+				_, err = s.Counters.Increment(t.Context(), 1, h.at, denied.CounterOf(event.Event, d.Limits[i].Feature))
 				require.NoError(t, err)
 			}
 		}
@@ -191,7 +192,7 @@ func (s *story) change(t *testing.T, old, replacement string) {
 	t.Helper()
 	parsed, err := rulesfile.Parse([]byte(strings.Replace(incidentRules, old, replacement, 1)))
 	require.NoError(t, err)
-	s.inForce.Store(parsed)
+	s.InForce.Store(parsed)
 	s.generation.Add(1)
 }
 
@@ -400,13 +401,13 @@ func (w *walk) rows(t *testing.T) (from, to int) {
 }
 
 // The incidents of docs/operations.md are walked through as it says: what is bold is pressed, and the page says what is
-// quoted. With COUNTERD_SCREENSHOTS=../docs/images the screenshots are taken anew.
+// quoted. With COUNTERD_SCREENSHOTS=../../../docs/images the screenshots are taken anew.
 func TestIncidentsInABrowser(t *testing.T) {
 	ctx := browsertest.Start(t)
 	for _, incident := range incidents {
 		t.Run(incident.title, func(t *testing.T) {
 			s := incident.story(t)
-			pages := s.handler()
+			pages := s.Handler()
 			server := httptest.NewServer(http.HandlerFunc(func(answer http.ResponseWriter, r *http.Request) {
 				asked := service.WithAudit(r.Context(), "oncall", slog.New(slog.DiscardHandler)) // by a token of that name
 				pages.ServeHTTP(answer, r.WithContext(asked))
@@ -434,7 +435,7 @@ func TestIncidentsInABrowser(t *testing.T) {
 }
 
 // imagesFolder has the screenshots of docs/operations.md.
-var imagesFolder = filepath.Join("..", "docs", "images")
+var imagesFolder = filepath.Join("..", "..", "..", "docs", "images")
 
 // writtenStep is a step of an incident as docs/operations.md has it.
 type writtenStep struct{ bold, code, quotes, images []string }
@@ -450,7 +451,7 @@ var (
 // readIncidents returns the sections of the incidents in docs/operations.md.
 func readIncidents(t *testing.T) string {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join("..", "docs", "operations.md"))
+	text, err := os.ReadFile(filepath.Join("..", "..", "..", "docs", "operations.md"))
 	require.NoError(t, err)
 	_, rest, found := strings.Cut(string(text), "\n## Incidents\n")
 	require.True(t, found)
@@ -488,7 +489,7 @@ func TestScreenshotsOfIncidents(t *testing.T) {
 			named = append(named, step.images...)
 		}
 	}
-	text, err := os.ReadFile(filepath.Join("..", "docs", "operations.md"))
+	text, err := os.ReadFile(filepath.Join("..", "..", "..", "docs", "operations.md"))
 	require.NoError(t, err)
 	assert.Equal(t, len(named), strings.Count(string(text), "](images/"), "images are those of steps")
 	assert.Equal(t, len(incidents), strings.Count(readIncidents(t), "\n### "))

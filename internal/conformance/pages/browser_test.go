@@ -1,6 +1,7 @@
-package page_test
+package pages_test
 
 import (
+	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
@@ -11,20 +12,11 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/counterd/counterd/events"
+	"github.com/counterd/counterd/internal/conformance/browsertest"
 	"github.com/counterd/counterd/internal/insight/top"
-	"github.com/counterd/counterd/internal/testkit/browsertest"
+	"github.com/counterd/counterd/internal/testkit/pagetest"
 )
-
-// shownPages are pages in all that they can show, but for errors: a browser says the status of those.
-func shownPages() map[string]string {
-	return map[string]string{
-		"overview": "/ui/", "live": "/ui/?live=on", "limits": "/ui/limits", "limits-of-event": "/ui/limits?event=login", "rules": "/ui/rules",
-		"whatif": "/ui/whatif?event=url_shorten&rule=0", "tried": whatIf("url_shorten", "{per: ip, rate: 3/m}"),
-		"denied": ofIP, "several": ofBob + "&cost=3", "bucket": featurePage("url_shorten", "key:k-1"), "calendar": featurePage("export"),
-		"day": ofIP + "&level=day", "hour": ofIP + "&level=hour", "second": ofIP + "&level=second",
-		"hostile": featurePage("url_shorten", "user:"+hostile[7]), "script": featurePage("url_shorten", "user:"+hostile[0]),
-	}
-}
 
 // In each look nothing overflows, all can be read, nothing is loaded from elsewhere, and nothing is said.
 func TestPagesInABrowser(t *testing.T) {
@@ -32,7 +24,7 @@ func TestPagesInABrowser(t *testing.T) {
 	for _, scheme := range []string{"light", "dark"} {
 		for _, width := range []int64{360, 1280, 3840} {
 			l := browsertest.Look{Width: width, Scheme: scheme}
-			for name, path := range shownPages() {
+			for name, path := range pagetest.ShownPages() {
 				if every := name == "overview" || name == "denied" || name == "rules"; !every && (width == 3840 || (scheme == "dark") != (width == 360)) {
 					continue // the looks of these three are those of all
 				}
@@ -48,7 +40,7 @@ func TestPagesInABrowser(t *testing.T) {
 
 // newServer serves the pages of a day until the test ends.
 func newServer(t *testing.T) *httptest.Server {
-	server := httptest.NewServer(newDay(t).handler())
+	server := httptest.NewServer(pagetest.NewDay(t).Handler())
 	t.Cleanup(server.Close)
 	return server
 }
@@ -103,7 +95,7 @@ func TestSearchByKeyboard(t *testing.T) {
 
 // From the day to the seconds of a minute by the links of bars, which keys follow, too, and back.
 func TestZoomInABrowser(t *testing.T) {
-	tab := browsertest.Open(t, browsertest.Start(t), newServer(t).URL+ofIP+"&level=day", browsertest.Look{Width: 1280, Scheme: "dark"})
+	tab := browsertest.Open(t, browsertest.Start(t), newServer(t).URL+pagetest.OfIP+"&level=day", browsertest.Look{Width: 1280, Scheme: "dark"})
 	follow := func(bar string) {
 		t.Helper()
 		ok, err := chromedp.Run(tab, chromedp.Evaluate[bool](`(() => { const bar = document.querySelector('.plot a[aria-label^="`+bar+`"]'); bar?.focus(); return document.activeElement === bar; })()`))
@@ -125,8 +117,8 @@ func TestZoomInABrowser(t *testing.T) {
 
 // A live list shows what comes, without a reload by hand, until it is paused.
 func TestALiveListInABrowser(t *testing.T) {
-	w := newDay(t)
-	server := httptest.NewServer(w.handler())
+	w := pagetest.NewDay(t)
+	server := httptest.NewServer(w.Handler())
 	defer server.Close()
 	tab := browsertest.Open(t, browsertest.Start(t), server.URL+"/ui/?live=on", browsertest.Look{Width: 1280, Scheme: "light"})
 	has := func(feature string) bool {
@@ -135,10 +127,95 @@ func TestALiveListInABrowser(t *testing.T) {
 	}
 	require.False(t, has("user:newcomer"))
 	for range 100 {
-		w.top.Add(top.Denied, top.Key{Event: "login", Feature: featureOf([2]string{"user", "newcomer"})}, "user-5-per-15m")
+		w.Hot.Add(top.Denied, top.Key{Event: "login", Feature: pagetest.FeatureOf([2]string{"user", "newcomer"})}, "user-5-per-15m")
 	}
 	require.Eventually(t, func() bool { return has("user:newcomer") }, longest, 50*time.Millisecond)
 	require.NoError(t, chromedp.Do(tab, chromedp.Click(".turn .button")))
 	heading(t, tab, "Look a feature up")
 	assert.Empty(t, tab.See(t).Faults())
+}
+
+// By keyboard a counter is reset whose hits were denied, and they are admitted. The page is not one that a browser
+// takes for a foreign one, also where it sends Origin alone, and a value keeps its line ends.
+func TestResetInABrowser(t *testing.T) {
+	w := pagetest.NewDay(t)
+	pages := w.Handler()
+	var origins http.CrossOriginProtection
+	server := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		assert.NoError(t, origins.Check(r), "by Sec-Fetch-Site")
+		r.Header.Del("Sec-Fetch-Site") // without TLS browsers send it to this machine alone
+		assert.NoError(t, origins.Check(r), "by Origin %s", r.Header.Get("Origin"))
+		pages.ServeHTTP(rw, r)
+	}))
+	defer server.Close()
+	ctx := browsertest.Start(t)
+	for name, features := range map[string]events.Features{"two words": {"user": "two words\nand a line"}, "markup": {"user": pagetest.Hostile[1]}, "plain": {"user": "bob"}} {
+		t.Run(name, func(t *testing.T) {
+			w.Hits(t, "login", 5, features)
+			require.False(t, w.Admits(t, "login", features))
+			tab := browsertest.Open(t, ctx, server.URL+pagetest.FeaturePage("login", "user:"+features["user"]), browsertest.Look{Width: 360, Scheme: "light"})
+			heading(t, tab, "Reset")
+			hidden, err := chromedp.Run(tab, chromedp.Evaluate[bool](`!document.querySelector(".change button").checkVisibility()`))
+			require.NoError(t, err)
+			require.True(t, hidden, "the button is behind a first step")
+			require.NoError(t, chromedp.Do(tab, chromedp.Evaluate[chromedp.Void](`document.querySelector(".change summary").focus()`)))
+			press(t, tab, kb.Enter, kb.Tab)
+			assert.Contains(t, focused(t, tab), "now")
+			assert.Empty(t, tab.See(t).Faults())
+			press(t, tab, kb.Enter)
+			require.Eventually(t, func() bool {
+				text, err := chromedp.Run(tab, chromedp.Evaluate[string](`document.querySelector('[role="status"]')?.textContent ?? ""`))
+				return err == nil && strings.Contains(text, "was reset at")
+			}, longest, 20*time.Millisecond)
+			assert.Empty(t, tab.See(t).Faults())
+			assert.True(t, w.Admits(t, "login", features))
+		})
+	}
+}
+
+// By keyboard a feature that is denied is allowed for two hours, and the override ended among the rules.
+func TestOverrideInABrowser(t *testing.T) {
+	w := pagetest.NewDay(t)
+	server := httptest.NewServer(w.Handler())
+	defer server.Close()
+	ctx := browsertest.Start(t)
+	ip := events.Features{"ip": "192.0.2.1"}
+	require.False(t, w.Admits(t, "url_shorten", ip))
+	tab := browsertest.Open(t, ctx, server.URL+pagetest.OfIP, browsertest.Look{Width: 360, Scheme: "light"})
+	heading(t, tab, "Override")
+	press := func(keys ...string) { t.Helper(); press(t, tab, keys...) }
+	require.NoError(t, chromedp.Do(tab, chromedp.Evaluate[chromedp.Void](`document.querySelector('section[aria-labelledby="override"] summary').focus()`)))
+	press(kb.Enter, kb.Tab)
+	assert.Equal(t, "verdict", focused(t, tab))
+	press(kb.Tab, kb.Tab)
+	assert.Equal(t, "for", focused(t, tab))
+	press(kb.Tab)
+	assert.Contains(t, focused(t, tab), "Override ip:192.0.2.1")
+	found := tab.See(t)
+	found.Keep(t, "override form")
+	assert.Empty(t, found.Faults())
+	press(kb.Enter)
+	says := func(words string) {
+		t.Helper()
+		require.Eventually(t, func() bool {
+			text, err := chromedp.Run(tab, chromedp.Evaluate[string](`document.readyState === "complete" ? document.body.textContent : ""`))
+			return err == nil && strings.Contains(strings.Join(strings.Fields(text), " "), words)
+		}, longest, 20*time.Millisecond, words)
+	}
+	says("ip:192.0.2.1 is always allowed until 14:30:22 UTC")
+	assert.True(t, w.Admits(t, "url_shorten", ip))
+	found = tab.See(t)
+	found.Keep(t, "override set")
+	assert.Empty(t, found.Faults())
+
+	tab = browsertest.Open(t, ctx, server.URL+"/ui/rules", browsertest.Look{Width: 1280, Scheme: "dark"})
+	heading(t, tab, "Temporary overrides")
+	found = tab.See(t)
+	found.Keep(t, "override among the rules")
+	assert.Empty(t, found.Faults())
+	require.NoError(t, chromedp.Do(tab, chromedp.Evaluate[chromedp.Void](`document.querySelector('section[aria-labelledby="temporary"] button').focus()`)))
+	press(kb.Enter)
+	says("The overrides were changed at")
+	assert.Empty(t, w.Overrides())
+	assert.False(t, w.Admits(t, "url_shorten", ip))
 }

@@ -1,15 +1,14 @@
-package page_test
+package pagetest
 
 import (
-	"fmt"
 	"math"
 	"strings"
 
 	"github.com/counterd/counterd/loadtest/page"
 )
 
-// report is a page as loadtest replay writes them.
-func report() page.Page {
+// Report returns a page as loadtest replay writes it.
+func Report() page.Page {
 	var counts, shares, moments, admitted, denied []float64
 	for i := range 33 {
 		counts = append(counts, math.Round(math.Pow(10, float64(i)/8)))
@@ -59,8 +58,8 @@ func report() page.Page {
 	}
 }
 
-// attacks are names that an attacker may choose.
-var attacks = []string{
+// Attacks are names that an attacker may choose.
+var Attacks = []string{
 	`<script>console.error("x")</script>`,
 	`"><img src="http://127.0.0.1:9/x.png" onerror="console.error(1)">`,
 	`</title></style></svg></script><script src=http://127.0.0.1:9/></script>`,
@@ -72,40 +71,8 @@ var attacks = []string{
 	strings.Repeat("long words ", 40),
 }
 
-// hostile has the attacks wherever there is a string.
-func hostile() page.Page {
-	all := strings.Join(attacks[:len(attacks)-2], " ")
-	p := page.Page{Title: all, Subtitle: all}
-	table := &page.Table{Head: []string{all, "short"}, Rows: [][]string{{all, all}}}
-	plot := &page.Plot{Title: all, X: page.Axis{Label: "x"}, Y: page.Axis{Label: "y"}}
-	for i, attack := range attacks {
-		table.Rows = append(table.Rows, []string{attack, attack})
-		plot.Lines = append(plot.Lines, page.Line{Name: attack, X: []float64{0, 1}, Y: []float64{float64(i), float64(i)}})
-	}
-	p.Sections = []page.Section{{Title: all, Text: all, Table: table, Plot: plot}}
-	for _, attack := range attacks {
-		p.Sections = append(p.Sections, page.Section{Title: attack, Text: attack, Table: &page.Table{Head: []string{attack}, Rows: [][]string{{attack}}}})
-	}
-	return p
-}
-
-// axes has a plot for each kind of axis, with ranges from small to large, to look whether their
-// marks have room.
-func axes() page.Page {
-	var p page.Page
-	for _, axis := range kinds {
-		for _, end := range []float64{0.003, 7, 59, 4_000, 200_000, 98_765_432} {
-			from := end / 123
-			switch axis.Unit {
-			case page.Moment:
-				from, end = 1431849600, 1431849600+end
-			case page.Percent:
-				from, end = min(from, 1), min(end, 100)
-			}
-			line := page.Line{Name: "line", X: []float64{from, end}, Y: []float64{end, from}}
-			title := fmt.Sprint(axis, end)
-			p.Sections = append(p.Sections, page.Section{Plot: &page.Plot{Title: title, X: axis, Y: axis, Lines: []page.Line{line}}})
-		}
-	}
-	return p
+// Axes are all kinds of axes.
+var Axes = []page.Axis{
+	{Label: "count"}, {Label: "count", Log: true}, {Label: "share", Unit: page.Percent}, {Label: "share", Unit: page.Percent, Log: true},
+	{Label: "time", Unit: page.Moment},
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
-	"github.com/counterd/counterd/internal/testkit/browsertest"
+	"github.com/counterd/counterd/internal/conformance/browsertest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

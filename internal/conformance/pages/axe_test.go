@@ -1,4 +1,4 @@
-package page_test
+package pages_test
 
 import (
 	"fmt"
@@ -10,7 +10,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/counterd/counterd/internal/testkit/browsertest"
+	"github.com/counterd/counterd/internal/conformance/browsertest"
+	"github.com/counterd/counterd/internal/testkit/pagetest"
 )
 
 // violation is a rule of axe-core that a page breaks.
@@ -28,14 +29,14 @@ const runAxe = `document.querySelectorAll("details").forEach(d => d.open = true)
 // page is as it is served, with its policy.
 func TestAccessibility(t *testing.T) {
 	ctx, server := browsertest.Start(t), newServer(t)
-	axe, err := os.ReadFile(filepath.Join("..", "bin", "axe.min.js"))
+	axe, err := os.ReadFile(filepath.Join("..", "..", "..", "bin", "axe.min.js"))
 	require.NoError(t, err, "make deps-all puts axe-core there")
 	for _, scheme := range []string{"light", "dark"} {
 		for _, width := range []int64{360, 1280} {
 			l := browsertest.Look{Width: width, Scheme: scheme}
 			for _, name := range []string{"overview", "denied", "several", "limits-of-event", "rules", "tried"} {
 				t.Run(name+" "+l.String(), func(t *testing.T) {
-					tab := browsertest.Open(t, ctx, server.URL+shownPages()[name], l)
+					tab := browsertest.Open(t, ctx, server.URL+pagetest.ShownPages()[name], l)
 					require.NoError(t, chromedp.Do(tab, chromedp.Evaluate[chromedp.Void](string(axe))))
 					found, err := chromedp.Run(tab, chromedp.Evaluate[struct {
 						Passes     int
