@@ -216,7 +216,7 @@ func WhatIf(event, rule string) string {
 func ShownPages() map[string]string {
 	return map[string]string{
 		"overview": "/ui/", "live": "/ui/?live=on", "limits": "/ui/limits", "limits-of-event": "/ui/limits?event=login", "rules": "/ui/rules",
-		"api": "/ui/api", "whatif": "/ui/whatif?event=url_shorten&rule=0", "tried": WhatIf("url_shorten", "{per: ip, rate: 3/m}"),
+		"whatif": "/ui/whatif?event=url_shorten&rule=0", "tried": WhatIf("url_shorten", "{per: ip, rate: 3/m}"),
 		"denied": OfIP, "several": OfBob + "&cost=3", "bucket": FeaturePage("url_shorten", "key:k-1"), "calendar": FeaturePage("export"),
 		"day": OfIP + "&level=day", "hour": OfIP + "&level=hour", "second": OfIP + "&level=second",
 		"Hostile": FeaturePage("url_shorten", "user:"+Hostile[7]), "script": FeaturePage("url_shorten", "user:"+Hostile[0]),
