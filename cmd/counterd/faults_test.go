@@ -30,7 +30,7 @@ type fault struct {
 	copies  int    // on as many servers
 	direct  bool   // there is no proxy
 	small   bool   // the servers have room for little
-	quick   bool   // make test has it, too
+	quick   bool   // in make test, not only in make test-all
 	logs    bool   // counters are logs
 	undo    bool   // adds arrive, and their rollback does not in time
 	strike  func(s *site)
@@ -192,8 +192,8 @@ func TestFaultsOfLogs(t *testing.T) {
 	}
 }
 
-// meet has the fault befall a site under load, and returns what it was as the row of a table. Soon after the fault all has
-// to be decided and counted on the store.
+// meet strikes a site under load, and returns the row of the table that describes the fault. It fails the test unless all
+// is decided and counted on the store soon after the fault.
 func (f fault) meet(t *testing.T) (row string) {
 	s := newSite(t, siteConfig{servers: f.copies, copies: f.copies, processes: 2, proxies: !f.direct, small: f.small, logs: f.logs})
 	stop := s.hammer("a", "b")
@@ -285,8 +285,8 @@ func (f fault) compare(s *site, name counterName, before, during, back oracle.Ta
 	}
 }
 
-// compareLogs holds what each process counts, and what each server has, against the answers. Of two servers one may not
-// answer in time at first, and the other lack some yet.
+// compareLogs compares the count of each process and the log of each server with the answers. A server may not answer in
+// time at first, and the other may lack some entries yet.
 func (f fault) compareLogs(s *site) {
 	for name, told := range s.tallies() {
 		least, most := told.Acknowledged, told.Acknowledged+told.Unknown

@@ -16,7 +16,7 @@ import (
 	"github.com/counterd/counterd/events/rulesfile"
 )
 
-// newFlooded returns what a process serves, without its connections.
+// newFlooded returns the HTTP interface of a limiter with one limit.
 func newFlooded(t *testing.T, limit string, options ...counterd.Option) http.Handler {
 	t.Helper()
 	rules, err := counterd.ParseRules([]byte("events: {e: {limits: [" + limit + "]}}"))
@@ -41,8 +41,8 @@ func batch(t *testing.T, h http.Handler, addresses []string) string {
 	return w.Body.String()
 }
 
-// Addresses of one network are one counter: the owner of a /64, or of the prefix of the rule, has no more than the owner
-// of one address.
+// Addresses of one network share a counter: the owner of a /64, or of a network of the rule's prefix, is limited like the
+// owner of one address.
 func TestAFloodFromOneNetwork(t *testing.T) {
 	const addresses = 1 << 12
 	for _, test := range []struct {

@@ -134,7 +134,7 @@ func TestRLSWithTokens(t *testing.T) {
 		assert.Equal(t, "OK", ask(with("edge-edge-edge-edge")))
 		assert.NoError(t, reflects(with("edge-edge-edge-edge")))
 	}
-	assert.Contains(t, p.log.String(), "msg=request method=ShouldRateLimit domain=url_shorten code=OK client=edge duration=")
+	p.log.Await(t, "msg=request method=ShouldRateLimit domain=url_shorten code=OK client=edge duration=")
 	for _, secret := range []string{"203.0.113.77", "edge-edge", "read-read"} {
 		assert.NotContains(t, p.log.String(), secret)
 	}

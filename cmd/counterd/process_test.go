@@ -306,7 +306,7 @@ func TestHitsWithoutAStore(t *testing.T) {
 	require.NoError(t, err)
 	assert.True(t, d.Allowed)
 	assert.Equal(t, "allow", d.Limits[0].OnError)
-	assert.Contains(t, p.log.String(), "store failed in a decision")
+	p.log.Await(t, "store failed in a decision")
 	for path, want := range map[string]int{"/healthz": 200, "/readyz": 503, "/v1/events/url_shorten/count?window=1m&feature=ip:203.0.113.9": 503} {
 		assert.Equal(t, want, status(t, p.url+path), path)
 	}

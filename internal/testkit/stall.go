@@ -19,31 +19,7 @@ const stallTick = 5 * time.Millisecond
 
 // WatchStalls watches until the test ends.
 func WatchStalls(tb testing.TB) *Stalls {
-	s, stop := watchStalls()
-	tb.Cleanup(stop)
-	return s
-}
-
-// Unstalled calls a trial until it succeeds, and reports whether it does. A trial that fails is
-// made again, at most twice, only if the machine has left a goroutine waiting meanwhile for at
-// least that long.
-func Unstalled(least time.Duration, trial func() bool) bool {
-	return unstalled(least, func(*Stalls) bool { return trial() })
-}
-
-func unstalled(least time.Duration, trial func(*Stalls) bool) bool {
-	for again := 2; ; again-- {
-		s, stop := watchStalls()
-		succeeded := trial(s)
-		stop()
-		if succeeded || again == 0 || s.Longest() < least {
-			return succeeded
-		}
-	}
-}
-
-func watchStalls() (s *Stalls, stop func()) {
-	s = &Stalls{}
+	s := &Stalls{}
 	done := make(chan struct{})
 	var running sync.WaitGroup
 	running.Go(func() {
@@ -57,10 +33,11 @@ func watchStalls() (s *Stalls, stop func()) {
 			}
 		}
 	})
-	return s, func() {
+	tb.Cleanup(func() {
 		close(done)
 		running.Wait()
-	}
+	})
+	return s
 }
 
 func (s *Stalls) note(late time.Duration) {

@@ -98,25 +98,3 @@ func TestAStallIsSeen(t *testing.T) {
 		assert.Equal(t, time.Minute, s.Longest())
 	})
 }
-
-// A trial that fails is made again only after a stall, and at most twice.
-func TestATrialIsMadeAgainAfterAStall(t *testing.T) {
-	bubble.Test(t, func(t *testing.T) {
-		for stall, want := range map[time.Duration]int{0: 1, time.Second - 1: 1, time.Second: 3} {
-			trials := 0
-			assert.False(t, unstalled(time.Second, func(s *Stalls) bool {
-				trials++
-				s.note(stall)
-				return false
-			}))
-			assert.Equal(t, want, trials, stall)
-		}
-		trials := 0
-		assert.True(t, unstalled(time.Second, func(s *Stalls) bool {
-			trials++
-			s.note(time.Second)
-			return trials == 2
-		}))
-		assert.Equal(t, 2, trials)
-	})
-}
