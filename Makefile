@@ -175,7 +175,7 @@ soak: build
 	bin/loadtest verify -soak $(SOAKTIME)
 
 microbench:
-	go test -run '^$$' -bench . -benchmem -benchtime $(BENCHTIME) -count $(BENCHCOUNT) ./hierarchy ./internal/eventlog/journal ./internal/limiter ./memcache ./api ./internal/rls
+	go test -run '^$$' -bench . -benchmem -benchtime $(BENCHTIME) -count $(BENCHCOUNT) ./internal/eventlog/journal ./internal/limiter ./memcache ./api ./internal/rls
 
 # The examples, each by the command of its page. They are a module of their own, and what they start is where the cache
 # of go test does not look.

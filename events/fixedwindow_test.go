@@ -20,6 +20,7 @@ import (
 	"github.com/counterd/counterd/internal/store"
 	"github.com/counterd/counterd/internal/store/storetest"
 	"github.com/counterd/counterd/internal/testkit"
+	"github.com/counterd/counterd/internal/testkit/oracle"
 	"github.com/counterd/counterd/memcache"
 )
 
@@ -58,7 +59,6 @@ func newLimiter(t *testing.T, st store.Store, clock func() time.Time) *limiter.L
 // hit fits at the turn and no second before, and sliding windows on the same counter keep to
 // theirs.
 func TestDecisionsEqualAnExactLog(t *testing.T) {
-	type admission struct{ second, cost int64 }
 	rng := rand.New(rand.NewPCG(3, 4))
 	for _, test := range []struct {
 		limits  string
@@ -96,7 +96,7 @@ func TestDecisionsEqualAnExactLog(t *testing.T) {
 			for i := range 2 {
 				fleet = append(fleet, newLimiter(t, embedded, func() time.Time { return clock.Now().Add(time.Duration(i) * 400 * time.Millisecond) }))
 			}
-			var log []admission
+			log := oracle.NewLog()
 			for range 80 {
 				clock.Advance(time.Duration(rng.Int64N(test.long * int64(time.Second) / 3)))
 				h := limiter.Hit{Event: event, Features: events.Features{"ip": "192.0.2.1"}, Cost: 1 + rng.Int64N(2)}
@@ -105,12 +105,7 @@ func TestDecisionsEqualAnExactLog(t *testing.T) {
 				require.NoError(t, err)
 				now := d.At.Unix()
 				turn, last := events.FixedWindowAround(now, test.long, zone)
-				held := int64(0)
-				for _, a := range log {
-					if a.second >= turn && a.second <= last {
-						held += a.cost
-					}
-				}
+				held := log.Sum("", turn, last)
 				state := d.Limits[0]
 				require.Equal(t, event.Rules[0].Limits[0].Algorithm, state.Algorithm)
 				require.Equal(t, held+h.Cost <= test.n, d.Allowed, "%+v, the window holds %d", state, held)
@@ -119,7 +114,7 @@ func TestDecisionsEqualAnExactLog(t *testing.T) {
 						require.Equal(t, held+h.Cost, state.Count)
 					}
 					require.GreaterOrEqual(t, state.Count, held+h.Cost)
-					log = append(log, admission{now, h.Cost})
+					log.Add("", now, h.Cost)
 				} else {
 					want, delta := engine.Seconds(last+1-now), 0.
 					if event.Rules[0].InLog() { // it knows milliseconds

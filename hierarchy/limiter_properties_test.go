@@ -21,6 +21,7 @@ import (
 	"github.com/counterd/counterd/internal/store/storetest"
 	"github.com/counterd/counterd/internal/testkit"
 	"github.com/counterd/counterd/internal/testkit/bubble"
+	"github.com/counterd/counterd/internal/testkit/oracle"
 )
 
 // smallCache is for tests that make thousands of limiters: big enough for the 42
@@ -51,23 +52,12 @@ func newForgetfulLimiter(tb testing.TB, store store.Store, clock func() time.Tim
 	return l
 }
 
-// event is an admitted hit on a counter, as an exact log has it.
-type logEvent struct{ second, cost int64 }
-
-type exactLog map[string][]logEvent
-
-// holds returns what a full cover of the window that the second ends, and of the
-// time ahead, would say.
-func (l exactLog) holds(counter events.Counter, window time.Duration, second, ahead int64) (sum int64) {
+// holds returns the sum of a full cover of the window that the second ends, and of the time ahead.
+func holds(log *oracle.Log, counter events.Counter, window time.Duration, second, ahead int64) int64 {
 	seconds := int64(window / time.Second)
 	finest, _ := levels(counter)
 	first := BucketAt(finest, second-seconds+1).First()
-	for _, e := range l[counter.ID()] {
-		if e.second >= first && e.second <= second+min(ahead, seconds-1) {
-			sum += e.cost
-		}
-	}
-	return sum
+	return log.Sum(counter.ID(), first, second+min(ahead, seconds-1))
 }
 
 // In a random history without concurrency every decision is that of the full
@@ -84,7 +74,7 @@ func TestDecisionsEqualTheFullCover(t *testing.T) {
 			for i := range 3 {
 				fleet = append(fleet, newUncachedLimiter(t, store, func() time.Time { return clock.Now().Add(time.Duration(i) * 250 * time.Millisecond) }))
 			}
-			log := exactLog{}
+			log := oracle.NewLog()
 			for range 60 {
 				clock.Advance(testkit.Step(rng))
 				l := fleet[rng.IntN(len(fleet))]
@@ -102,7 +92,7 @@ func TestDecisionsEqualTheFullCover(t *testing.T) {
 					applied, err := event.Apply(nil, h.Features)
 					require.NoError(t, err)
 					for _, a := range applied {
-						log[a.ID] = append(log[a.ID], logEvent{d.At.Unix(), h.Cost})
+						log.Add(a.ID, d.At.Unix(), h.Cost)
 					}
 				}
 			}
@@ -115,7 +105,7 @@ func TestDecisionsEqualTheFullCover(t *testing.T) {
 
 // requireLikeLog fails unless the decision is the log's, and no more was read for
 // it than the covers hold.
-func requireLikeLog(t *testing.T, log exactLog, h limiter.Hit, d limiter.Decision, store *storetest.Solo) {
+func requireLikeLog(t *testing.T, log *oracle.Log, h limiter.Hit, d limiter.Decision, store *storetest.Solo) {
 	t.Helper()
 	applied, err := h.Event.Apply(nil, h.Features)
 	require.NoError(t, err)
@@ -128,7 +118,7 @@ func requireLikeLog(t *testing.T, log exactLog, h limiter.Hit, d limiter.Decisio
 			state := d.Limits[i]
 			i++
 			ceiling := rule.Throttle.Ceiling(limit.N)
-			count := log.holds(counter, limit.Window, d.At.Unix(), ahead)
+			count := holds(log, counter, limit.Window, d.At.Unix(), ahead)
 			require.Equal(t, count+h.Cost <= ceiling, state.Allowed, "%+v, the log holds %d", state, count)
 			want = want && (state.Allowed || rule.Shadow)
 			if store != nil && d.Allowed {

@@ -17,6 +17,7 @@ import (
 	"github.com/counterd/counterd/internal/limiter/engine"
 	"github.com/counterd/counterd/internal/store"
 	"github.com/counterd/counterd/internal/testkit"
+	"github.com/counterd/counterd/internal/testkit/oracle"
 	"github.com/counterd/counterd/internal/testkit/storestest"
 )
 
@@ -108,7 +109,7 @@ func TestSeveralAlgorithmsGiveOneVerdict(t *testing.T) {
 			kept := storestest.Embedded(clock.Now)
 			event := newEvent(t, 1, limits)
 			processes := []*process{newProcess(t, kept, clock.Now, limiter.Config{}), newProcess(t, kept, clock.Now, limiter.Config{NoCachedDenials: true})}
-			log, levels, random := exactLog{}, map[string]level{}, rand.New(rand.NewPCG(uint64(i), 9))
+			log, levels, random := oracle.NewLog(), map[string]level{}, rand.New(rand.NewPCG(uint64(i), 9))
 			allowed, denied := 0, 0
 			for range testkit.Times(500) {
 				clock.Advance(time.Duration(random.Int64N(400)) * time.Millisecond)
@@ -122,7 +123,7 @@ func TestSeveralAlgorithmsGiveOneVerdict(t *testing.T) {
 				// held returns what counts ahead of a hit then, in tokens.
 				held := func(a events.Applied, limit events.Limit, at int64) int64 {
 					if limit.Burst == 0 {
-						return log.holds(a.ID, limit.Window, at)
+						return holds(log, a.ID, limit.Window, at)
 					}
 					window := limit.Window.Milliseconds()
 					return (levels[a.ID+limit.Name].fall(limit, at).level + window - 1) / window
@@ -149,7 +150,8 @@ func TestSeveralAlgorithmsGiveOneVerdict(t *testing.T) {
 						continue
 					}
 					if !charged[a.ID] {
-						log[a.ID], charged[a.ID] = append(log[a.ID], moment{now, cost}), true
+						log.Add(a.ID, now, cost)
+						charged[a.ID] = true
 					}
 					limit := a.Rule.Limits[0]
 					l := levels[a.ID+limit.Name].fall(limit, now)

@@ -19,6 +19,7 @@ import (
 	"github.com/counterd/counterd/internal/limiter/engine"
 	"github.com/counterd/counterd/internal/store"
 	"github.com/counterd/counterd/internal/testkit"
+	"github.com/counterd/counterd/internal/testkit/oracle"
 	"github.com/counterd/counterd/internal/testkit/storestest"
 )
 
@@ -88,18 +89,12 @@ func TestExactlyTheLimit(t *testing.T) {
 	})
 }
 
-// exactLog has all that counts on a counter.
-type exactLog map[string][]moment
-
-type moment struct{ at, cost int64 }
-
-func (l exactLog) holds(counter string, window time.Duration, now int64) (sum int64) {
-	for _, m := range l[counter] {
-		if window < time.Minute && m.at > now-window.Milliseconds() || window >= time.Minute && m.at/1000 > now/1000-int64(window/time.Second) {
-			sum += m.cost
-		}
+// holds returns what counts in the window that ends now, by milliseconds, or by seconds if it is long.
+func holds(log *oracle.Log, counter string, window time.Duration, now int64) int64 {
+	if window < time.Minute {
+		return log.Sum(counter, now-window.Milliseconds()+1, oracle.Forever)
 	}
-	return sum
+	return log.Sum(counter, (now/1000-int64(window/time.Second)+1)*1000, oracle.Forever)
 }
 
 // Decisions are those of a log that forgets nothing, for random hits, whatever the rules; the waits
@@ -114,7 +109,7 @@ func TestDecisionsEqualALog(t *testing.T) {
 			kept := &watched{Store: storestest.Embedded(clock.Now)}
 			event := newEvent(t, 1, limits)
 			processes := []*process{newProcess(t, kept, clock.Now, limiter.Config{}), newProcess(t, kept, clock.Now, limiter.Config{NoCachedDenials: true})}
-			log, random := exactLog{}, rand.New(rand.NewPCG(uint64(i), 7))
+			log, random := oracle.NewLog(), rand.New(rand.NewPCG(uint64(i), 7))
 			for range 400 {
 				clock.Advance(testkit.Step(random).Truncate(time.Millisecond))
 				now := clock.Now().UnixMilli()
@@ -136,7 +131,7 @@ func TestDecisionsEqualALog(t *testing.T) {
 				want, i := true, 0
 				for _, a := range applied {
 					for _, limit := range a.Rule.Limits {
-						fits := log.holds(a.ID, limit.Window, now)+cost <= a.Rule.Throttle.Ceiling(limit.N)
+						fits := holds(log, a.ID, limit.Window, now)+cost <= a.Rule.Throttle.Ceiling(limit.N)
 						require.Equal(t, fits, d.Limits[i].Allowed, "%+v", d.Limits[i])
 						want = want && (fits || a.Rule.Shadow)
 						i++
@@ -145,7 +140,7 @@ func TestDecisionsEqualALog(t *testing.T) {
 				require.Equal(t, want, d.Allowed, "%+v", d)
 				for _, a := range applied {
 					if !asks && (want || a.Rule.Count == events.CountAll) {
-						log[a.ID] = append(log[a.ID], moment{now, cost})
+						log.Add(a.ID, now, cost)
 					}
 				}
 				i = 0
@@ -153,7 +148,7 @@ func TestDecisionsEqualALog(t *testing.T) {
 					for _, limit := range a.Rule.Limits {
 						s := d.Limits[i]
 						i++
-						if held := log.holds(a.ID, limit.Window, now); s.Exact {
+						if held := holds(log, a.ID, limit.Window, now); s.Exact {
 							require.Equal(t, held, s.Count, "%+v", s)
 						} else { // events may have left the window of a cached denial
 							require.True(t, caches && !asks, "%+v", s)
@@ -161,8 +156,8 @@ func TestDecisionsEqualALog(t *testing.T) {
 						}
 						if ceiling := a.Rule.Throttle.Ceiling(limit.N); s.Reset > 0 {
 							at := clock.Now().Add(time.Duration(s.Reset)).UnixMilli()
-							require.LessOrEqual(t, log.holds(a.ID, limit.Window, at)+cost, ceiling, "%+v", s)
-							require.Greater(t, log.holds(a.ID, limit.Window, at-1)+cost, ceiling, "%+v", s)
+							require.LessOrEqual(t, holds(log, a.ID, limit.Window, at)+cost, ceiling, "%+v", s)
+							require.Greater(t, holds(log, a.ID, limit.Window, at-1)+cost, ceiling, "%+v", s)
 						}
 					}
 				}

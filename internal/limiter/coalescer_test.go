@@ -195,52 +195,6 @@ func (s *countedRollBacks) Do(ctx context.Context, ops ...*store.Op) {
 	s.Solo.Do(ctx, ops...)
 }
 
-// stuckStore holds one counter's first trip up for as long as it may take.
-type stuckStore struct {
-	*storetest.Solo
-	stuck atomic.Bool
-}
-
-func (s *stuckStore) Do(ctx context.Context, ops ...*store.Op) {
-	store.SideBySide(ops, func(op *store.Op) {
-		if storetest.IsTrip(op) && s.stuck.CompareAndSwap(true, false) {
-			<-ctx.Done()
-			op.Err = ctx.Err()
-			return
-		}
-		s.Solo.Do(ctx, op)
-	})
-}
-
-// The wait in the queue is bounded: hits behind a hit that is held up go without it.
-func TestTheWaitInTheQueueEnds(t *testing.T) {
-	bubble.Test(t, func(t *testing.T) {
-		store := &stuckStore{Solo: storetest.NewSolo(time.Now)}
-		store.stuck.Store(true)
-		l := newTestLimiter(t, store, time.Now) // a second's timeout
-		event := testkit.Event(t, "[{per: ip, rate: 100/d, on_error: deny}]")
-		began := time.Now()
-		var took [3]time.Duration
-		var decisions [3]Decision
-		var running sync.WaitGroup
-		for i := range took {
-			running.Go(func() {
-				var err error
-				decisions[i], err = l.Hit(t.Context(), Hit{event, events.Features{"ip": "192.0.2.1"}, 1, 0, nil})
-				assert.NoError(t, err)
-				took[i] = time.Since(began)
-			})
-			synctest.Wait()
-		}
-		running.Wait()
-		assert.Equal(t, [3]time.Duration{time.Second, time.Second / maxWaitShare, time.Second / maxWaitShare}, took)
-		assert.True(t, decisions[0].Unavailable)
-		assert.True(t, decisions[1].Allowed)
-		assert.True(t, decisions[2].Allowed)
-		requireEmptyQueue(t, l)
-	})
-}
-
 // downStore answers nothing, until the deadline.
 type downStore struct{ *storetest.Solo }
 
@@ -393,33 +347,6 @@ func TestAPanicLeavesNoHitInTheQueue(t *testing.T) {
 // one after it, are decided on counters that are kept as each of them wants it.
 func TestGenerationsOfRulesGoTogether(t *testing.T) {
 	before, after := testkit.Event(t, "[{per: ip, rate: 1000/h}]"), testkit.Event(t, "[{per: ip, rate: [1000/h, 5/d]}]")
-	who := events.Features{"ip": "192.0.2.1"}
-	t.Run("in line", func(t *testing.T) {
-		bubble.Test(t, func(t *testing.T) {
-			store := storetest.NewSolo(time.Now)
-			l := newTestLimiter(t, store, time.Now)
-			for range 5 {
-				d, err := l.Hit(t.Context(), Hit{after, who, 1, 0, nil})
-				require.NoError(t, err)
-				require.True(t, d.Allowed)
-			}
-			store.Delay = time.Millisecond
-			var running sync.WaitGroup
-			for i := range 60 { // the first goes alone, the others together
-				event := after
-				if i < 3 {
-					event = before
-				}
-				running.Go(func() {
-					d, err := l.Hit(t.Context(), Hit{event, who, 1, 0, nil})
-					assert.NoError(t, err)
-					assert.Equal(t, event == before, d.Allowed, "%+v", d)
-				})
-				synctest.Wait()
-			}
-			running.Wait()
-		})
-	})
 	for name, counters := range map[string]int{"in a batch": 0, "in a batch of so many counters that they are found by a map": mappedCounters} {
 		t.Run(name, func(t *testing.T) { testGenerationsInABatch(t, before, after, counters) })
 	}

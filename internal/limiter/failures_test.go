@@ -86,24 +86,6 @@ func TestWhatNeverFitsIsDeniedWithoutAStore(t *testing.T) {
 	assert.Equal(t, engine.Never, d.RetryAfter)
 }
 
-// A counter of all hits counts the ones that another counter denies from memory.
-func TestAllHitsAreCounted(t *testing.T) {
-	clock := testkit.NewClock(time.Time{})
-	store := storetest.NewSolo(clock.Now)
-	l := newTestLimiter(t, store, clock.Now)
-	event := testkit.Event(t, "[{per: ip, rate: 100/h, count: all}, {per: user, rate: 1/h}]")
-	for range 7 {
-		_, err := l.Hit(t.Context(), Hit{event, events.Features{"ip": "192.0.2.1", "user": "a"}, 1, 0, nil})
-		require.NoError(t, err)
-	}
-	all, err := event.Counter(events.Features{"ip": "192.0.2.1"})
-	require.NoError(t, err)
-	assert.Equal(t, int64(7), store.Sum(all.ID(), uint8(hierarchy.Hour)))
-	one, err := event.Counter(events.Features{"user": "a"})
-	require.NoError(t, err)
-	assert.Equal(t, int64(1), store.Sum(one.ID(), uint8(hierarchy.Hour)))
-}
-
 // A denied hit that is counted says what its counter holds behind all hits of its batch, also if another of its
 // counters fails.
 func TestADeniedHitIsBehindItsBatch(t *testing.T) {

@@ -2,8 +2,6 @@ package limiter_test
 
 import (
 	"fmt"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -14,10 +12,8 @@ import (
 	"github.com/counterd/counterd/hierarchy"
 	"github.com/counterd/counterd/internal/limiter"
 	"github.com/counterd/counterd/internal/limiter/engine"
-	"github.com/counterd/counterd/internal/store"
 	"github.com/counterd/counterd/internal/store/storetest"
 	"github.com/counterd/counterd/internal/testkit"
-	"github.com/counterd/counterd/internal/testkit/storestest"
 )
 
 // partOf returns a part of a hit on a counter of that name, with a limit of n an hour.
@@ -110,52 +106,6 @@ func TestDenialsOfParts(t *testing.T) {
 		require.NoError(t, err)
 	}
 	assert.Positive(t, l.Stats().CachedDenials)
-}
-
-// Several processes hit on the same counters with different parts, in different orders: no limit admits more than
-// it says, and hits that another limit denies take nothing of it.
-func TestConcurrentParts(t *testing.T) {
-	clock := testkit.NewClock(time.Time{})
-	storestest.OnEveryStore(t, clock.Now, func(t *testing.T, open func() store.Store) {
-		var limiters []*limiter.Limiter
-		for range 3 {
-			limiters = append(limiters, newLimiter(t, open(), clock.Now))
-		}
-		counted := func(part limiter.Part) int64 {
-			count, err := hierarchy.NewCounters(hierarchy.Config{Store: open(), Clock: clock.Now}).Count(t.Context(), part.Counter, time.Hour, time.Time{})
-			require.NoError(t, err)
-			return count.Count
-		}
-		shared, narrow := partOf("shared", 30, 1), partOf("narrow", 10, 2)
-		var both, alone atomic.Int64
-		var running sync.WaitGroup
-		for g := range 88 {
-			running.Go(func() {
-				parts := [][]limiter.Part{{shared, narrow}, {narrow, shared}, {shared}, {shared, looking(narrow)}}[g%4]
-				for i := range 3 {
-					d, err := limiters[i].Hit(t.Context(), hitOfParts(parts...))
-					assert.NoError(t, err)
-					switch {
-					case !d.Allowed:
-					case g%4 < 2:
-						both.Add(1)
-					default:
-						alone.Add(1)
-					}
-				}
-			})
-		}
-		running.Wait()
-		assert.LessOrEqual(t, both.Load(), int64(5))
-		assert.LessOrEqual(t, both.Load()+alone.Load(), int64(30))
-		assert.Equal(t, both.Load()+alone.Load(), counted(shared))
-		assert.Equal(t, 2*both.Load(), counted(narrow))
-		for left := counted(shared); left < 30; left++ { // what contention has denied fits now
-			d, err := limiters[0].Hit(t.Context(), hitOfParts(shared))
-			require.NoError(t, err)
-			assert.True(t, d.Allowed)
-		}
-	})
 }
 
 func TestFaultsOfParts(t *testing.T) {

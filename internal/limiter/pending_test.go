@@ -14,7 +14,6 @@ import (
 
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/hierarchy"
-	"github.com/counterd/counterd/internal/limiter/counting"
 	"github.com/counterd/counterd/internal/limiter/engine"
 	"github.com/counterd/counterd/internal/store"
 	"github.com/counterd/counterd/internal/store/storetest"
@@ -345,59 +344,6 @@ func TestOverloadIsExact(t *testing.T) {
 			}
 			assert.Equal(t, int64(40), admitted[i].Load())
 		}
-	})
-}
-
-// counting.Counters beyond their bound say so at once, and have done nothing.
-func TestOverloadOfCounters(t *testing.T) {
-	bubble.Test(t, func(t *testing.T) {
-		store := newHeldStore()
-		c := counting.New(counting.Config{MaxPending: testPending}, hierarchy.NewCounters(hierarchy.Config{Store: store, CacheBytes: smallCache}))
-		event := testkit.Event(t, "[{per: ip, rate: 100/d}]")
-		who := counterOf(t, event, 1)
-		_, err := c.Increment(t.Context(), 1, time.Time{}, who)
-		require.NoError(t, err)
-		store.stuck.Store(true)
-		var waiting sync.WaitGroup
-		for i := range 2 {
-			waiting.Go(func() {
-				_, err := c.Increment(context.Background(), 1, time.Time{}, counterOf(t, event, 2+i))
-				assert.NoError(t, err)
-			})
-		}
-		synctest.Wait()
-		_, err = c.Increment(t.Context(), 1, time.Time{}, who, counterOf(t, event, 9))
-		require.ErrorIs(t, err, engine.ErrOverload, "two are too many, so none")
-		waiting.Go(func() {
-			count, err := c.Count(context.Background(), who, time.Minute, time.Time{})
-			assert.NoError(t, err)
-			assert.Equal(t, int64(1), count.Count)
-		})
-		synctest.Wait()
-		trips, began := store.Trips, time.Now()
-		calls := map[string]func() error{
-			"increment": func() error { _, err := c.Increment(t.Context(), 1, time.Time{}, who); return err },
-			"count":     func() error { _, err := c.Count(t.Context(), who, time.Minute, time.Time{}); return err },
-			"history": func() error {
-				_, err := c.History(t.Context(), who, hierarchy.Minute, time.Time{}, time.Time{})
-				return err
-			},
-			"reset": func() error { return c.Reset(t.Context(), who) },
-		}
-		for name, call := range calls {
-			err := call()
-			assert.ErrorIs(t, err, engine.ErrOverload, name)
-			assert.ErrorIs(t, err, engine.ErrStore, name)
-		}
-		assert.Equal(t, trips, store.Trips)
-		assert.Zero(t, time.Since(began))
-		assert.Equal(t, int64(testPending), c.QueueStats().Pending)
-		close(store.released)
-		waiting.Wait()
-		for name, call := range calls {
-			assert.NoError(t, call(), name)
-		}
-		assert.Zero(t, c.QueueStats().Pending)
 	})
 }
 

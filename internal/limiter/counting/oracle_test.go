@@ -15,30 +15,8 @@ import (
 	"github.com/counterd/counterd/internal/limiter/engine"
 	"github.com/counterd/counterd/internal/store"
 	"github.com/counterd/counterd/internal/testkit"
+	"github.com/counterd/counterd/internal/testkit/oracle"
 )
-
-// oracle keeps every event, and counts by looking at all of them. Times are Unix milliseconds.
-type oracle struct {
-	mu  sync.Mutex
-	log map[string][]logged
-}
-
-type logged struct{ time, by int64 }
-
-func (o *oracle) add(counter events.Counter, at time.Time, by int64) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.log[counter.ID()] = append(o.log[counter.ID()], logged{at.UnixMilli(), by})
-}
-
-func (o *oracle) count(counter events.Counter, first, last int64) (sum int64) {
-	for _, event := range o.log[counter.ID()] {
-		if event.time >= first && event.time <= last {
-			sum += event.by
-		}
-	}
-	return sum
-}
 
 // Two processes add at random moments of more than a day, late, ahead and out of order, while the
 // clock goes on. Random windows as of random moments, and histories of every level, are then exactly
@@ -46,12 +24,12 @@ func (o *oracle) count(counter events.Counter, first, last int64) (sum int64) {
 func TestCountsEqualAnOracle(t *testing.T) {
 	clock := testkit.NewClock(time.Time{})
 	onEveryEngine(t, clock.Now, func(t *testing.T, algorithm string, open func() store.Store) {
-		equalAnOracle(t, clock, algorithm, open, func(int, []process, []events.Counter, *oracle) {})
+		equalAnOracle(t, clock, algorithm, open, func(int, []process, []events.Counter, *oracle.Log) {})
 	})
 }
 
 // equalAnOracle holds counts and histories to an oracle; before is called before each round.
-func equalAnOracle(t *testing.T, clock *testkit.Clock, algorithm string, open func() store.Store, before func(round int, processes []process, counters []events.Counter, log *oracle)) {
+func equalAnOracle(t *testing.T, clock *testkit.Clock, algorithm string, open func() store.Store, before func(round int, processes []process, counters []events.Counter, log *oracle.Log)) {
 	const processes = 2
 	var process [processes]process
 	for i := range process {
@@ -63,7 +41,7 @@ func equalAnOracle(t *testing.T, clock *testkit.Clock, algorithm string, open fu
 		event.Name = "e" + events.FormatDuration(event.Remembered())
 		counters = append(counters, counterOf(t, event, "ip", "192.0.2.1"), counterOf(t, event, "ip", "192.0.2.2"))
 	}
-	log := &oracle{log: map[string][]logged{}}
+	log := oracle.NewLog()
 	rng := rand.New(rand.NewPCG(5, 6))
 	var found, fine int
 	rounds := testkit.Times(6)
@@ -98,7 +76,7 @@ func equalAnOracle(t *testing.T, clock *testkit.Clock, algorithm string, open fu
 }
 
 // addAtRandom adds once, now, late, or a little ahead of the clock.
-func addAtRandom(t *testing.T, rng *rand.Rand, now time.Time, p process, counter events.Counter, log *oracle) {
+func addAtRandom(t *testing.T, rng *rand.Rand, now time.Time, p process, counter events.Counter, log *oracle.Log) {
 	remembered := counter.Remembered()
 	at := now.Add(-time.Duration(rng.Int64N(int64(remembered))))
 	switch rng.IntN(5) {
@@ -118,12 +96,12 @@ func addAtRandom(t *testing.T, rng *rand.Rand, now time.Time, p process, counter
 		return
 	}
 	assert.Equal(t, at.Unix(), stamped.Unix())
-	log.add(counter, at, by)
+	log.Add(counter.ID(), at.UnixMilli(), by)
 }
 
 // countAtRandom counts a window, and holds it to the oracle. It reports whether the window was one of
 // milliseconds.
-func countAtRandom(t *testing.T, rng *rand.Rand, now time.Time, p process, counter events.Counter, log *oracle, algorithm string) (sum int64, inMilliseconds bool) {
+func countAtRandom(t *testing.T, rng *rand.Rand, now time.Time, p process, counter events.Counter, log *oracle.Log, algorithm string) (sum int64, inMilliseconds bool) {
 	t.Helper()
 	seconds := int64(counter.Remembered() / time.Second)
 	back := rng.Int64N(seconds)
@@ -146,7 +124,7 @@ func countAtRandom(t *testing.T, rng *rand.Rand, now time.Time, p process, count
 	if count.From.Nanosecond() == 0 && count.To.Nanosecond() == 0 {
 		require.Equal(t, end.Unix(), count.To.Unix())
 		require.Equal(t, end.Unix()-int64(length/time.Second)+1, count.From.Unix())
-		require.Equal(t, log.count(counter, count.From.UnixMilli(), count.To.UnixMilli()+999), count.Count, "%s as of %s", length, at)
+		require.Equal(t, log.Sum(counter.ID(), count.From.UnixMilli(), count.To.UnixMilli()+999), count.Count, "%s as of %s", length, at)
 		return count.Count, false
 	}
 	require.Equal(t, eventlog.Algorithm, algorithm)
@@ -154,11 +132,11 @@ func countAtRandom(t *testing.T, rng *rand.Rand, now time.Time, p process, count
 	require.True(t, at.IsZero() || at.Nanosecond() != 0, "a whole second is the last of its window")
 	require.Equal(t, end.UnixMilli(), count.To.UnixMilli())
 	require.Equal(t, end.Add(-length).UnixMilli()+1, count.From.UnixMilli())
-	require.Equal(t, log.count(counter, count.From.UnixMilli(), count.To.UnixMilli()), count.Count, "%s as of %s", length, at)
+	require.Equal(t, log.Sum(counter.ID(), count.From.UnixMilli(), count.To.UnixMilli()), count.Count, "%s as of %s", length, at)
 	return count.Count, true
 }
 
-func historyAtRandom(t *testing.T, rng *rand.Rand, now time.Time, p process, counter events.Counter, log *oracle, algorithm string) {
+func historyAtRandom(t *testing.T, rng *rand.Rand, now time.Time, p process, counter events.Counter, log *oracle.Log, algorithm string) {
 	t.Helper()
 	level := testkit.Pick(rng, engine.Second, engine.Minute, engine.Hour, engine.Day)
 	from := now.Add(-time.Duration(rng.Int64N(int64(counter.Remembered()))))
@@ -188,7 +166,7 @@ func historyAtRandom(t *testing.T, rng *rand.Rand, now time.Time, p process, cou
 		require.Equal(t, level.Seconds(), interval.Last-interval.First+1)
 		require.True(t, i == 0 || interval.First == history.Intervals[i-1].Last+1)
 		if interval.First > forgotten {
-			require.Equal(t, log.count(counter, interval.First*1000, interval.Last*1000+999), interval.Count, "%s from %d", level, interval.First)
+			require.Equal(t, log.Sum(counter.ID(), interval.First*1000, interval.Last*1000+999), interval.Count, "%s from %d", level, interval.First)
 		}
 	}
 }

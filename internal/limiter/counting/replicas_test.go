@@ -11,6 +11,7 @@ import (
 	"github.com/counterd/counterd/internal/store"
 	"github.com/counterd/counterd/internal/testkit"
 	"github.com/counterd/counterd/internal/testkit/memcachedtest"
+	"github.com/counterd/counterd/internal/testkit/oracle"
 	"github.com/counterd/counterd/internal/testkit/storestest"
 	"github.com/counterd/counterd/memcache"
 )
@@ -29,7 +30,7 @@ func TestLogsOnReplicasEqualAnOracle(t *testing.T) {
 					Clock: func() time.Time { return clock.Now().Add(-time.Hour) },
 				})
 			}
-			equalAnOracle(t, clock, eventlog.Algorithm, open, func(round int, processes []process, counters []events.Counter, log *oracle) {
+			equalAnOracle(t, clock, eventlog.Algorithm, open, func(round int, processes []process, counters []events.Counter, log *oracle.Log) {
 				server := servers[round/3%2]
 				switch round % 3 {
 				case 0:
@@ -41,7 +42,7 @@ func TestLogsOnReplicasEqualAnOracle(t *testing.T) {
 					}
 				case 2:
 					require.NoError(t, processes[0].Reset(t.Context(), counters[0]))
-					log.forget(counters[0])
+					log.Forget(counters[0].ID())
 				}
 				for _, p := range processes {
 					for _, counter := range counters {
@@ -49,7 +50,7 @@ func TestLogsOnReplicasEqualAnOracle(t *testing.T) {
 							_, err := p.Increment(t.Context(), 1, time.Time{}, counter)
 							require.False(t, err != nil && round%3 > 0, "all servers are up: %v", err)
 							if err == nil {
-								log.add(counter, clock.Now(), 1)
+								log.Add(counter.ID(), clock.Now().UnixMilli(), 1)
 							}
 							return err == nil
 						})
@@ -58,11 +59,4 @@ func TestLogsOnReplicasEqualAnOracle(t *testing.T) {
 			})
 		})
 	}
-}
-
-// forget has the oracle forget a counter.
-func (o *oracle) forget(counter events.Counter) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	delete(o.log, counter.ID())
 }

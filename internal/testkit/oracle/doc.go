@@ -2,5 +2,6 @@
 // acknowledged, what may have been counted, and which hits were admitted. It says what
 // the server must know afterwards, and whether a window ever held more than its limit.
 //
-// Its memory is bounded by the longest window that it looks at, not by the hits.
+// The memory of a Counter is bounded by the longest window that it looks at, not by the hits. A Log
+// keeps every event.
 package oracle
