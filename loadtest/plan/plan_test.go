@@ -9,11 +9,25 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
 
 	"github.com/counterd/counterd/events"
+	"github.com/counterd/counterd/events/rulesfile"
 	"github.com/counterd/counterd/hierarchy"
 	"github.com/counterd/counterd/memcache"
 )
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func rulesOf(t *testing.T, text string) *events.Rules {
+	t.Helper()
+	rules, err := rulesfile.Parse([]byte(text))
+	require.NoError(t, err)
+	rules.Modified(time.Now()) // as those of a file
+	return rules
+}
+
+const fourLimits = "events: {hit: {limits: [{per: ip, rate: [1000/s, 10000/m, 100000/h, 1000000/d]}]}}"
 
 // entry is a line of a log.
 type entry struct {

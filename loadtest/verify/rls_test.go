@@ -27,7 +27,7 @@ const (
 
 // rlsTarget has a target answer as Envoy's RateLimitService does.
 type rlsTarget struct {
-	*inProcess
+	*network
 	says func(*rlsclient.Response)
 }
 
@@ -38,7 +38,7 @@ func (s rlsTarget) Ask(_ context.Context, in *rlsclient.Request) (*rlsclient.Res
 		features[e.Key] = e.Value
 	}
 	cost := int64(in.Descriptors[0].HitsAddend.Value)
-	d := s.target.decide(features, max(cost, 1), cost > 0, false)
+	d := s.server.(*target).decide(features, max(cost, 1), cost > 0, false)
 	s.travel()
 	answer := &rlsclient.Response{OverallCode: rlsclient.OK, Statuses: []*rlsclient.Status{{Code: rlsclient.OK}}}
 	status, said := answer.Statuses[0], 0
@@ -79,7 +79,7 @@ func againstRLS(rules string, s rlsTarget) Config {
 }
 
 // rulesIn returns a target of the rules of a file.
-func rulesIn(file string, change ...func(*target)) *inProcess {
+func rulesIn(file string, change ...func(*target)) *network {
 	s := &target{}
 	switch file {
 	case slidingFile:
@@ -92,7 +92,7 @@ func rulesIn(file string, change ...func(*target)) *inProcess {
 	for _, f := range change {
 		f(s)
 	}
-	return s.transport().(*inProcess)
+	return s.transport().(*network)
 }
 
 // What is right passes, and all was looked at.
@@ -102,7 +102,7 @@ func TestRightRLSTargets(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			bubble.Test(t, func(t *testing.T) {
-				report, text := reportOf(t, againstRLS(file, rlsTarget{inProcess: rulesIn(file)}))
+				report, text := reportOf(t, againstRLS(file, rlsTarget{network: rulesIn(file)}))
 				require.True(t, report.OK(), text)
 				c := report.Checked
 				for name, n := range map[string]int64{
@@ -199,7 +199,7 @@ func TestNothingIsVerifiedOverRLS(t *testing.T) {
 			"it has 0 limits": "events: {verify: {}}", "has no leases": "events: {verify: {limits: [{per: user, concurrent: 3, lease: 1s}]}}",
 			"unknown event": "events: {other: {}}", "YAML": "{",
 		} {
-			_, err := newRun(againstRLS(file, rlsTarget{inProcess: rulesIn(slidingFile)})).run(t.Context())
+			_, err := newRun(againstRLS(file, rlsTarget{network: rulesIn(slidingFile)})).run(t.Context())
 			assert.ErrorContains(t, err, want)
 		}
 		assert.False(t, strings.Contains(fmt.Sprint(err), "user-"), "no feature is in an error")

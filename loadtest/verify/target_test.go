@@ -183,31 +183,40 @@ func (s *target) transport() http.RoundTripper {
 	if s.contract, err = contract.New(s.event()); err != nil {
 		panic(err)
 	}
-	return &inProcess{target: s, rng: rand.New(rand.NewPCG(1, 2))}
+	return inProcess(s)
 }
 
-type inProcess struct {
-	target *target
+// inProcess returns a transport that calls a server in this process, over a network by a seed.
+func inProcess(server http.Handler) http.RoundTripper {
+	return &network{server: server, rng: rand.New(rand.NewPCG(1, 2))}
+}
+
+type network struct {
+	server http.Handler
 	mu     sync.Mutex
 	rng    *rand.Rand
 }
 
 // RoundTrip hands a request over and brings the answer back, each in up to 2 ms.
-func (p *inProcess) RoundTrip(r *http.Request) (*http.Response, error) {
-	p.travel()
+func (n *network) RoundTrip(r *http.Request) (*http.Response, error) {
+	n.travel()
+	served := r.WithContext(r.Context())
+	if served.Body == nil { // a server always has one
+		served.Body = http.NoBody
+	}
 	to := httptest.NewRecorder()
-	p.target.ServeHTTP(to, r)
-	p.travel()
+	n.server.ServeHTTP(to, served)
+	n.travel()
 	if err := r.Context().Err(); err != nil {
 		return nil, err
 	}
 	return to.Result(), nil
 }
 
-func (p *inProcess) travel() {
-	p.mu.Lock()
-	long := time.Duration(p.rng.Int64N(int64(2 * time.Millisecond)))
-	p.mu.Unlock()
+func (n *network) travel() {
+	n.mu.Lock()
+	long := time.Duration(n.rng.Int64N(int64(2 * time.Millisecond)))
+	n.mu.Unlock()
 	time.Sleep(long)
 }
 

@@ -4,10 +4,9 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"flag"
+	"log/slog"
 	"maps"
 	"net/http"
-	"os"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -17,27 +16,15 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/counterd/counterd"
 	"github.com/counterd/counterd/api/wire"
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/events/rulesfile"
 	"github.com/counterd/counterd/internal/testkit/bubble"
-	"github.com/counterd/counterd/internal/testkit/builttest"
 	"github.com/counterd/counterd/loadtest/fleet"
 	"github.com/counterd/counterd/loadtest/verify/contract"
 	"github.com/counterd/counterd/loadtest/verify/judge"
 )
-
-// counterd is the program, built once.
-var counterd string
-
-func TestMain(m *testing.M) {
-	flag.Parse()
-	// They mostly wait, for clocks to tick: more of them at a time than there are processors.
-	if err := flag.Set("test.parallel", "8"); err != nil {
-		panic(err)
-	}
-	builttest.Main(m, func(path string) { counterd = path })
-}
 
 func reportOf(t *testing.T, config Config) (*Report, string) {
 	t.Helper()
@@ -73,7 +60,7 @@ func TestRightTargets(t *testing.T) {
 			bubble.Test(t, func(t *testing.T) {
 				awaitTurn(rules)
 				config := against(&target{rules: rules})
-				config.Duration, config.Clients = 5*time.Second, 8
+				config.Clients = 8
 				if rules[0].Precision == "minute" { // there is time to come back in
 					config.Duration, config.Rate = 90*time.Second, 20
 				}
@@ -99,23 +86,26 @@ func TestRightTargets(t *testing.T) {
 				}
 				e := report.Excused
 				assert.Zero(t, e.Windows+e.OnError+e.LowCounts+e.HighCounts+e.UnknownOutcome+e.Repeated+e.Overshoot, text)
-				t.Logf("\n%s", text)
 			})
 		})
 	}
 }
 
-// Each way of being wrong is found, and called by its name.
+// wrong is a target that is wrong, and what finds it.
+type wrong struct {
+	target *target
+	check  string
+	text   string // of the violation
+}
+
+// third is true of each third hit.
+func third(n int) bool { return n%3 == 0 }
+
+// Each way of being wrong is found, and called by its name. Those that need seconds are in TestTargetsThatAreWrongAtTimes.
 func TestWrongTargets(t *testing.T) {
 	t.Parallel()
-	third := func(n int) bool { return n%3 == 0 }
-	targets := map[string]struct {
-		target *target
-		check  string
-		text   string
-	}{
+	findWrong(t, 0.3, map[string]wrong{
 		"read-then-increment": {&target{readThenIncrement: true}, judge.Windows, "admitted in the "},
-		"fixed windows":       {&target{fixedWindows: true}, judge.Windows, "user-5-per-3s"},
 		"headers that lie": {&target{says: func(h http.Header) {
 			h.Set("RateLimit", strings.Replace(h.Get("RateLimit"), ";r=0", ";r=1", 1))
 		}}, judge.Headers, `Ratelimit is`},
@@ -127,9 +117,6 @@ func TestWrongTargets(t *testing.T) {
 		"counts of less":        {&target{counts: func(c *wire.Count) { c.Count = c.Count * 9 / 10 }}, judge.Counts, "a count of"},
 		"windows of seconds, where the rules say minutes": {
 			&target{rules: minuteRules, precise: true}, judge.RetryAfter, "and by the log user-",
-		},
-		"counts of seconds, where the rules say minutes": {
-			&target{rules: minuteRules, countsPrecisely: true}, judge.Counts, "a count of",
 		},
 		"the whole event by user": {&target{rules: wholeRules, splits: true}, judge.Counts, "the whole event: the answer to a hit counts"},
 		"denies the whole event early": {&target{rules: wholeLimit("400/4s"), deniesAbove: func(l contract.Limit) int64 {
@@ -170,43 +157,34 @@ func TestWrongTargets(t *testing.T) {
 		"remaining of before":   {&target{answers: func(d *wire.Decision) { d.Limits[0].Remaining++ }}, judge.Bodies, "remaining is"},
 		"windows of seconds, where a log slides by milliseconds": {&target{rules: logRules, bySeconds: true}, judge.Windows, "admitted in the 1s"},
 		"windows of a log that are too short":                    {&target{rules: logRules, longer: -300}, judge.Windows, "admitted in the 1s"},
-		"windows of a log that are too long":                     {&target{rules: logRules, longer: 300}, judge.Denials, "is denied, and"},
 		"waits of a log that are too short": {
 			&target{rules: logRules, answers: waitOtherwise(-1, anyLimit)}, judge.RetryAfter, "has a retry_after of 1s",
 		},
 		"waits of a log that are too long": {
 			&target{rules: logRules, answers: waitOtherwise(1, anyLimit)}, judge.RetryAfter, "by the log it fits all limits a second before",
 		},
-		"counts of seconds, where a log slides by milliseconds": {&target{rules: logRules, countsPrecisely: true}, judge.Counts, "a count of"},
 		"buckets, where the rules say logs": {&target{rules: logRules, answers: func(d *wire.Decision) {
 			d.Limits[0].Algorithm = ""
 		}}, judge.Bodies, "counts by the algorithm"},
 		"a wait in milliseconds that is none": {&target{rules: logRules, answers: func(d *wire.Decision) {
 			d.RetryAfterMS = 1000
 		}}, judge.Bodies, "retry_after_ms is 1000"},
-		"windows of a log beside buckets that are too long": {&target{rules: bothRules, longer: 300}, judge.Denials, "is denied, and"},
-		"fixed windows that slide":                          {&target{rules: fixedRules, slides: true}, judge.Denials, "is denied, and"},
-		"fixed windows that turn late":                      {&target{rules: fixedRules, turnsLate: 2}, judge.Windows, "admitted in the 4s"},
-		"a calendar that turns late":                        {&target{rules: calendarRules, turnsLate: 1}, judge.Windows, "admitted in the hour"},
-		"a calendar that turns a second early":              {&target{rules: calendarRules, turnsLate: -1}, judge.Windows, "admitted in the hour"},
-		"waits that end before the turn":                    {&target{rules: calendarRules, answers: waitOtherwise(-1, anyLimit)}, judge.RetryAfter, "and by the log user-"},
-		"waits beyond the turn":                             {&target{rules: calendarRules, answers: waitOtherwise(1, anyLimit)}, judge.RetryAfter, "by the log it fits all limits a second before"},
-		"a calendar of another window":                      {&target{rules: calendarRules, answers: func(d *wire.Decision) { d.Limits[0].Window = "1h" }}, judge.Bodies, "the rules have user-6-per-hour"},
-		"waits of no turn":                                  {&target{rules: calendarRules, answers: waitOtherwise(1, anyLimit)}, judge.Bodies, "and no window begins then"},
-		"windows of a fixed log that slide":                 {&target{rules: fixedLogRules, slides: true}, judge.Denials, "is denied, and"},
-		"a fixed log that turns late":                       {&target{rules: fixedLogRules, turnsLate: 2}, judge.Windows, "admitted in the 4s"},
-		"a fixed log with less":                             {&target{rules: fixedLogRules, deniesAbove: func(l contract.Limit) int64 { return l.N - 1 }}, judge.Denials, "is denied, and"},
-		"a fixed log that forgets hits":                     {&target{rules: fixedLogRules, forgets: third}, judge.Counts, "the log"},
-		"a calendar in a log that turns late":               {&target{rules: logCalendar, turnsLate: 1}, judge.Windows, "admitted in the hour"},
-		"a calendar in a log that is early":                 {&target{rules: logCalendar, turnsLate: -1}, judge.Windows, "admitted in the hour"},
-		"waits of a log before the turn":                    {&target{rules: logCalendar, answers: waitOtherwise(-1, anyLimit)}, judge.RetryAfter, "and by the log user-"},
-		"waits of a log beyond the turn":                    {&target{rules: logCalendar, answers: waitOtherwise(1, anyLimit)}, judge.RetryAfter, "by the log it fits all limits a second before"},
-		"waits of a log and no turn":                        {&target{rules: logCalendar, answers: waitOtherwise(-1, anyLimit)}, judge.Bodies, "and no window begins then"},
-		"a fixed log of buckets":                            {&target{rules: fixedLogRules, answers: func(d *wire.Decision) { d.Limits[0].Algorithm = events.FixedWindow }}, judge.Bodies, "counts by the algorithm"},
+		"fixed windows that turn late":        {&target{rules: fixedRules, turnsLate: 2}, judge.Windows, "admitted in the 4s"},
+		"a calendar that turns late":          {&target{rules: calendarRules, turnsLate: 1}, judge.Windows, "admitted in the hour"},
+		"waits that end before the turn":      {&target{rules: calendarRules, answers: waitOtherwise(-1, anyLimit)}, judge.RetryAfter, "and by the log user-"},
+		"waits beyond the turn":               {&target{rules: calendarRules, answers: waitOtherwise(1, anyLimit)}, judge.RetryAfter, "by the log it fits all limits a second before"},
+		"a calendar of another window":        {&target{rules: calendarRules, answers: func(d *wire.Decision) { d.Limits[0].Window = "1h" }}, judge.Bodies, "the rules have user-6-per-hour"},
+		"waits of no turn":                    {&target{rules: calendarRules, answers: waitOtherwise(1, anyLimit)}, judge.Bodies, "and no window begins then"},
+		"a fixed log that turns late":         {&target{rules: fixedLogRules, turnsLate: 2}, judge.Windows, "admitted in the 4s"},
+		"a fixed log with less":               {&target{rules: fixedLogRules, deniesAbove: func(l contract.Limit) int64 { return l.N - 1 }}, judge.Denials, "is denied, and"},
+		"a fixed log that forgets hits":       {&target{rules: fixedLogRules, forgets: third}, judge.Counts, "the log"},
+		"a calendar in a log that turns late": {&target{rules: logCalendar, turnsLate: 1}, judge.Windows, "admitted in the hour"},
+		"waits of a log before the turn":      {&target{rules: logCalendar, answers: waitOtherwise(-1, anyLimit)}, judge.RetryAfter, "and by the log user-"},
+		"waits of a log beyond the turn":      {&target{rules: logCalendar, answers: waitOtherwise(1, anyLimit)}, judge.RetryAfter, "by the log it fits all limits a second before"},
+		"a fixed log of buckets":              {&target{rules: fixedLogRules, answers: func(d *wire.Decision) { d.Limits[0].Algorithm = events.FixedWindow }}, judge.Bodies, "counts by the algorithm"},
 		"the usual length of a day that is longer": {&target{rules: havana, says: func(h http.Header) {
 			h.Set("RateLimit-Policy", strings.Replace(h.Get("RateLimit-Policy"), "w=90000", "w=86400", 1))
 		}}, judge.Headers, "w=86400"},
-		"a bucket that more returns to":   {&target{rules: bucketRules, refills: 50}, judge.Windows, " ms of "},
 		"a bucket that less returns to":   {&target{rules: bucketRules, refills: -40}, judge.Denials, "is denied, and"},
 		"a bucket with a larger burst":    {&target{rules: bucketRules, deniesAbove: func(l contract.Limit) int64 { return l.Most() + l.Burst }}, judge.Windows, " ms of "},
 		"a bucket with a smaller burst":   {&target{rules: bucketRules, deniesAbove: func(l contract.Limit) int64 { return min(l.Most(), l.N) }}, judge.Denials, "is denied, and"},
@@ -221,13 +199,10 @@ func TestWrongTargets(t *testing.T) {
 		"a wait without a queue":          {&target{rules: bucketRules, answers: func(d *wire.Decision) { d.Wait = 0.1 }}, judge.Bodies, "wait is 100 ms"},
 		"releases that release nothing":   {&target{rules: leaseRules, releasesNothing: true}, judge.Denials, "is denied, and"},
 		"releases that release all":       {&target{rules: leaseRules, releasesAll: true}, judge.Windows, "leases that are live at"},
-		"leases that end late":            {&target{rules: leaseRules, leasesEnd: 500}, judge.Denials, "is denied, and"},
-		"leases that end early":           {&target{rules: leaseRules, leasesEnd: -500}, judge.Windows, "leases that are live at"},
 		"more leases":                     {&target{rules: leaseRules, deniesAbove: func(l contract.Limit) int64 { return l.N + 2 }}, judge.Windows, "leases that are live at"},
 		"a lease that cannot be released": {&target{rules: leaseRules, answers: func(d *wire.Decision) { d.Reservation = "" }}, judge.Bodies, "the reservation is"},
 		"a lease that was settled":        {&target{rules: leaseRules, settled: http.StatusConflict}, judge.Answers, "with status 409"},
 		"a lease that has ended at once":  {&target{rules: leaseRules, settled: http.StatusGone}, judge.Answers, "with status 410"},
-		"renewals that last longer":       {&target{rules: leaseRules, renewsLonger: 500}, judge.Denials, "is denied, and"},
 		"renewals that end early":         {&target{rules: leaseRules, renewsLonger: -1000}, judge.Counts, "the log"},
 		"renewals of what has not ended":  {&target{rules: leaseRules, renewsNone: true}, judge.Answers, "is not renewed, and has not ended"},
 		"settlements that change nothing": {&target{settlesAs: func(_, reserved int64) int64 { return reserved }}, judge.Counts, "the log"},
@@ -235,7 +210,11 @@ func TestWrongTargets(t *testing.T) {
 		"settlements in a log":            {&target{rules: logRules, settlesAs: func(cost, _ int64) int64 { return cost + 1 }}, judge.Counts, "the log"},
 		"an error of its own":             {&target{status: http.StatusInternalServerError}, judge.Answers, "with status 500"},
 		"another limit's name":            {&target{answers: func(d *wire.Decision) { d.Limits[1].Name = "other" }}, judge.Bodies, "the rules have user-5-per-3s"},
-	}
+	})
+}
+
+// findWrong runs verify against each target, for a part of the time that finds all of them.
+func findWrong(t *testing.T, part float64, targets map[string]wrong) {
 	for i, name := range slices.Sorted(maps.Keys(targets)) {
 		if bubble.RaceDetector && i%8 != 0 { // they differ in what one goroutine judges
 			continue
@@ -264,6 +243,7 @@ func TestWrongTargets(t *testing.T) {
 					// There is a wait to come back from, or a denial to be sure of, for many users with one caller.
 					config.Duration, config.Clients, config.Rate = 5*time.Second, 32, 600
 				}
+				config.Duration = time.Duration(part * float64(config.Duration))
 				report, text := reportOf(t, config)
 				assert.Positive(t, report.Wrong[wrong.check], text)
 				found := slices.ContainsFunc(report.Violations, func(v judge.Violation) bool {
@@ -271,7 +251,6 @@ func TestWrongTargets(t *testing.T) {
 				})
 				assert.True(t, found, text)
 				assert.Contains(t, text, "WRONG  "+wrong.check)
-				t.Logf("\n%s", text)
 			})
 		})
 	}
@@ -365,88 +344,34 @@ func TestOwnRules(t *testing.T) {
 	require.ElementsMatch(t, events.AlgorithmNames(), slices.Collect(maps.Keys(found)))
 }
 
-// counterd passes, on every store and with every protocol, also while servers die.
+// counterd passes by each kind of rules, on the embedded store and in virtual time. TestCounterdOnServers has its
+// processes and other stores.
 func TestCounterd(t *testing.T) {
 	t.Parallel()
-	example, err := os.ReadFile("../../deploy/rules/rules.yaml")
-	require.NoError(t, err)
-	for name, config := range map[string]Config{
-		"embedded":             {Store: Embedded},
-		"minutes":              {Store: Embedded, Fleet: fleet.Config{Rules: ownMinutes}},
-		"whole, elastic":       {Store: Embedded, Fleet: fleet.Config{Rules: ownWhole}},
-		"count: all":           {Store: Embedded, Fleet: fleet.Config{Rules: ownAll}},
-		"fixed, embedded":      {Store: Embedded, Fleet: fleet.Config{Rules: ownFixed}},
-		"fixed":                {Fleet: fleet.Config{Rules: ownFixed}},
-		"fixed, chaos":         {Chaos: true, Fleet: fleet.Config{Rules: ownFixed}},
-		"fixed, replicas":      {Chaos: true, Fleet: fleet.Config{Rules: ownFixed, Servers: 3, Replicas: 2}},
-		"one log":              {Fleet: fleet.Config{Rules: ownLog, Processes: 3}},
-		"fixed logs, embedded": {Store: Embedded, Fleet: fleet.Config{Rules: ownFixedLogs}},
-		"fixed logs":           {Fleet: fleet.Config{Rules: ownFixedLogs}},
-		"fixed logs, chaos":    {Chaos: true, Fleet: fleet.Config{Rules: ownFixedLogs}},
-		"fixed logs, replicas": {Chaos: true, Fleet: fleet.Config{Rules: ownFixedLogs, Servers: 3, Replicas: 2}},
-		"buckets, embedded":    {Store: Embedded, Fleet: fleet.Config{Rules: ownBuckets}},
-		"buckets":              {Fleet: fleet.Config{Rules: ownBuckets}},
-		"buckets, chaos":       {Chaos: true, Fleet: fleet.Config{Rules: ownBuckets}},
-		"buckets, replicas":    {Chaos: true, Fleet: fleet.Config{Rules: ownBuckets, Servers: 3, Replicas: 2}},
-		"logs, embedded":       {Store: Embedded, Fleet: fleet.Config{Rules: ownLogs}},
-		"logs":                 {Fleet: fleet.Config{Rules: ownLogs}},
-		"logs, classic":        {Fleet: fleet.Config{Rules: ownLogs, Servers: 1, Protocol: "classic"}},
-		"logs, chaos":          {Chaos: true, Fleet: fleet.Config{Rules: ownLogs}},
-		"logs, replicas":       {Chaos: true, Fleet: fleet.Config{Rules: ownLogs, Servers: 3, Replicas: 2}},
-		"the example":          {Event: "url_shorten", Fleet: fleet.Config{Rules: string(example)}}, // has costs that never fit
-		"one server":           {Fleet: fleet.Config{Servers: 1, Processes: 1, Protocol: "meta"}},
-		"meta":                 {Fleet: fleet.Config{Servers: 3, Protocol: "meta"}},
-		"classic":              {Fleet: fleet.Config{Protocol: "classic"}},
-		"replicas":             {Fleet: fleet.Config{Servers: 3, Replicas: 2}},
-		"chaos":                {Chaos: true},
-		"chaos, classic":       {Chaos: true, Fleet: fleet.Config{Servers: 1, Protocol: "classic"}},
-		"chaos, replicas":      {Chaos: true, Fleet: fleet.Config{Servers: 3, Replicas: 2}},
+	for name, rules := range map[string]string{
+		"own": ownRules, "minutes": ownMinutes, "whole, elastic": ownWhole, "count: all": ownAll, "fixed": ownFixed,
+		"fixed logs": ownFixedLogs, "buckets": ownBuckets, "logs": ownLogs, "one log": ownLog,
 	} {
-		if bubble.RaceDetector && !slices.Contains([]string{"embedded", "one log", "buckets, replicas", "logs, chaos", "chaos, replicas"}, name) {
-			continue // the servers are not built with it: these are all cases of the judge
-		}
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			config.Fleet.Counterd, config.Fleet.Memcached = counterd, "memcached"
-			config.Duration, config.Clients, config.Features, config.Rate, config.Seed = 5*time.Second, 6, 12, 200, 1
-			report, text := reportOf(t, config)
-			require.True(t, report.OK(), text)
-			assert.Positive(t, report.Admitted)
-			assert.Positive(t, report.Denied)
-			assert.Equal(t, config.Chaos, len(report.Kills) > 0)
-			if config.Fleet.Processes == 1 || config.Store == Embedded {
-				assert.Zero(t, report.Excused.Repeated, "one process knows what it has admitted")
-			}
-			if name == "one log" {
-				assert.Zero(t, report.Excused.Overshoot, text)
-			}
-			if !config.Chaos || config.Fleet.Replicas > 1 {
-				assert.Zero(t, report.Excused.Windows+report.Excused.LowCounts, text)
-			}
-			t.Logf("\n%s", text)
+			bubble.Test(t, func(t *testing.T) {
+				parsed, err := counterd.ParseRules([]byte(rules))
+				require.NoError(t, err)
+				server, err := counterd.New(parsed, counterd.WithLog(slog.New(slog.DiscardHandler)))
+				require.NoError(t, err)
+				defer func() { require.NoError(t, server.Close()) }()
+				report, text := reportOf(t, Config{
+					URLs: []string{"http://a"}, transport: inProcess(server.Handler()), Skew: time.Millisecond,
+					Duration: 3 * time.Second, Clients: 6, Features: 12, Rate: 200, Seed: 1,
+				})
+				require.True(t, report.OK(), text)
+				assert.Positive(t, report.Admitted)
+				assert.Positive(t, report.Denied)
+				e := report.Excused
+				assert.Zero(t, e.Windows+e.LowCounts+e.Repeated+e.Overshoot, "one process knows what it has admitted: %s", text)
+			})
 		})
 	}
-}
-
-// Servers that were started elsewhere, with rules of their own.
-func TestServersOfOthers(t *testing.T) {
-	t.Parallel()
-	example, err := os.ReadFile("../../deploy/rules/rules.yaml")
-	require.NoError(t, err)
-	others, err := fleet.Start(t.Context(), fleet.Config{
-		Counterd: counterd, Memcached: "memcached", Processes: 2, Servers: 1, Rules: string(example), Timeout: ownTimeout,
-	})
-	require.NoError(t, err)
-	t.Cleanup(func() { assert.NoError(t, others.Close()) })
-	config := Config{Event: "url_shorten", Duration: 3 * time.Second, Clients: 6, Features: 12, Rate: 200, Seed: 1, Timeout: ownTimeout}
-	for _, p := range others.Processes {
-		config.URLs = append(config.URLs, "http://"+p.Addr)
-	}
-	report, text := reportOf(t, config)
-	require.True(t, report.OK(), text)
-	assert.Positive(t, report.Admitted)
-	assert.Positive(t, report.Denied)
-	assert.NoError(t, others.Alive(), "they are not ended")
 }
 
 // Where nothing was decided nothing was verified, and only what was counted is said to be.
@@ -517,4 +442,34 @@ func TestInterrupted(t *testing.T) {
 	cancel()
 	_, err := Run(ctx, against(&target{}))
 	assert.ErrorIs(t, err, context.Canceled)
+}
+
+// A log that is full is judged, and the calls go on with a new one.
+func TestOneLogAfterTheOther(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		target *target
+		right  bool
+	}{
+		"right":                           {&target{}, true},
+		"with a limit of the whole event": {&target{rules: wholeRules}, true},
+		"wrong":                           {&target{readThenIncrement: true}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			bubble.Test(t, func(t *testing.T) {
+				config := against(c.target)
+				config.maxEvents = 400
+				r := newRun(config)
+				r.alone = true
+				require.NoError(t, r.prepare(t.Context(), config.URLs))
+				require.NoError(t, r.load(t.Context(), 5*time.Second))
+				report := r.finish(t.Context())
+				assert.Equal(t, c.right, report.OK(), "%v", report.Violations)
+				assert.Greater(t, r.rounds, 2)
+				assert.Greater(t, report.Calls["hit"]+report.Calls["count"], 2*int64(config.maxEvents))
+				assert.Positive(t, report.Checked.Predictions)
+			})
+		})
+	}
 }
