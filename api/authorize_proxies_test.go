@@ -1,3 +1,5 @@
+//go:build testall
+
 package api_test
 
 import (

@@ -13,7 +13,6 @@ import (
 	"net/netip"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -25,15 +24,6 @@ import (
 	"github.com/counterd/counterd/internal/testkit/markedtest"
 	"github.com/counterd/counterd/internal/testkit/memcachedtest"
 )
-
-// aLog is one that may be written and read at once.
-type aLog struct{ testkit.Log }
-
-// await waits until the log says that.
-func (l *aLog) await(t *testing.T, says string) {
-	t.Helper()
-	require.Eventually(t, func() bool { return strings.Contains(l.String(), says) }, longest, time.Millisecond, "%s: %s", says, l)
-}
 
 // faulty panics with what it is given. It has an address for an argument, as a number: an
 // array goes on the stack, where a trace shows it.
@@ -70,14 +60,14 @@ func TestPanicsNameNobody(t *testing.T) {
 func TestPanicsThatReachTheServer(t *testing.T) {
 	var marks markedtest.Marks
 	word := marks.Word()
-	log := &aLog{}
+	log := &testkit.Log{}
 	serve(t, log, nil, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		panic(r.URL.RawQuery + "\n\t/" + word + ".go:1")
 	}), func(address string) {
 		conn := callFrom(t, marks.Loopback(), address)
 		fmt.Fprintf(conn, "GET /?%s HTTP/1.1\r\nHost: %s\r\n\r\n", word, word)
 		io.Copy(io.Discard, conn)
-		log.await(t, "http: panic")
+		log.Await(t, "http: panic")
 		assert.Contains(t, log.String(), "secrecy_test.go:")
 	})
 	marks.Absent(t, "the log", log.String())
@@ -152,23 +142,23 @@ func TestHandshakesNameNobody(t *testing.T) {
 		},
 	}
 	for says, try := range tried {
-		log := &aLog{}
+		log := &testkit.Log{}
 		config := &tls.Config{Certificates: []tls.Certificate{certificate}, ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: authority.Pool}
 		serve(t, log, config, http.NotFoundHandler(), func(address string) {
 			conn := callFrom(t, peer, address)
 			try(conn)
-			log.await(t, "http: TLS handshake error: "+says)
+			log.Await(t, "http: TLS handshake error: "+says)
 		})
 		marks.Absent(t, "the log of "+says, log.String())
 	}
 
-	log := &aLog{}
+	log := &testkit.Log{}
 	serve(t, log, &tls.Config{Certificates: []tls.Certificate{certificate}}, http.NotFoundHandler(), func(address string) {
 		conn := tls.Client(callFrom(t, peer, address), &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"h2"}})
 		require.NoError(t, conn.Handshake())
 		io.WriteString(conn, word+strings.Repeat(word, 10))
 		io.Copy(io.Discard, conn)
-		log.await(t, "http2: server: error reading preface from client")
+		log.Await(t, "http2: server: error reading preface from client")
 	})
 	marks.Absent(t, "the log of HTTP/2", log.String())
 }

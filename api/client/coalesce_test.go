@@ -23,6 +23,7 @@ import (
 	"github.com/counterd/counterd/api/client"
 	"github.com/counterd/counterd/api/wire"
 	"github.com/counterd/counterd/events"
+	"github.com/counterd/counterd/internal/testkit"
 	"github.com/counterd/counterd/internal/testkit/bubble"
 )
 
@@ -388,7 +389,7 @@ func TestDecisionsOfABatchAreThoseOfHits(t *testing.T) {
 			decisions[i], errs[i] = together.Hit(t.Context(), call.event, call.features, call.cost)
 		})
 	}
-	assert.Eventually(t, func() bool { return together.Waiting() == len(calls) }, 30*time.Second, time.Millisecond)
+	testkit.Await(t, time.Minute, "all calls wait", func() bool { return together.Waiting() == len(calls) })
 	close(h.release)
 	first.Wait()
 	assert.EqualValues(t, 1, h.batches.Load())

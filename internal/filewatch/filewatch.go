@@ -35,14 +35,17 @@ type Watch struct {
 // New watches what is at the path, whether or not it is there yet. If it cannot be
 // watched it is read now and then, and report gets the reason, from the goroutine of the
 // Watch.
-func New(path string, report func(error)) *Watch {
+func New(path string, report func(error)) *Watch { return newWatch(path, report, Glance) }
+
+// newWatch looks at the file at least once per glance.
+func newWatch(path string, report func(error), glance time.Duration) *Watch {
 	w := &Watch{path: path, report: report, changes: make(chan struct{}, 1), done: make(chan struct{})}
 	if absolute, err := filepath.Abs(path); err == nil {
 		w.path = absolute
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	w.cancel = cancel
-	go w.run(ctx)
+	go w.run(ctx, glance)
 	return w
 }
 
@@ -56,7 +59,7 @@ func (w *Watch) Close() {
 	<-w.done
 }
 
-func (w *Watch) run(ctx context.Context) {
+func (w *Watch) run(ctx context.Context, glance time.Duration) {
 	defer close(w.done)
 	var changes chan fsnotify.Event
 	var faults chan error
@@ -66,7 +69,7 @@ func (w *Watch) run(ctx context.Context) {
 		w.watcher, changes, faults = watcher, watcher.Events, watcher.Errors
 		defer watcher.Close()
 	}
-	glances := time.NewTicker(Glance)
+	glances := time.NewTicker(glance)
 	defer glances.Stop()
 	// It may have changed since the caller has read it.
 	w.look()

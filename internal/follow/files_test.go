@@ -42,7 +42,7 @@ func TestFilesThatGoTogether(t *testing.T) {
 	}
 	logged := func(times int, text string) {
 		t.Helper()
-		require.Eventually(t, func() bool { return strings.Count(log.String(), text) == times }, soon, time.Millisecond, "%s: %s", text, log)
+		testkit.Await(t, soon, text, func() bool { return strings.Count(log.String(), text) == times })
 	}
 	next("a")
 	assert.False(t, f.refused.Load())
@@ -52,7 +52,7 @@ func TestFilesThatGoTogether(t *testing.T) {
 		assert.True(t, f.refused.Load(), "until they suit each other")
 		testkit.ReplaceFile(t, two, letter)
 		next(letter)
-		require.Eventually(t, func() bool { return !f.refused.Load() }, soon, time.Millisecond)
+		testkit.Await(t, soon, "the files are taken", func() bool { return !f.refused.Load() })
 	}
 	assert.EqualValues(t, 3, f.failures.Load())
 	require.NoError(t, os.Remove(two))

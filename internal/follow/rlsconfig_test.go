@@ -4,9 +4,9 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -30,14 +30,14 @@ func TestRLSConfigIsFollowed(t *testing.T) {
 	assert.Equal(t, 2, strings.Count(log.String(), "warning of the rls-config file"), "%s", log)
 	eventually := func(domains ...string) {
 		t.Helper()
-		require.Eventually(t, func() bool { return assert.ObjectsAreEqual(domains, r.Config().Domains()) }, soon, time.Millisecond, "%s", log)
+		testkit.Await(t, soon, strings.Join(domains, " "), func() bool { return slices.Equal(domains, r.Config().Domains()) })
 	}
 	eventually("a")
 	write("b.yaml", "domain: b")
 	eventually("a", "b")
 	assert.Len(t, r.Rules().Events, 2)
 	write("b.yaml", "domain: [")
-	require.Eventually(t, r.Refused, soon, time.Millisecond)
+	testkit.Await(t, soon, "a refusal", r.Refused)
 	log.Await(t, `fault="line 1: `+filepath.Join(folder, "b.yaml"))
 	eventually("a", "b")
 	require.NoError(t, os.Mkdir(filepath.Join(folder, "more"), 0o700))
@@ -49,7 +49,7 @@ func TestRLSConfigIsFollowed(t *testing.T) {
 	require.NoError(t, os.Remove(filepath.Join(folder, "a.yaml")))
 	eventually("c")
 	require.NoError(t, os.Remove(filepath.Join(folder, "c.yaml")))
-	require.Eventually(t, r.Refused, soon, time.Millisecond)
+	testkit.Await(t, soon, "a refusal", r.Refused)
 	eventually("c")
 
 	var none *RLSConfig

@@ -70,8 +70,8 @@ func TestRulesFollowTheirFile(t *testing.T) {
 		t.Helper()
 		n++
 		change(oneLimit(n))
-		require.Eventually(t, func() bool { return nOf(f) == int64(n) }, soon, time.Millisecond, "%d: %s", n, log)
-		require.Eventually(t, func() bool { return strings.Contains(log.String(), fmt.Sprintf("generation=%d events=1", n)) }, soon, time.Millisecond)
+		testkit.Await(t, soon, "the file is taken", func() bool { return nOf(f) == int64(n) })
+		log.Await(t, fmt.Sprintf("generation=%d events=1", n))
 	}
 	follows(func(text string) {
 		torn++
@@ -137,12 +137,12 @@ func TestABrokenEditKeepsTheRules(t *testing.T) {
 	before := f.Rules()
 	failures := func(n int64) {
 		t.Helper()
-		require.Eventually(t, func() bool { return f.failures.Load() == n }, soon, time.Millisecond, "%s", log)
+		testkit.Await(t, soon, "the failure is counted", func() bool { return f.failures.Load() == n })
 		require.Same(t, before, f.Rules())
 	}
 	testkit.ReplaceFile(t, path, brokenRules)
 	failures(1)
-	require.Eventually(t, func() bool { return strings.Count(log.String(), "fault in the rules file") == 2 }, soon, time.Millisecond)
+	testkit.Await(t, soon, "two faults", func() bool { return strings.Count(log.String(), "fault in the rules file") == 2 })
 	var loud []string
 	for line := range strings.Lines(log.String()) {
 		if strings.Contains(line, "level=ERROR") {
@@ -166,14 +166,14 @@ func TestABrokenEditKeepsTheRules(t *testing.T) {
 	failures(5)
 	assert.True(t, f.refused.Load())
 	testkit.ReplaceFile(t, path, oneLimit(1))
-	require.Eventually(t, func() bool { return strings.Contains(log.String(), "the rules file holds the rules in force") }, soon, time.Millisecond)
+	log.Await(t, "the rules file holds the rules in force")
 	failures(5)
 	assert.False(t, f.refused.Load(), "what is in force stands in the file again")
 	testkit.ReplaceFile(t, path, brokenRules)
 	failures(6)
 	assert.True(t, f.refused.Load())
 	testkit.ReplaceFile(t, path, oneLimit(2))
-	require.Eventually(t, func() bool { return nOf(f) == 2 }, soon, time.Millisecond)
+	testkit.Await(t, soon, "the rules are taken", func() bool { return nOf(f) == 2 })
 	assert.False(t, f.refused.Load())
 	assert.Equal(t, int64(2), f.generation.Load())
 }
@@ -290,7 +290,7 @@ func TestRulesFromAPipe(t *testing.T) {
 	assert.Equal(t, int64(7), nOf(f))
 	assert.Contains(t, log.String(), "they are read once")
 	f.Ask()
-	require.Eventually(t, func() bool { return strings.Contains(log.String(), "there is no rules file") }, soon, time.Millisecond)
+	log.Await(t, "there is no rules file")
 	assert.Zero(t, f.failures.Load())
 }
 

@@ -30,6 +30,7 @@ import (
 
 	"github.com/counterd/counterd/internal/connections"
 	"github.com/counterd/counterd/internal/service"
+	"github.com/counterd/counterd/internal/testkit"
 	"github.com/counterd/counterd/internal/testkit/bubble"
 	"github.com/counterd/counterd/internal/testkit/leaktest"
 )
@@ -148,10 +149,10 @@ func TestCallsThatNeverComeLoseTheirConnections(t *testing.T) {
 		unfinished(t, conn, each, rlsv3.RateLimitService_ShouldRateLimit_FullMethodName)
 	}
 	client := dial(t, inner.Addr().String())
-	require.Eventually(t, func() bool {
+	testkit.Await(t, time.Minute, "a call is answered", func() bool {
 		_, err := client.ShouldRateLimit(t.Context(), &request{Domain: "shop", Descriptors: []*descriptor{of("user", "bob")}})
 		return assert.NoError(t, err) && listener.Open() == of100
-	}, time.Minute, time.Millisecond)
+	})
 }
 
 // A value that is not UTF-8, as a proxy passes it on, is limited as any other.

@@ -18,6 +18,7 @@ import (
 
 	"github.com/counterd/counterd/internal/connections"
 	"github.com/counterd/counterd/internal/rls/rlsconfig"
+	"github.com/counterd/counterd/internal/testkit"
 	"github.com/counterd/counterd/internal/testkit/leaktest"
 	"github.com/counterd/counterd/internal/testkit/memcachedtest"
 	"github.com/counterd/counterd/memcache"
@@ -118,5 +119,5 @@ func TestMemcachedHangs(t *testing.T) {
 		}
 	}
 	memcached.Resume()
-	require.Eventually(t, func() bool { return ask(time.Minute, 1).Statuses[0].CurrentLimit != nil }, time.Minute, 10*time.Millisecond)
+	testkit.Await(t, time.Minute, "the store decides again", func() bool { return ask(time.Minute, 1).Statuses[0].CurrentLimit != nil })
 }

@@ -3,7 +3,6 @@ package serving
 import (
 	"log/slog"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -31,7 +30,7 @@ func TestAccessControlReportsItsFiles(t *testing.T) {
 	assert.Zero(t, d.tokenFailures()+d.tlsFailures())
 	testkit.ReplaceFile(t, tokens, "ops")
 	testkit.ReplaceFile(t, id.KeyFile, "no key")
-	require.Eventually(t, func() bool { return d.tokenFailures() == 1 && d.tlsFailures() == 1 }, 30*time.Second, time.Millisecond, "%s", log)
+	testkit.Await(t, soon, "a failure of each file", func() bool { return d.tokenFailures() == 1 && d.tlsFailures() == 1 })
 	assert.Equal(t, 1, d.tokens.inForce.Load().Len())
 
 	s.Tokens, s.TLSCert, s.TLSKey = settings.OpenToAll, "", ""

@@ -8,7 +8,6 @@ import (
 	"os"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -37,11 +36,11 @@ func TestFilesThatAreRefused(t *testing.T) {
 	eventually := func(tls, tokens int) {
 		t.Helper()
 		want := fmt.Sprintf("# TYPE counterd_file_reload_failing gauge\ncounterd_file_reload_failing{file=\"tls\"} %d\ncounterd_file_reload_failing{file=\"tokens\"} %d\n# ", tls, tokens)
-		require.Eventually(t, func() bool {
+		testkit.Await(t, soon, want, func() bool {
 			answer := httptest.NewRecorder()
 			m.Handler().ServeHTTP(answer, httptest.NewRequest(http.MethodGet, "/metrics", nil))
 			return strings.Contains(answer.Body.String(), want)
-		}, soon, time.Millisecond, "%s", log)
+		})
 	}
 	eventually(0, 0)
 	testkit.ReplaceFile(t, tokens, "ops")

@@ -10,7 +10,6 @@ import (
 	"runtime/debug"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -51,10 +50,10 @@ func TestTokensAreNotKeptInMemory(t *testing.T) {
 	defer f.Close()
 	requireForgotten(t, hidden)
 	fill("# another version\nedge all ")
-	require.Eventually(t, func() bool { return strings.Contains(log.String(), "tokens reloaded") }, soon, time.Millisecond)
+	log.Await(t, "tokens reloaded")
 	requireForgotten(t, hidden)
 	fill("of no class ")
-	require.Eventually(t, func() bool { return strings.Contains(log.String(), "tokens not reloaded") }, soon, time.Millisecond)
+	log.Await(t, "tokens not reloaded")
 	requireForgotten(t, hidden)
 	runtime.KeepAlive(f)
 }

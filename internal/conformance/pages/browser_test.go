@@ -15,6 +15,7 @@ import (
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/internal/conformance/browsertest"
 	"github.com/counterd/counterd/internal/insight/top"
+	"github.com/counterd/counterd/internal/testkit"
 	"github.com/counterd/counterd/internal/testkit/pagetest"
 )
 
@@ -51,10 +52,10 @@ const longest = time.Minute
 // heading waits until a tab has a page with that heading, whole: the load of one with a fragment takes the focus.
 func heading(t *testing.T, tab *browsertest.Tab, want string) {
 	t.Helper()
-	require.Eventually(t, func() bool {
+	testkit.Await(t, longest, want, func() bool {
 		got, err := chromedp.Run(tab, chromedp.Evaluate[string](`document.readyState === "complete" ? [...document.querySelectorAll("h1, h2, h3")].map(e => e.textContent).join("|") : ""`))
 		return err == nil && strings.Contains(got, want)
-	}, longest, 20*time.Millisecond, want)
+	})
 }
 
 // press presses keys in a tab.
@@ -129,7 +130,7 @@ func TestALiveListInABrowser(t *testing.T) {
 	for range 100 {
 		w.Hot.Add(top.Denied, top.Key{Event: "login", Feature: pagetest.FeatureOf([2]string{"user", "newcomer"})}, "user-5-per-15m")
 	}
-	require.Eventually(t, func() bool { return has("user:newcomer") }, longest, 50*time.Millisecond)
+	testkit.Await(t, longest, "the newcomer is listed", func() bool { return has("user:newcomer") })
 	require.NoError(t, chromedp.Do(tab, chromedp.Click(".turn .button")))
 	heading(t, tab, "Look a feature up")
 	assert.Empty(t, tab.See(t).Faults())
@@ -163,10 +164,10 @@ func TestResetInABrowser(t *testing.T) {
 			assert.Contains(t, focused(t, tab), "now")
 			assert.Empty(t, tab.See(t).Faults())
 			press(t, tab, kb.Enter)
-			require.Eventually(t, func() bool {
+			testkit.Await(t, longest, "the reset is confirmed", func() bool {
 				text, err := chromedp.Run(tab, chromedp.Evaluate[string](`document.querySelector('[role="status"]')?.textContent ?? ""`))
 				return err == nil && strings.Contains(text, "was reset at")
-			}, longest, 20*time.Millisecond)
+			})
 			assert.Empty(t, tab.See(t).Faults())
 			assert.True(t, w.Admits(t, "login", features))
 		})
@@ -197,10 +198,10 @@ func TestOverrideInABrowser(t *testing.T) {
 	press(kb.Enter)
 	says := func(words string) {
 		t.Helper()
-		require.Eventually(t, func() bool {
+		testkit.Await(t, longest, words, func() bool {
 			text, err := chromedp.Run(tab, chromedp.Evaluate[string](`document.readyState === "complete" ? document.body.textContent : ""`))
 			return err == nil && strings.Contains(strings.Join(strings.Fields(text), " "), words)
-		}, longest, 20*time.Millisecond, words)
+		})
 	}
 	says("ip:192.0.2.1 is always allowed until 14:30:22 UTC")
 	assert.True(t, w.Admits(t, "url_shorten", ip))

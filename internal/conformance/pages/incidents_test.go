@@ -331,11 +331,11 @@ func (w *walk) press(t *testing.T, text, within string) {
 		};
 	})()`, text, within)
 	var at *find
-	require.Eventually(t, func() (found bool) {
+	testkit.Await(t, longest, "something to press is called "+text, func() (found bool) {
 		var err error
 		at, err = chromedp.Run(w, chromedp.Evaluate[*find](script))
 		return err == nil && at != nil
-	}, longest, 20*time.Millisecond, "nothing to press is called %s", text)
+	})
 	require.NoError(t, chromedp.Do(w, chromedp.MouseClickXY(at.X, at.Y)))
 	there := `document.readyState === "complete" && ` // a live page comes again, so links are known by their addresses
 	switch at.To {
@@ -346,10 +346,10 @@ func (w *walk) press(t *testing.T, text, within string) {
 	default:
 		there += `location.href === ` + strconv.Quote(at.To)
 	}
-	require.Eventually(t, func() bool {
+	testkit.Await(t, longest, text+" leads to its page", func() bool {
 		arrived, err := chromedp.Run(w, chromedp.Evaluate[bool](there))
 		return err == nil && arrived
-	}, longest, 20*time.Millisecond, "%s leads nowhere", text)
+	})
 }
 
 // write types a text into a field, in place of what is there.
@@ -377,14 +377,11 @@ func (w *walk) says(t *testing.T, quotes []string) {
 	t.Helper()
 	const script = `document.readyState !== "complete" ? "" :
 		document.body.innerText + [...document.querySelectorAll("svg title")].map(e => " | " + e.textContent).join("")`
-	require.EventuallyWithT(t, func(c *assert.CollectT) {
+	testkit.Await(t, longest, strings.Join(quotes, " | "), func() bool {
 		got, err := chromedp.Run(w, chromedp.Evaluate[string](script))
-		require.NoError(c, err)
 		text := strings.Join(strings.Fields(got), " ")
-		for _, quote := range quotes {
-			require.Contains(c, text, quote)
-		}
-	}, longest, 50*time.Millisecond)
+		return err == nil && !slices.ContainsFunc(quotes, func(quote string) bool { return !strings.Contains(text, quote) })
+	})
 }
 
 // rows returns which rows of the page are those of the step's screenshot.
