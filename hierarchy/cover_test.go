@@ -63,19 +63,6 @@ func fewest(w Window, l, coarsest Level) int {
 	return int((inner.First-w.First)/seconds) + fewest(inner, l+1, coarsest) + int((w.Last-inner.Last)/seconds)
 }
 
-func TestBuckets(t *testing.T) {
-	second := time.Date(2026, 3, 14, 23, 30, 33, 0, time.UTC).Unix()
-	for l := Second; l <= Day; l++ {
-		b := BucketAt(l, second)
-		assert.LessOrEqual(t, b.First(), second)
-		assert.GreaterOrEqual(t, b.Last(), second)
-		assert.Equal(t, l.Seconds(), b.Last()-b.First()+1)
-		assert.Zero(t, b.First()%l.Seconds())
-		assert.Less(t, b.ID(), uint64(1)<<40)
-	}
-	assert.Equal(t, Bucket{Minute, -1}, BucketAt(Minute, -1), "before 1970 buckets do not meet at zero")
-}
-
 // A bucket may be asked for as long as any second of it lies in a window that
 // can be counted. Windows begin as far back as the retention, and the grace for
 // slow clocks more; edges are rounded outward to the precision.
