@@ -63,6 +63,19 @@ func fewest(w Window, l, coarsest Level) int {
 	return int((inner.First-w.First)/seconds) + fewest(inner, l+1, coarsest) + int((w.Last-inner.Last)/seconds)
 }
 
+func TestBucketIDsDiffer(t *testing.T) {
+	seen := map[uint64]Bucket{}
+	for l := Second; l <= Day; l++ {
+		for n := range int64(1000) {
+			for _, b := range []Bucket{{l, n}, {l, 1_790_000_000 + n}} {
+				other, twice := seen[b.ID()]
+				require.False(t, twice, "%v and %v", b, other)
+				seen[b.ID()] = b
+			}
+		}
+	}
+}
+
 // A bucket may be asked for as long as any second of it lies in a window that
 // can be counted. Windows begin as far back as the retention, and the grace for
 // slow clocks more; edges are rounded outward to the precision.
