@@ -63,17 +63,17 @@ func fewest(w Window, l, coarsest Level) int {
 	return int((inner.First-w.First)/seconds) + fewest(inner, l+1, coarsest) + int((w.Last-inner.Last)/seconds)
 }
 
-func TestBuckets(t *testing.T) {
-	second := time.Date(2026, 3, 14, 23, 30, 33, 0, time.UTC).Unix()
+func TestBucketIDsDiffer(t *testing.T) {
+	seen := map[uint64]Bucket{}
 	for l := Second; l <= Day; l++ {
-		b := BucketAt(l, second)
-		assert.LessOrEqual(t, b.First(), second)
-		assert.GreaterOrEqual(t, b.Last(), second)
-		assert.Equal(t, l.Seconds(), b.Last()-b.First()+1)
-		assert.Zero(t, b.First()%l.Seconds())
-		assert.Less(t, b.ID(), uint64(1)<<40)
+		for n := range int64(1000) {
+			for _, b := range []Bucket{{l, n}, {l, 1_790_000_000 + n}} {
+				other, twice := seen[b.ID()]
+				require.False(t, twice, "%v and %v", b, other)
+				seen[b.ID()] = b
+			}
+		}
 	}
-	assert.Equal(t, Bucket{Minute, -1}, BucketAt(Minute, -1), "before 1970 buckets do not meet at zero")
 }
 
 // A bucket may be asked for as long as any second of it lies in a window that

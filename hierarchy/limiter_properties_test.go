@@ -300,31 +300,6 @@ func starve(t *testing.T, processes int, long time.Duration) int64 {
 // errDown is what a store says that fails.
 var errDown = errors.New("down")
 
-// A hit that one limit denies leaves no trace in any counter, also when the caller
-// has left.
-func TestADeniedHitLeavesNoTrace(t *testing.T) {
-	event := testkit.Event(t, "[{per: ip, rate: [100/s, 100/d]}, {per: user, rate: 1/m}, {per: [ip, user], rate: 100/h}]")
-	for _, cancelled := range []bool{false, true} {
-		clock := testkit.NewClock(time.Time{})
-		store := storetest.NewSolo(clock.Now)
-		l := newTestLimiter(t, store, clock.Now)
-		h := limiter.Hit{Event: event, Features: events.Features{"ip": "192.0.2.1", "user": "a"}, Cost: 1}
-		d, err := l.Hit(t.Context(), h)
-		require.NoError(t, err)
-		require.True(t, d.Allowed)
-		before := store.Copied(clock.Now).Of
-		ctx, cancel := context.WithCancel(t.Context())
-		if cancelled {
-			store.Before = func() error { cancel(); return nil }
-		}
-		d, err = l.Hit(ctx, h)
-		require.NoError(t, err)
-		require.False(t, d.Allowed)
-		require.Equal(t, before, store.Of)
-		cancel()
-	}
-}
-
 // Whichever command of a denied hit fails, acknowledged adds are rolled back, and the
 // others are neither rolled back nor sent again.
 func TestALostAddStays(t *testing.T) {

@@ -75,7 +75,7 @@ func TestSimulationFindsSabotageOfReplicas(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			o := simulateUntilBroken(t, name, sabotage{copies: broken}, testkit.Thorough())
+			o := simulateUntilBroken(t, name, sabotage{copies: broken})
 			assert.Positive(t, o.broken, "not found in %d seeds", o.seeds)
 			t.Logf("%s: found in the %dth seed: %s", name, o.seeds, o.first)
 		})
@@ -288,7 +288,7 @@ func TestOutsideThePromiseOfReplicas(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			o := simulateUntilBroken(t, name, sabotage{copies: outside}, testkit.Thorough())
+			o := simulateUntilBroken(t, name, sabotage{copies: outside})
 			assert.Positive(t, o.broken, "not found in %d seeds: is it outside the promise?", o.seeds)
 			t.Logf("outside the promise: %s: over-admits, found in the %dth seed: %s", name, o.seeds, o.first)
 		})

@@ -135,24 +135,6 @@ func TestALogIsRewrittenInTheBackground(t *testing.T) {
 	})
 }
 
-// A rewrite that is late leaves alone what was appended since, and so does one of another log.
-func TestALateRewriteChangesNothing(t *testing.T) {
-	b := newBench(t, "[{per: ip, rate: 1000/h}]", limiter.Config{})
-	var later []func(context.Context)
-	b.store.background = func(do func(context.Context)) { later = append(later, do) }
-	for len(later) == 0 {
-		b.clock.Advance(grace)
-		b.hit(b.event, someUser)
-	}
-	b.hit(b.event, someUser)
-	before := b.store.value(t, b.counter)
-	later[0](t.Context())
-	require.Equal(t, before, b.store.value(t, b.counter))
-	require.NoError(t, newEngine(t, b.store, b.clock.Now).Reset(t.Context(), ipOf(t, b.event)))
-	later[0](t.Context())
-	require.Nil(t, b.store.value(t, b.counter))
-}
-
 // A cached denial makes no round trip, and the first hit after it reads before it appends.
 func TestAFloodDoesNotGrowTheLog(t *testing.T) {
 	b := newBench(t, "[{per: ip, rate: 1/m}]", limiter.Config{})

@@ -15,10 +15,8 @@ import (
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/internal/eventlog"
 	"github.com/counterd/counterd/internal/eventlog/journal"
-	"github.com/counterd/counterd/internal/limiter"
 	"github.com/counterd/counterd/internal/limiter/engine"
 	"github.com/counterd/counterd/internal/store"
-	"github.com/counterd/counterd/internal/testkit"
 	"github.com/counterd/counterd/internal/testkit/memcachedtest"
 	"github.com/counterd/counterd/internal/testkit/storestest"
 	"github.com/counterd/counterd/memcache"
@@ -229,42 +227,6 @@ func TestChunksOfTokenBuckets(t *testing.T) {
 			assert.LessOrEqual(t, largest, test.most)
 			assert.LessOrEqual(t, c.trips, int64(counters*(hits+2)), "one a hit, but for the first two")
 			t.Logf("%d bytes on the average, at most %d; %.3f rewrites a hit", sum/samples, largest, float64(c.figure("cas_hits"))/counters/hits)
-		})
-	}
-}
-
-// Three processes that are hammered with thirty times as many hits as the bucket admits share a log that is
-// larger, and bounded: of each process one batch in a while finds room, and what it has denied is young.
-func TestChunksOfATokenBucketUnderAttack(t *testing.T) {
-	for _, test := range []struct {
-		hits  int // at once
-		pause time.Duration
-	}{{15, 50 * time.Millisecond}, {3, 10 * time.Millisecond}} {
-		t.Run(fmt.Sprint(test.hits, " each ", test.pause), func(t *testing.T) {
-			clock := testkit.NewClock(time.Time{})
-			c := newPopulation(t, time.Second, clock.Now())
-			event := newEvent(t, 1, "[{per: ip, rate: 10/s, burst: 20}]")
-			var processes []*process
-			for range 3 {
-				e, err := eventlog.New(engine.Base{Store: c.store, Clock: clock.Now, Grace: usualGrace, Changes: new(engine.Changes)})
-				require.NoError(t, err)
-				l, err := limiter.New(limiter.Config{Timeout: usualGrace / 2}, e)
-				require.NoError(t, err)
-				processes = append(processes, &process{Limiter: l, tb: t})
-			}
-			var largest int64
-			admitted := 0
-			const seconds = 10
-			for range seconds * int(time.Second/test.pause) {
-				admitted += len(atOnce(t, processes, event, test.hits))
-				for size := range c.chunks() {
-					largest = max(largest, size)
-				}
-				clock.Advance(test.pause)
-			}
-			assert.Equal(t, 20+seconds*10-1, admitted)
-			assert.LessOrEqual(t, largest, int64(1184))
-			t.Logf("at most %d bytes", largest)
 		})
 	}
 }

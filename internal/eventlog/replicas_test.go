@@ -2,13 +2,9 @@ package eventlog_test
 
 import (
 	"context"
-	"fmt"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/counterd/counterd/events"
@@ -42,55 +38,6 @@ func logsOf(tb testing.TB, st store.Store, counter string) (logs []*journal.Log)
 		}
 	}
 	return logs
-}
-
-// Of 200 hits at once, by three processes on two servers that are replicas of each other, exactly as
-// many are admitted as the limit allows.
-func TestExactlyTheLimitOnReplicas(t *testing.T) {
-	servers := memcachedtest.StartMany(t, 2)
-	var failed atomic.Int64
-	config := limiter.Config{OnStoreError: func(err error) { t.Log(err); failed.Add(1) }}
-	var processes []*process
-	for range 3 {
-		processes = append(processes, newProcess(t, openReplicas(t, servers), nil, config))
-	}
-	config.NoCachedDenials = true
-	last := newProcess(t, openReplicas(t, servers), nil, config)
-	for round := range int(testkit.Seeds(80)) {
-		limit := int64(10)
-		if round%2 == 1 { // of two hits that meet in opposite orders one is admitted in the end
-			limit = 1
-		}
-		event := newEvent(t, 1, fmt.Sprintf("[{per: ip, rate: %d/h, on_error: deny}]", limit))
-		event.Name = fmt.Sprint("replicas", round)
-		var admitted, gaveUp atomic.Int64
-		var running sync.WaitGroup
-		failed.Store(0)
-		began := time.Now()
-		for caller := range 200 {
-			running.Go(func() {
-				d, err := processes[caller%3].Hit(context.Background(), limiter.Hit{Event: event, Features: someUser, Cost: 1})
-				switch {
-				case !assert.NoError(t, err):
-				case d.Allowed:
-					admitted.Add(1)
-				case d.Unavailable:
-					gaveUp.Add(1)
-				}
-			})
-		}
-		running.Wait()
-		atOnce := admitted.Load()
-		// On a busy machine hits may give up before others are void.
-		for last.hit(event, someUser).Allowed {
-			admitted.Add(1)
-		}
-		t.Logf("round %d, limit %d: %d admitted at once, %d in all, %d without an answer of the store, in %s", round, limit, atOnce, admitted.Load(), gaveUp.Load(), time.Since(began).Round(time.Millisecond))
-		require.LessOrEqual(t, admitted.Load(), limit, "round %d", round)
-		if failed.Load() == 0 { // what an error leaves behind may count
-			require.Equal(t, limit, admitted.Load(), "round %d", round)
-		}
-	}
 }
 
 // A replica whose log is damaged does not hinder the others, and gets theirs. One that a newer release

@@ -145,34 +145,6 @@ func TestAPendingHitThatStaysDeniesSoon(t *testing.T) {
 	})
 }
 
-// Of a batch with equal hits those on one counter are not pending, and those on several are.
-func TestPendingHitsOfABatch(t *testing.T) {
-	b := newBench(t, "[{per: ip, rate: 2/h}, {per: user, rate: 1/h}]", limiter.Config{})
-	victim := b.other(limiter.Config{})
-	ip, user := events.Features{"ip": someUser["ip"]}, events.Features{"user": someUser["user"]}
-	b.hit(b.event, user)
-	var running sync.WaitGroup
-	var once sync.Once
-	looked := make(chan struct{})
-	b.store.before = func(op *store.Op) {
-		switch {
-		case op.Counter == b.counter && op.Kind() == store.Append && len(op.Reads) == 0: // the void
-			running.Go(func() {
-				assert.True(t, victim.hit(b.event, ip).Allowed)
-				once.Do(func() { close(looked) })
-			})
-			<-looked
-		case op.Counter == b.counter && op.Kind() == 0:
-			once.Do(func() { close(looked) })
-		}
-	}
-	results, err := b.Hits(t.Context(), []limiter.Hit{{Event: b.event, Features: ip, Cost: 1}, {Event: b.event, Features: someUser, Cost: 1}})
-	require.NoError(t, err)
-	require.True(t, results[0].Decision.Allowed)
-	require.False(t, results[1].Decision.Allowed)
-	running.Wait()
-}
-
 // Beside buckets: a limit of either engine denies for both.
 func TestBesideBuckets(t *testing.T) {
 	clock := testkit.NewClock(time.Time{})

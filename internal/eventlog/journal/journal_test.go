@@ -210,34 +210,6 @@ func TestOutOfRange(t *testing.T) {
 	require.ErrorIs(t, err, journal.ErrOutOfRange)
 }
 
-// An increment is added even if no limit has room, until the log is coarse: then it counts for
-// longer, and never for shorter.
-func TestTooManyIncrementsBecomeCoarse(t *testing.T) {
-	limit := journal.Limit{Window: 86_400_000, Ceiling: 5}
-	value := empty(t, limit)
-	random := rand.New(rand.NewPCG(1, 1))
-	var log journal.Log
-	total := int64(0)
-	for i := range int64(100_000) {
-		var err error
-		value, err = journal.AppendEntry(value, journal.Entry{Kind: journal.Increment, ID: journal.ID(i), Time: now + 800*i, Cost: 20_000 + random.Int64N(9), Count: 1})
-		require.NoError(t, err)
-		if i%200 != 199 {
-			continue
-		}
-		require.NoError(t, log.Read(value, journal.Question{}))
-		total = log.Sum(0, maxTime)
-		if value, err = log.AppendRewrite(nil, journal.Rewrite{Now: now + 800*i, Young: 4000}); err != nil {
-			require.NoError(t, err)
-		}
-		require.NoError(t, log.Read(value, journal.Question{}))
-		require.Equal(t, total, log.Sum(0, maxTime))
-		require.Less(t, len(value), journal.MaxSize)
-	}
-	assert.NotZero(t, log.Head().Coarse)
-	assert.EqualValues(t, 5999, log.Head().Since, "nothing was dropped")
-}
-
 // increments returns a log of one increment of the largest cost in each step until now.
 func increments(tb testing.TB, number int, step int64, limits ...journal.Limit) []byte {
 	tb.Helper()

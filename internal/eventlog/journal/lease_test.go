@@ -35,35 +35,6 @@ func rewriteOf(tb testing.TB, value []byte, at int64) []byte {
 	return next
 }
 
-// A lease is found, and released, until it ends, however often its log is rewritten. Then it leaves its
-// window.
-func TestALeaseKeepsItsIdentityUntilItEnds(t *testing.T) {
-	limit := journal.Limit{Window: 30_000, Ceiling: 2}
-	for _, pending := range []bool{false, true} {
-		value := empty(t, limit)
-		for id := range journal.ID(2) {
-			one := lease(id+1, int64(id)*1000, 30_000)
-			one.Pending = pending
-			value = appendEntry(t, value, one)
-		}
-		for at := int64(2000); at < 30_000; at += 7000 {
-			value = rewriteOf(t, value, at)
-			log := read(t, value, journal.Question{Keys: keys(2)})
-			assert.Equal(t, []int64{1, 1}, admitted(log, 2))
-			assert.EqualValues(t, 2, log.Held(limit, now+at).Count)
-			assert.EqualValues(t, now+30_000+1000, log.Entry(1).Ends)
-			released := appendEntry(t, value, release(2, at))
-			assert.EqualValues(t, 1, read(t, released, journal.Question{}).Held(limit, now+at).Count)
-		}
-		value = rewriteOf(t, value, 31_500)
-		log := read(t, value, journal.Question{Keys: keys(2)})
-		assert.False(t, log.Verdict(0).Found)
-		assert.True(t, log.Verdict(1).Found, "its identity may still be named")
-		assert.Zero(t, log.Held(limit, now+31_500).Count)
-		assert.False(t, read(t, rewriteOf(t, value, 33_000), journal.Question{Keys: keys(2)}).Verdict(1).Found)
-	}
-}
-
 // What counts no more is not in the next rewrite of a log that has no other replica, or leases that come and go
 // would fill it. Else it stays for as long as its writer looks for it, and no longer.
 func TestARewriteDropsWhatIsVoid(t *testing.T) {
@@ -86,37 +57,6 @@ func TestARewriteDropsWhatIsVoid(t *testing.T) {
 	assert.Len(t, rewriteOf(t, void, 1010), size)
 	lone := appendEntry(t, begin, release(1, 10))
 	assert.Greater(t, len(alone(lone)), size, "its entry may come yet")
-}
-
-// The first settlement in the log counts, however often it is settled, and is found until the reservation
-// ends: also one of cost 0.
-func TestSettlements(t *testing.T) {
-	limit := journal.Limit{Window: 60_000, Ceiling: 100}
-	id := journal.ID(1).Settlement()
-	assert.NotEqual(t, journal.ID(1), id)
-	for _, cost := range []int64{0, 3, 50} {
-		value := appendEntry(t, empty(t, limit), journal.Entry{Kind: journal.Hit, ID: 1, Time: now, Ends: now + 40_000, Cost: 20, Count: 1})
-		settle := func(cost, at int64) {
-			value = appendEntry(t, value, release(1, at))
-			value = appendEntry(t, value, journal.Entry{
-				Kind: journal.Increment, ID: id, Time: now, Appended: now + at, Ends: now + 40_000, Cost: cost, Count: 1,
-			})
-		}
-		settle(cost, 2000)
-		for at := int64(2000); at < 40_000; at += 9000 {
-			settle(cost+1, at)
-			log := read(t, value, journal.Question{Keys: []journal.ID{id}})
-			assert.Equal(t, journal.Verdict{Found: true, Counted: 1, Admitted: 1}, log.Verdict(0))
-			assert.Equal(t, cost, log.Entry(0).Cost)
-			assert.Equal(t, cost, log.Held(limit, now+at).Count)
-			value = rewriteOf(t, value, at)
-			assert.Equal(t, cost, read(t, value, journal.Question{}).Sum(now, now+999))
-		}
-		value = rewriteOf(t, value, 42_000)
-		log := read(t, value, journal.Question{Keys: []journal.ID{id}})
-		assert.False(t, log.Verdict(0).Found)
-		assert.Equal(t, cost, log.Sum(now, now+999))
-	}
 }
 
 // An entry with an end is a record on each replica, or in the sums of each: it counts once however their

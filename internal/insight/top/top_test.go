@@ -28,7 +28,7 @@ func keyOf(user string) top.Key {
 	return top.Key{Event: "login", Feature: featureOf([2]string{"user", user})}
 }
 
-// A million hits over 100,000 features by Zipf's law, within half an hour: the ten most frequent are the ten of the
+// Hits over 100,000 features by Zipf's law, within half an hour: the ten most frequent are the ten of the
 // list, each within its error, and what is not listed had at most the rest.
 func TestZipf(t *testing.T) {
 	clock := testkit.NewClock(time.Time{})
