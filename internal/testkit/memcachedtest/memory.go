@@ -33,7 +33,7 @@ type Memory struct {
 type memoryItem struct {
 	value   string
 	flags   string
-	expires int64 // Unix second; 0: never
+	expires int64 // Unix second; zero means never
 	version uint64
 }
 
@@ -53,7 +53,8 @@ func StartMemory(tb testing.TB) *Memory {
 func (m *Memory) begin() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.started, m.items, m.version, m.flushes = time.Now(), map[string]memoryItem{}, 0, 0
+	m.started, m.items = time.Now(), map[string]memoryItem{}
+	m.version, m.flushes = 0, 0
 }
 
 // Stop ends all connections, and refuses new ones.
@@ -137,11 +138,11 @@ func (m *Memory) answer(words []string, body string) string {
 	case "add", "set", "append", "cas":
 		return m.store(words, body)
 	case "incr", "decr":
-		by, _ := strconv.ParseUint(words[2], 10, 64)
+		delta, _ := strconv.ParseUint(words[2], 10, 64)
 		if _, found := m.find(words[1]); !found {
 			return "NOT_FOUND\r\n"
 		}
-		value, ok := m.count(words[1], by, name == "decr")
+		value, ok := m.count(words[1], delta, name == "decr")
 		if !ok {
 			return notNumeric
 		}
@@ -252,16 +253,16 @@ func expiry(text string) int64 {
 }
 
 // count adds to an item, or subtracts, and returns its value.
-func (m *Memory) count(key string, by uint64, subtracts bool) (value string, ok bool) {
+func (m *Memory) count(key string, delta uint64, subtracts bool) (value string, ok bool) {
 	item := m.items[key]
 	n, err := strconv.ParseUint(strings.TrimRight(item.value, " "), 10, 64)
 	if err != nil {
 		return "", false
 	}
 	if subtracts {
-		by = -min(by, n)
+		delta = -min(delta, n)
 	}
-	value = fmt.Sprint(n + by)
+	value = fmt.Sprint(n + delta)
 	item.value = fmt.Sprintf("%-*s", len(item.value), value) // an item does not become shorter
 	m.set(key, item)
 	return value, true
@@ -271,7 +272,8 @@ func (m *Memory) count(key string, by uint64, subtracts bool) (value string, ok 
 func (m *Memory) meta(words []string) string {
 	flags, tag := map[byte]string{}, ""
 	for _, flag := range words[2:] {
-		if flags[flag[0]] = flag[1:]; flag[0] == 'O' {
+		flags[flag[0]] = flag[1:]
+		if flag[0] == 'O' {
 			tag = " " + flag
 		}
 	}
@@ -292,8 +294,8 @@ func (m *Memory) meta(words []string) string {
 		item = memoryItem{value: flags['J'], flags: "0", expires: expiry(create)}
 		m.set(key, item)
 	default:
-		by, _ := strconv.ParseUint(flags['D'], 10, 64)
-		value, ok := m.count(key, by, flags['M'] == "D")
+		delta, _ := strconv.ParseUint(flags['D'], 10, 64)
+		value, ok := m.count(key, delta, flags['M'] == "D")
 		if !ok {
 			return notNumeric
 		}
@@ -318,11 +320,11 @@ func metaItem(item memoryItem, flags []string) string {
 		case 'f':
 			head += " f" + item.flags
 		case 't':
-			left := int64(-1)
+			ttl := int64(-1)
 			if item.expires != 0 {
-				left = item.expires - time.Now().Unix()
+				ttl = item.expires - time.Now().Unix()
 			}
-			head += fmt.Sprint(" t", left)
+			head += fmt.Sprint(" t", ttl)
 		case 'O':
 			head += " " + flag
 		}

@@ -114,24 +114,25 @@ func (l *local) accept() {
 type clientConn struct{ net.Conn }
 
 func (c clientConn) Write(b []byte) (n int, err error) {
-	if n, err = c.Conn.Write(b); errors.Is(err, io.ErrClosedPipe) {
+	n, err = c.Conn.Write(b)
+	if errors.Is(err, io.ErrClosedPipe) {
 		err = syscall.EPIPE
 	}
 	return n, err
 }
 
-// bufferedConn buffers what comes, so that the other side can write without waiting.
+// bufferedConn buffers incoming bytes without bound, so that the client can write without waiting.
 type bufferedConn struct {
 	net.Conn
 	mu   sync.Mutex
-	more sync.Cond // of came and err
-	came []byte
+	news sync.Cond // on mu: buf or err has changed
+	buf  []byte
 	err  error
 }
 
 func newBufferedConn(conn net.Conn) *bufferedConn {
 	c := &bufferedConn{Conn: conn}
-	c.more.L = &c.mu
+	c.news.L = &c.mu
 	return c
 }
 
@@ -139,8 +140,8 @@ func (c *bufferedConn) fill() {
 	for b := make([]byte, 32<<10); ; {
 		n, err := c.Conn.Read(b)
 		c.mu.Lock()
-		c.came, c.err = append(c.came, b[:n]...), err
-		c.more.Signal()
+		c.buf, c.err = append(c.buf, b[:n]...), err
+		c.news.Signal()
 		c.mu.Unlock()
 		if err != nil {
 			return
@@ -151,12 +152,13 @@ func (c *bufferedConn) fill() {
 func (c *bufferedConn) Read(b []byte) (n int, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for len(c.came) == 0 && c.err == nil {
-		c.more.Wait()
+	for len(c.buf) == 0 && c.err == nil {
+		c.news.Wait()
 	}
-	if n = copy(b, c.came); n > 0 {
-		c.came = c.came[n:]
-		return n, nil
+	if len(c.buf) == 0 {
+		return 0, c.err
 	}
-	return 0, c.err
+	n = copy(b, c.buf)
+	c.buf = c.buf[n:]
+	return n, nil
 }
