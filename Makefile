@@ -121,7 +121,7 @@ SEQUENTIAL = TestCompare|TestSimulationFindsSabotage|TestSimulationFindsSabotage
 # limiter and the simulations of package hierarchy run, too.
 LONG = TestASecondServerMayDieWhenTheFirstIsRepaired|TestRollingRestartOfAllServers|TestTheCommandsOfARollingRestart|TestTwoLosses|TestALossBeforeTheProcess|TestAMomentsAbsenceDuringARepair|TestARemovedServer|TestFullServers|TestBurstsWithReplicas|TestCountsEqualAnOracle|TestHammeringAcrossEdges|TestNoStarvation|TestAFloodOfFeaturesTakesBoundedMemory
 
-# The exchanges of the API against its description, rules files against their schema, and the pages in a browser. They
+# Exchanges of the API against its description, rules files against their schema, pages in a browser, and proxies. They
 # are a module of their own, and what they read is where the cache of go test does not look.
 conformance:
 	staticcheck=$$(go tool -n staticcheck) && cd internal/conformance && go vet ./... && $$staticcheck ./... && go test -vet=off -count=1 -timeout 20m ./...

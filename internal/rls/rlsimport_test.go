@@ -22,7 +22,7 @@ import (
 func TestImportedRulesDecideAsTheConfiguration(t *testing.T) {
 	random := rand.New(rand.NewPCG(7, 11))
 	asked, denied := 0, 0
-	for range 150 {
+	for range 50 {
 		config := randomConfig(random)
 		parsed, err := rlsconfig.Parse([]rlsconfig.File{{Name: "limits.yaml", Text: []byte(config)}})
 		require.NoError(t, err, config)
@@ -65,8 +65,8 @@ func TestImportedRulesDecideAsTheConfiguration(t *testing.T) {
 		}
 	}
 	t.Log(asked, denied)
-	assert.Greater(t, asked, 2000)
-	assert.Greater(t, denied, 400)
+	assert.Greater(t, asked, 700)
+	assert.Greater(t, denied, 130)
 }
 
 func codesOf(r *response) (codes []rlsv3.RateLimitResponse_Code) {
