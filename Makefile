@@ -131,7 +131,7 @@ SINGLE = api/wire|internal/insight/dryrun|events|events/rulesfile|internal/yamlf
 # These have one goroutine, in which the race detector finds nothing, for minutes. make test runs them.
 SEQUENTIAL = TestSimulationFindsSabotage|TestSimulationFindsSabotageOfReplicas|TestSimulationFindsSabotageOfSettlements|TestOutsideThePromiseOfReplicas|TestResetForgetsOneCounterOnly|TestGrowth|TestNothingIsLostUnsaid|TestAnIncrementOfAFullLog|TestZipf|TestMemory|TestChunks.*|TestTheLogIsBounded|TestEmbeddedMemoryIsBounded|TestEmbeddedGivesBackRoom|TestChosenFeaturesTakeNoMoreMemory|TestACounterWithManyBuckets
 
-# The exchanges of the API against its description, rules files against their schema, and the pages in a browser. They
+# Exchanges of the API against its description, rules files against their schema, pages in a browser, and proxies. They
 # are a module of their own, and what they read is where the cache of go test does not look.
 conformance:
 	staticcheck=$$(go tool -n staticcheck) && cd internal/conformance && go vet ./... && $$staticcheck ./... && go test -vet=off -count=1 -timeout 20m ./...

@@ -1,12 +1,9 @@
 package client_test
 
 import (
-	"context"
-	"errors"
-	"fmt"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
-	"strings"
 	"testing"
 	"time"
 
@@ -22,7 +19,6 @@ import (
 	"github.com/counterd/counterd/internal/limiter"
 	"github.com/counterd/counterd/internal/limiter/counting"
 	"github.com/counterd/counterd/internal/service"
-	"github.com/counterd/counterd/internal/store"
 	"github.com/counterd/counterd/internal/testkit/leaktest"
 	"github.com/counterd/counterd/memcache"
 )
@@ -32,28 +28,25 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// handlerOf returns the real handler.
-func handlerOf(rules *events.Rules, store store.Store, decider *limiter.Limiter) http.Handler {
-	counting, err := service.New(service.Config{
-		Rules:    func() *events.Rules { return rules },
-		Counters: counting.New(counting.Config{}, hierarchy.NewCounters(hierarchy.Config{Store: store})),
-		Limiter:  decider,
+// newHandler returns the real handler with the embedded store.
+func newHandler(tb testing.TB) http.Handler {
+	tb.Helper()
+	rules, store := events.Example(), memcache.NewEmbedded(memcache.EmbeddedConfig{})
+	// The machine that runs the tests may be busy: a wide grace keeps hits trusted.
+	buckets := hierarchy.NewCounters(hierarchy.Config{Store: store, Grace: 40 * time.Second})
+	decider, err := limiter.New(limiter.Config{Timeout: 20 * time.Second}, buckets)
+	require.NoError(tb, err)
+	decides, err := service.New(service.Config{
+		Rules: func() *events.Rules { return rules }, Counters: counting.New(counting.Config{}, buckets), Limiter: decider,
 	})
-	if err != nil {
-		panic(err)
-	}
-	return api.NewHandler(api.Config{Service: counting})
+	require.NoError(tb, err)
+	return api.NewHandler(api.Config{Service: decides, Log: slog.New(slog.DiscardHandler)})
 }
 
-// realServer serves the real handler with the embedded store.
+// realServer serves the real handler.
 func realServer(tb testing.TB) *httptest.Server {
-	rules := events.Example()
-	store := memcache.NewEmbedded(memcache.EmbeddedConfig{})
-	// The machine that runs the tests may be busy: a wide grace keeps hits trusted.
-	decider, err := limiter.New(limiter.Config{Timeout: 20 * time.Second}, hierarchy.NewCounters(hierarchy.Config{Store: store, Grace: 40 * time.Second}))
-	require.NoError(tb, err)
 	leaktest.Check(tb)
-	server := httptest.NewServer(handlerOf(rules, store, decider))
+	server := httptest.NewServer(newHandler(tb))
 	tb.Cleanup(server.Close)
 	return server
 }
@@ -179,53 +172,11 @@ func TestBatch(t *testing.T) {
 	require.ErrorIs(t, err, client.ErrInvalid)
 }
 
-func TestErrorsAreTyped(t *testing.T) {
-	c := open(t, client.Config{URL: realServer(t).URL})
-	_, err := c.Event(t.Context(), "unknown")
-	require.ErrorIs(t, err, client.ErrUnknown)
-
-	_, err = c.Increment(t.Context(), "url_shorten", events.Features{"ip": "nowhere"}, 0, time.Time{})
-	require.ErrorIs(t, err, client.ErrInvalid)
-	fault, ok := errors.AsType[*client.Error](err)
-	require.True(t, ok)
-	assert.Equal(t, http.StatusBadRequest, fault.Status)
-	assert.Len(t, fault.Errors, 2)
-
-	_, err = c.Increment(t.Context(), "url_shorten", events.Features{"user": "\xff"}, 1, time.Time{})
-	require.ErrorIs(t, err, client.ErrInvalid, "what is no UTF-8 is not sent")
-}
-
 func TestAServerThatIsNotThere(t *testing.T) {
 	c := open(t, client.Config{URL: "http://127.0.0.1:1"})
 	_, err := c.Count(t.Context(), "url_shorten", events.Features{"user": "secret"}, time.Minute, time.Time{})
 	require.ErrorIs(t, err, client.ErrUnavailable)
 	assert.NotContains(t, err.Error(), "secret")
-}
-
-func TestTimeouts(t *testing.T) {
-	release := make(chan struct{})
-	leaktest.Check(t)
-	server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-release }))
-	defer server.Close()
-	defer close(release)
-
-	c := open(t, client.Config{URL: server.URL, Timeout: 20 * time.Millisecond})
-	_, err := c.Events(t.Context())
-	require.ErrorIs(t, err, client.ErrUnavailable)
-
-	c = open(t, client.Config{URL: server.URL})
-	ctx, cancel := context.WithCancel(t.Context())
-	time.AfterFunc(10*time.Millisecond, cancel)
-	_, err = c.Events(ctx)
-	require.ErrorIs(t, err, context.Canceled)
-}
-
-func TestConfigsOutOfRange(t *testing.T) {
-	for _, bad := range []client.Config{{Timeout: -1}, {Conns: -1}} {
-		bad.URL = "http://127.0.0.1:8080"
-		_, err := client.New(bad)
-		assert.ErrorIs(t, err, client.ErrInvalid)
-	}
 }
 
 // other is a transport that is none of net/http's own.
@@ -240,91 +191,21 @@ func TestAnotherDefaultTransport(t *testing.T) {
 	require.NoError(t, err)
 }
 
-func TestURLs(t *testing.T) {
-	for _, bad := range []string{"", "127.0.0.1:8080", "ftp://127.0.0.1", "http://", "http://%zz"} {
-		_, err := client.New(client.Config{URL: bad})
+func TestFaultyConfigs(t *testing.T) {
+	const good = "http://127.0.0.1:8080"
+	for _, bad := range []client.Config{
+		{}, {URL: "127.0.0.1:8080"}, {URL: "ftp://127.0.0.1"}, {URL: "http://"}, {URL: "http://%zz"}, {URL: good, Timeout: -1}, {URL: good, Conns: -1},
+	} {
+		_, err := client.New(bad)
 		assert.ErrorIs(t, err, client.ErrInvalid, bad)
 	}
-	// A server behind a path.
+}
+
+func TestAServerBehindAPath(t *testing.T) {
 	leaktest.Check(t)
 	under := httptest.NewServer(http.StripPrefix("/limits", realServer(t).Config.Handler))
 	defer under.Close()
 	c := open(t, client.Config{URL: under.URL + "/limits"})
 	_, err := c.Events(t.Context())
 	require.NoError(t, err)
-}
-
-func ExampleClient() {
-	rules := events.Example()
-	store := memcache.NewEmbedded(memcache.EmbeddedConfig{})
-	decider, err := limiter.New(limiter.Config{Timeout: 20 * time.Second}, hierarchy.NewCounters(hierarchy.Config{Store: store, Grace: 40 * time.Second}))
-	if err != nil {
-		panic(err)
-	}
-	server := httptest.NewServer(handlerOf(rules, store, decider)) // such as counterd is
-	defer server.Close()
-
-	c, err := client.New(client.Config{URL: server.URL}) // such as http://127.0.0.1:8080
-	if err != nil {
-		panic(err)
-	}
-	defer c.Close()
-	decision, err := c.Hit(context.Background(), "url_shorten", events.Features{"ip": "192.168.0.1"}, 1)
-	if err != nil {
-		panic(err) // the server cannot be reached: let the request through, or refuse it
-	}
-	if !decision.Allowed && decision.RetryAfter != nil { // nil: it never fits
-		fmt.Println("come back in", *decision.RetryAfter, "seconds")
-	}
-	for _, limit := range decision.Limits {
-		fmt.Println(limit.Name, limit.Remaining)
-	}
-	// Output:
-	// ip-2-per-1s 1
-	// ip-5-per-1m 4
-	// ip-10-per-1h 9
-	// ip-100-per-24h 99
-}
-
-// Counting without deciding, in any window.
-func ExampleClient_Count() {
-	store := memcache.NewEmbedded(memcache.EmbeddedConfig{})
-	decider, err := limiter.New(limiter.Config{Timeout: 20 * time.Second}, hierarchy.NewCounters(hierarchy.Config{Store: store, Grace: 40 * time.Second}))
-	if err != nil {
-		panic(err)
-	}
-	server := httptest.NewServer(handlerOf(events.Example(), store, decider)) // such as counterd is
-	defer server.Close()
-	c, err := client.New(client.Config{URL: server.URL})
-	if err != nil {
-		panic(err)
-	}
-	defer c.Close()
-
-	who := events.Features{"ip": "192.168.0.1"}
-	if _, err := c.Increment(context.Background(), "url_shorten", who, 1, time.Time{}); err != nil {
-		panic(err)
-	}
-	count, err := c.Count(context.Background(), "url_shorten", who, 24*time.Hour, time.Time{})
-	if err != nil {
-		panic(err)
-	}
-	fmt.Println(count.Feature, count.Count, strings.TrimSuffix(count.Window, "h"), "hours")
-	// Output: ip:192.168.0.1 1 24 hours
-}
-
-// An error says by what name the server's log knows the request.
-func TestErrorsNameTheRequest(t *testing.T) {
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("X-Request-Id", "theirs")
-		w.WriteHeader(http.StatusInternalServerError)
-	}))
-	defer server.Close()
-	c, err := client.New(client.Config{URL: server.URL})
-	require.NoError(t, err)
-	defer c.Close()
-	_, err = c.Events(t.Context())
-	fault, ok := errors.AsType[*client.Error](err)
-	require.True(t, ok, "%v", err)
-	assert.Equal(t, "theirs", fault.RequestID)
 }

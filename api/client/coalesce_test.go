@@ -6,11 +6,11 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"runtime"
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -23,7 +23,6 @@ import (
 	"github.com/counterd/counterd/api/client"
 	"github.com/counterd/counterd/api/wire"
 	"github.com/counterd/counterd/events"
-	"github.com/counterd/counterd/internal/testkit"
 	"github.com/counterd/counterd/internal/testkit/bubble"
 )
 
@@ -327,120 +326,72 @@ func TestTheContextOfABatch(t *testing.T) {
 
 type key struct{}
 
-// held is a transport that holds its first exchange until enough hits wait.
-type held struct {
-	once    sync.Once
-	entered chan struct{}
-	release chan struct{}
-	batches atomic.Int64
-}
-
-func (h *held) RoundTrip(r *http.Request) (*http.Response, error) {
-	h.once.Do(func() {
-		close(h.entered)
-		<-h.release
-	})
-	if r.URL.Path == "/v1/batch" {
-		h.batches.Add(1)
-	}
-	return http.DefaultTransport.RoundTrip(r)
-}
-
 // Hits that go together have the decisions, and the errors, that they would have had alone.
 func TestDecisionsOfABatchAreThoseOfHits(t *testing.T) {
-	server := realServer(t)
-	h := &held{entered: make(chan struct{}), release: make(chan struct{})}
-	together := open(t, client.Config{URL: server.URL, Transport: h})
-	alone := open(t, client.Config{URL: server.URL, NoCoalescing: true})
-	defer http.DefaultTransport.(*http.Transport).CloseIdleConnections()
-	type call struct {
-		event    string
-		features events.Features
-		cost     int64
-	}
-	calls := []call{
-		{"url_shorten", events.Features{"ip": "203.0.113.1"}, 2},
-		{"url_shorten", events.Features{"ip": "203.0.113.1"}, 6}, // never
-		{"url_shorten", events.Features{"ip": "nowhere"}, 1},
-		{"url_shorten", events.Features{"ip": "nowhere"}, 0},
-		{"unknown", events.Features{"ip": "203.0.113.1"}, 1},
-		{"url_shorten", events.Features{"user": "42"}, 1},
-		{"url_shorten", nil, 1},
-		{"url_shorten", events.Features{"ip": "203.0.113.2"}, 1},
-	}
-	var first sync.WaitGroup
-	first.Go(func() {
-		_, err := together.Check(t.Context(), "url_shorten", events.Features{"ip": "203.0.113.7"}, 1)
-		assert.NoError(t, err)
-	})
-	<-h.entered // of a check: hits do not wait for it
-	close(h.release)
-	first.Wait()
-
-	h.once, h.entered, h.release = sync.Once{}, make(chan struct{}), make(chan struct{})
-	first.Go(func() {
-		_, err := together.Hit(t.Context(), "url_shorten", events.Features{"ip": "203.0.113.8"}, 1)
-		assert.NoError(t, err)
-	})
-	<-h.entered
-	decisions, errs := make([]wire.Decision, len(calls)), make([]error, len(calls))
-	for i, call := range calls {
-		first.Go(func() {
-			decisions[i], errs[i] = together.Hit(t.Context(), call.event, call.features, call.cost)
-		})
-	}
-	testkit.Await(t, time.Minute, "all calls wait", func() bool { return together.Waiting() == len(calls) })
-	close(h.release)
-	first.Wait()
-	assert.EqualValues(t, 1, h.batches.Load())
-
-	for _, user := range []string{"203.0.113.1", "203.0.113.2"} {
-		require.NoError(t, alone.Reset(t.Context(), "url_shorten", events.Features{"ip": user}))
-	}
-	for i, call := range calls {
-		decision, err := alone.Hit(t.Context(), call.event, call.features, call.cost)
-		assert.Equal(t, decision.Allowed, decisions[i].Allowed, i)
-		assert.Equal(t, decision.RetryAfter, decisions[i].RetryAfter, i)
-		if err == nil {
-			assert.NoError(t, errs[i], i)
-			assert.Equal(t, decision.Limits[0].Name, decisions[i].Limits[0].Name)
-			continue
-		}
-		want, got := new(client.Error), new(client.Error)
-		require.ErrorAs(t, err, &want)
-		require.ErrorAs(t, errs[i], &got, i)
-		want.RequestID, got.RequestID = "", ""
-		assert.Equal(t, want, got, i)
-	}
-}
-
-// Of 200 hits at once, of each of eight new users, as many are admitted as the limit has.
-func TestCoalescedHitsAreExact(t *testing.T) {
-	server := realServer(t)
-	h := &held{entered: make(chan struct{}), release: make(chan struct{})}
-	close(h.release)
-	c := open(t, client.Config{URL: server.URL, Transport: h})
-	defer http.DefaultTransport.(*http.Transport).CloseIdleConnections()
-	var admitted [8]atomic.Int64
-	var all sync.WaitGroup
-	for i := range 200 * len(admitted) {
-		all.Go(func() {
-			d, err := c.Hit(t.Context(), "url_shorten", events.Features{"ip": fmt.Sprintf("198.51.100.%d", i%len(admitted))}, 1)
-			assert.NoError(t, err)
-			if d.Allowed {
-				admitted[i%len(admitted)].Add(1)
+	bubble.Test(t, func(t *testing.T) {
+		handler := newHandler(t)
+		batches, first, release := 0, true, make(chan struct{})
+		transport := transport(func(r *http.Request) (*http.Response, error) {
+			if first {
+				first = false
+				<-release
 			}
+			if r.URL.Path == "/v1/batch" {
+				batches++
+			}
+			asked := r.Clone(r.Context())
+			if asked.Body == nil { // never so in a server
+				asked.Body = http.NoBody
+			}
+			w := httptest.NewRecorder()
+			handler.ServeHTTP(w, asked)
+			return w.Result(), nil
 		})
-	}
-	all.Wait()
-	for i := range admitted {
-		count, err := c.Count(t.Context(), "url_shorten", events.Features{"ip": fmt.Sprintf("198.51.100.%d", i)}, time.Minute, time.Time{})
-		require.NoError(t, err)
-		assert.Equal(t, count.Count, admitted[i].Load())
-		assert.LessOrEqual(t, admitted[i].Load(), int64(5))
-		assert.Positive(t, admitted[i].Load())
-	}
-	assert.Less(t, h.batches.Load(), int64(800))
+		together := open(t, client.Config{URL: "http://counterd.test", Transport: transport})
+		alone := open(t, client.Config{URL: "http://counterd.test", Transport: transport, NoCoalescing: true})
+		calls := []struct {
+			event    string
+			features events.Features
+			cost     int64
+		}{
+			{"url_shorten", events.Features{"ip": "203.0.113.8"}, 1},
+			{"url_shorten", events.Features{"ip": "203.0.113.1"}, 2},
+			{"url_shorten", events.Features{"ip": "203.0.113.1"}, 6}, // never
+			{"url_shorten", events.Features{"ip": "nowhere"}, 1},
+			{"url_shorten", events.Features{"ip": "nowhere"}, 0},
+			{"unknown", events.Features{"ip": "203.0.113.1"}, 1},
+			{"url_shorten", events.Features{"user": "42"}, 1},
+			{"url_shorten", nil, 1},
+			{"url_shorten", events.Features{"ip": "203.0.113.2"}, 1},
+		}
+		decisions, errs := make([]wire.Decision, len(calls)), make([]error, len(calls))
+		var all sync.WaitGroup
+		for i, call := range calls {
+			all.Go(func() { decisions[i], errs[i] = together.Hit(t.Context(), call.event, call.features, call.cost) })
+			synctest.Wait()
+		}
+		close(release)
+		all.Wait()
+		assert.Equal(t, 1, batches)
+		for _, user := range []string{"203.0.113.1", "203.0.113.2"} {
+			require.NoError(t, alone.Reset(t.Context(), "url_shorten", events.Features{"ip": user}))
+		}
+		for i, call := range calls[1:] {
+			decision, err := alone.Hit(t.Context(), call.event, call.features, call.cost)
+			assert.Equal(t, decision.Allowed, decisions[i+1].Allowed, i)
+			assert.Equal(t, decision.RetryAfter, decisions[i+1].RetryAfter, i)
+			if err == nil {
+				assert.NoError(t, errs[i+1], i)
+				assert.Equal(t, decision.Limits[0].Name, decisions[i+1].Limits[0].Name)
+				continue
+			}
+			want, got := new(client.Error), new(client.Error)
+			require.ErrorAs(t, err, &want)
+			require.ErrorAs(t, errs[i+1], &got, i)
+			want.RequestID, got.RequestID = "", ""
+			assert.Equal(t, want, got, i)
+		}
+	})
 }
 
 // What embeds a decision is read with all of its members.

@@ -1,7 +1,6 @@
 package client_test
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"io"
@@ -215,13 +214,11 @@ func TestHostileAnswersTakeLittleMemory(t *testing.T) {
 		"faults": {400, fill(`{"errors":[`, `{}`, `]}`), func(c *client.Client) error { _, err := c.Hit(t.Context(), "e", who, 1); return err }},
 	} {
 		t.Run(name, func(t *testing.T) {
-			c := open(t, client.Config{URL: "http://counterd.test", Transport: transport(func(*http.Request) (*http.Response, error) {
-				media := wire.TypeJSON
-				if test.status != 200 {
-					media = wire.TypeProblem
-				}
-				return &http.Response{StatusCode: test.status, Header: http.Header{"Content-Type": {media}}, Body: io.NopCloser(strings.NewReader(test.body))}, nil
-			})})
+			media := wire.TypeJSON
+			if test.status != 200 {
+				media = wire.TypeProblem
+			}
+			c := open(t, client.Config{URL: "http://counterd.test", Transport: fakeAnswer{test.status, media, test.body}})
 			var before, after runtime.MemStats
 			runtime.ReadMemStats(&before)
 			err := test.call(c)
@@ -238,51 +235,39 @@ func TestHostileAnswersTakeLittleMemory(t *testing.T) {
 
 // The densest answers of the contract are decoded, however long they are.
 func TestLongAnswersAreDecoded(t *testing.T) {
-	limit := wire.Limit{Name: "x", Window: "1s"}
+	limit, who := wire.Limit{Name: "x", Window: "1s"}, events.Features{"user": "42"}
 	rule := wire.Rule{Per: []string{"a"}, Limits: []wire.Limit{limit}, Precision: "hour", Count: "all", Throttle: "hard", OnError: "deny"}
 	many := rule
 	many.Limits = slices.Repeat([]wire.Limit{limit}, 1000)
 	state := wire.LimitState{Name: "x", Window: "1s"}
 	at := wire.Moment{Time: time.Unix(1773531033, 0)}
-	for name, body := range map[string]any{
-		"events":   wire.Events{Events: slices.Repeat([]wire.Event{{Name: "e", Retention: "1s"}}, 10_000)},
-		"rules":    wire.Events{Events: []wire.Event{{Name: "e", Rules: slices.Repeat([]wire.Rule{rule}, 10_000)}}},
-		"limits":   wire.Events{Events: []wire.Event{{Name: "e", Rules: slices.Repeat([]wire.Rule{many}, 100)}}},
-		"buckets":  wire.History{From: at, To: at, Buckets: slices.Repeat([]wire.Bucket{{Start: at}}, 10_000)},
-		"results":  wire.Results{Results: slices.Repeat([]wire.Result{{Status: 429, Decision: &wire.Decision{Event: "e", At: at, Limits: []wire.LimitState{state}}}}, 1000)},
-		"features": wire.Top{Features: slices.Repeat([]wire.TopFeature{{Event: "e", Feature: "a:b", Features: map[string]string{"a": "b"}, Limits: []wire.TopLimit{{Name: "x"}}}}, 1000)},
-		"states":   wire.Decision{Event: "e", At: at, Limits: slices.Repeat([]wire.LimitState{state}, 10_000)},
+	top := wire.TopFeature{Event: "e", Feature: "a:b", Features: map[string]string{"a": "b"}, Limits: []wire.TopLimit{{Name: "x"}}}
+	for name, test := range map[string]struct {
+		body any
+		call func(*client.Client) (any, error)
+	}{
+		"events": {wire.Events{Events: slices.Repeat([]wire.Event{{Name: "e", Retention: "1s", Rules: []wire.Rule{}}}, 10_000)}, func(c *client.Client) (any, error) { return c.Events(t.Context()) }},
+		"rules":  {wire.Events{Events: []wire.Event{{Name: "e", Rules: slices.Repeat([]wire.Rule{rule}, 10_000)}}}, func(c *client.Client) (any, error) { return c.Events(t.Context()) }},
+		"limits": {wire.Events{Events: []wire.Event{{Name: "e", Rules: slices.Repeat([]wire.Rule{many}, 100)}}}, func(c *client.Client) (any, error) { return c.Events(t.Context()) }},
+		"buckets": {wire.History{From: at, To: at, Buckets: slices.Repeat([]wire.Bucket{{Start: at}}, 10_000)}, func(c *client.Client) (any, error) {
+			return c.History(t.Context(), "e", who, "second", time.Time{}, time.Time{}, "")
+		}},
+		"results": {wire.Results{Results: slices.Repeat([]wire.Result{{Status: 429, Decision: &wire.Decision{Event: "e", At: at, Limits: []wire.LimitState{state}}}}, 1000)}, func(c *client.Client) (any, error) {
+			results, err := c.Batch(t.Context(), make([]wire.BatchHit, 1000))
+			return wire.Results{Results: results}, err
+		}},
+		"features": {wire.Top{Features: slices.Repeat([]wire.TopFeature{top}, 1000)}, func(c *client.Client) (any, error) { return c.Top(t.Context(), client.TopQuery{}) }},
+		"states":   {wire.Decision{Event: "e", At: at, Limits: slices.Repeat([]wire.LimitState{state}, 10_000)}, func(c *client.Client) (any, error) { return c.Check(t.Context(), "e", who, 1) }},
 	} {
 		t.Run(name, func(t *testing.T) {
-			text, err := json.Marshal(body)
+			text, err := json.Marshal(test.body)
 			require.NoError(t, err)
 			require.Greater(t, len(text), 64<<10)
-			c := open(t, client.Config{URL: "http://counterd.test", Transport: transport(func(*http.Request) (*http.Response, error) {
-				return &http.Response{StatusCode: 200, Header: http.Header{"Content-Type": {wire.TypeJSON}}, Body: io.NopCloser(bytes.NewReader(text))}, nil
-			})})
-			who := events.Features{"user": "42"}
-			switch body := body.(type) {
-			case wire.Events:
-				got, err := c.Events(t.Context())
-				require.NoError(t, err)
-				assert.Len(t, got.Events, len(body.Events))
-			case wire.History:
-				got, err := c.History(t.Context(), "e", who, "second", time.Time{}, time.Time{}, "")
-				require.NoError(t, err)
-				assert.Len(t, got.Buckets, len(body.Buckets))
-			case wire.Results:
-				got, err := c.Batch(t.Context(), make([]wire.BatchHit, 1000))
-				require.NoError(t, err)
-				assert.Len(t, got, 1000)
-			case wire.Top:
-				got, err := c.Top(t.Context(), client.TopQuery{})
-				require.NoError(t, err)
-				assert.Len(t, got.Features, len(body.Features))
-			case wire.Decision:
-				got, err := c.Check(t.Context(), "e", who, 1)
-				require.NoError(t, err)
-				assert.Len(t, got.Limits, len(body.Limits))
-			}
+			got, err := test.call(open(t, client.Config{URL: "http://counterd.test", Transport: fakeAnswer{200, wire.TypeJSON, string(text)}}))
+			require.NoError(t, err)
+			again, err := json.Marshal(got)
+			require.NoError(t, err)
+			assert.Equal(t, len(text), len(again))
 		})
 	}
 }

@@ -1,6 +1,6 @@
 // Tests that hold the product to documents and programs of others: exchanges to api/openapi.yaml, rules files to
-// docs/rules.schema.json, pages to a browser. They are a module of their own, so that no program of counterd needs
-// their libraries.
+// docs/rules.schema.json, pages to a browser, and docs/proxies.md to proxies. They are a module of their own, so that
+// no program of counterd needs their libraries.
 module github.com/counterd/counterd/internal/conformance
 
 go 1.26.0

@@ -30,7 +30,6 @@ import (
 
 	"github.com/counterd/counterd/internal/connections"
 	"github.com/counterd/counterd/internal/service"
-	"github.com/counterd/counterd/internal/testkit"
 	"github.com/counterd/counterd/internal/testkit/bubble"
 	"github.com/counterd/counterd/internal/testkit/leaktest"
 )
@@ -130,28 +129,6 @@ func TestStrangersOverGRPCAreBounded(t *testing.T) {
 		require.Equal(t, 1+most, listener.Open())
 		assert.Equal(t, codes.OK, ask())
 		assert.Equal(t, 1+most, listener.Open(), "the client keeps its connection")
-	})
-}
-
-// Where there are no tokens, calls that never come cost no client its own: they lose their connections first.
-func TestCallsThatNeverComeLoseTheirConnections(t *testing.T) {
-	leaktest.Check(t)
-	k := newKit(t, setting{config: shop})
-	inner, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	listener := connections.NewListener(inner, 0)
-	serveOn(t, k, listener)
-	const each, of100 = 100, 100 // as many as there may be
-	for range of100 {
-		conn, err := net.Dial("tcp", inner.Addr().String())
-		require.NoError(t, err)
-		defer conn.Close()
-		unfinished(t, conn, each, rlsv3.RateLimitService_ShouldRateLimit_FullMethodName)
-	}
-	client := dial(t, inner.Addr().String())
-	testkit.Await(t, time.Minute, "a call is answered", func() bool {
-		_, err := client.ShouldRateLimit(t.Context(), &request{Domain: "shop", Descriptors: []*descriptor{of("user", "bob")}})
-		return assert.NoError(t, err) && listener.Open() == of100
 	})
 }
 

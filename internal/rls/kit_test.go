@@ -109,7 +109,7 @@ func newServer(
 	}
 	rules, err := rulesfile.Parse([]byte(s.rules))
 	require.NoError(t, err)
-	buckets := hierarchy.NewCounters(hierarchy.Config{Store: st, Clock: clock, Grace: 40 * time.Second})
+	buckets := hierarchy.NewCounters(hierarchy.Config{CacheBytes: 1 << 19, Store: st, Clock: clock, Grace: 40 * time.Second})
 	logs, err := eventlog.New(buckets.Base())
 	require.NoError(t, err)
 	leases, err := eventlog.NewLeases(buckets.Base())

@@ -1,6 +1,5 @@
-//go:build testall
-
-package api_test
+// Package proxies_test runs the proxies of docs/proxies.md in front of a service that counterd limits.
+package proxies_test
 
 import (
 	"bytes"
@@ -23,21 +22,24 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
 	"go.yaml.in/yaml/v3"
 
 	"github.com/counterd/counterd/api"
 	"github.com/counterd/counterd/api/wire"
 	"github.com/counterd/counterd/events"
+	"github.com/counterd/counterd/events/rulesfile"
 	"github.com/counterd/counterd/hierarchy"
 	"github.com/counterd/counterd/internal/limiter"
 	"github.com/counterd/counterd/internal/limiter/counting"
 	"github.com/counterd/counterd/internal/service"
 	"github.com/counterd/counterd/internal/store"
 	"github.com/counterd/counterd/internal/store/storetest"
-	"github.com/counterd/counterd/internal/testkit"
 	"github.com/counterd/counterd/internal/testkit/leaktest"
 	"github.com/counterd/counterd/memcache"
 )
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // What the configurations of docs/proxies.md call the three ends.
 const (
@@ -46,19 +48,19 @@ const (
 	documentedRules    = "rules.yaml"
 )
 
-// documented returns a file of testdata/proxies, which docs/proxies.md quotes.
+// documented returns a file of testdata, which docs/proxies.md quotes.
 func documented(t *testing.T, name string) string {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join("testdata", "proxies", name))
+	text, err := os.ReadFile(filepath.Join("testdata", name))
 	require.NoError(t, err)
-	page, err := os.ReadFile(filepath.Join("..", "docs", "proxies.md"))
+	page, err := os.ReadFile(filepath.Join("..", "..", "..", "docs", "proxies.md"))
 	require.NoError(t, err)
 	require.Contains(t, string(page), "\n"+string(text)+"```\n", "docs/proxies.md does not quote %s", name)
 	return string(text)
 }
 
 func TestProxiesAreDocumented(t *testing.T) {
-	files, err := os.ReadDir(filepath.Join("testdata", "proxies"))
+	files, err := os.ReadDir("testdata")
 	require.NoError(t, err)
 	require.Greater(t, len(files), 4)
 	for _, file := range files {
@@ -90,21 +92,24 @@ func newGuardedBackstage(t *testing.T, tokens func() *service.Tokens, methods ..
 	// The machine that runs the tests may be busy: a wide grace keeps hits trusted.
 	decider, err := limiter.New(limiter.Config{Timeout: 20 * time.Second}, hierarchy.NewCounters(hierarchy.Config{CacheBytes: 1 << 19, Store: store, Grace: 40 * time.Second}))
 	require.NoError(t, err)
-	rules := parseRules(t, documented(t, documentedRules))
+	rules, err := rulesfile.Parse([]byte(documented(t, documentedRules)))
+	require.NoError(t, err)
 	for i := range rules.Events["api"].Rules {
 		rules.Events["api"].Rules[i].OnError = events.OnErrorDeny
 	}
 	rules.Events["api"].Methods = methods
 	leaktest.Check(t)
-	b.counterd = httptest.NewServer(newDescribed(api.Config{
+	decides, err := service.New(service.Config{
+		Rules:    func() *events.Rules { return rules },
+		Counters: counting.New(counting.Config{}, hierarchy.NewCounters(hierarchy.Config{CacheBytes: 1 << 19, Store: store})),
+		Limiter:  decider,
+	})
+	require.NoError(t, err)
+	b.counterd = httptest.NewServer(api.NewHandler(api.Config{
 		LoopbackOnly: tokens == nil, // as in a process without flags
-		Service: newService(service.Config{
-			Rules:    func() *events.Rules { return rules },
-			Counters: counting.New(counting.Config{}, hierarchy.NewCounters(hierarchy.Config{CacheBytes: 1 << 19, Store: store})),
-			Limiter:  decider,
-		}),
-		Gate: service.NewGate(service.GateConfig{Tokens: tokens}),
-		Log:  slog.New(slog.DiscardHandler),
+		Service:      decides,
+		Gate:         service.NewGate(service.GateConfig{Tokens: tokens}),
+		Log:          slog.New(slog.DiscardHandler),
 	}))
 	t.Cleanup(b.counterd.Close)
 	b.service = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -198,16 +203,17 @@ func runProxy(t *testing.T, start func(dir, port string) *exec.Cmd) string {
 
 // answers reports whether something listens there before the process ends.
 func answers(addr string, ended <-chan struct{}) bool {
-	for deadline := time.Now().Add(longest); time.Now().Before(deadline); {
+	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); {
 		select {
 		case <-ended:
 			return false
-		case <-time.After(10 * time.Millisecond):
+		default:
 		}
 		if conn, err := net.Dial("tcp", addr); err == nil {
 			conn.Close()
 			return true
 		}
+		time.Sleep(time.Millisecond)
 	}
 	return false
 }
@@ -324,10 +330,22 @@ func testProxy(t *testing.T, b *backstage, proxy string, has traits) {
 	assert.Equal(t, served+1, b.served.Load(), "nothing goes through undecided")
 }
 
+// program returns the path of a program, which hint says how to install.
+func program(t *testing.T, name, hint string) string {
+	t.Helper()
+	for _, folder := range []string{"", "/usr/sbin/", "/usr/local/sbin/"} {
+		if path, err := exec.LookPath(folder + name); err == nil {
+			return path
+		}
+	}
+	require.FailNow(t, "this test needs "+name+": "+hint)
+	return ""
+}
+
 // runNginx runs nginx with that site in front of what is behind.
 func runNginx(t *testing.T, b *backstage, site string) (proxy string) {
 	t.Helper()
-	nginx := testkit.Program(t, "apt-get install nginx-light (with the module auth_request)", "nginx")
+	nginx := program(t, "nginx", "apt-get install nginx-light (with the module auth_request)")
 	return runProxy(t, func(dir, port string) *exec.Cmd {
 		write(t, dir, "site.conf", b.place(t, site, "listen 80;", "listen 127.0.0.1:"+port+";\n    deny 127.0.0.6;"))
 		write(t, dir, "nginx.conf", `
@@ -353,7 +371,7 @@ http {
 // runCaddy runs Caddy with that site in front of what is behind.
 func runCaddy(t *testing.T, b *backstage, site string) (proxy string) {
 	t.Helper()
-	caddy := testkit.Program(t, "apt-get install caddy", "caddy")
+	caddy := program(t, "caddy", "apt-get install caddy")
 	return runProxy(t, func(dir, port string) *exec.Cmd {
 		write(t, dir, "site.caddy", b.place(t, site, ":80 {", "http://:"+port+" {\n\tbind 127.0.0.1"))
 		write(t, dir, "Caddyfile", "{\n\tadmin off\n}\nimport site.caddy\n")
@@ -375,9 +393,10 @@ var tokenLines = map[string]struct {
 // A proxy that has a token shows its own, whatever its client sends, and the client's
 // Authorization is a feature as ever. Without one nothing goes through.
 func TestProxiesShowATokenOfTheirOwn(t *testing.T) {
-	page, err := os.ReadFile(filepath.Join("..", "docs", "proxies.md"))
+	page, err := os.ReadFile(filepath.Join("..", "..", "..", "docs", "proxies.md"))
 	require.NoError(t, err)
-	tokens := parseTokens(t, "edge decide kX2vN7qTf0ZrLw9sYb4hDg")
+	tokens, err := service.ParseTokens([]byte("edge decide kX2vN7qTf0ZrLw9sYb4hDg"))
+	require.NoError(t, err)
 	for name, with := range tokenLines {
 		t.Run(name, func(t *testing.T) {
 			require.Contains(t, string(page), "`"+with.line+"`")
