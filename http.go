@@ -8,10 +8,12 @@ import (
 	"github.com/counterd/counterd/api"
 	"github.com/counterd/counterd/api/page"
 	"github.com/counterd/counterd/api/wire"
+	"github.com/counterd/counterd/internal/httpdecision"
 	"github.com/counterd/counterd/internal/insight/top"
 	"github.com/counterd/counterd/internal/limiter"
 	"github.com/counterd/counterd/internal/rls"
 	"github.com/counterd/counterd/internal/serving"
+	"github.com/counterd/counterd/internal/telemetry/tracing"
 	"github.com/counterd/counterd/metrics"
 )
 
@@ -22,7 +24,7 @@ func (l *Limiter) Handler() http.Handler { return l.handler }
 
 // apiConfig returns what handlers work with, without a gate.
 func (p *process) apiConfig() api.Config {
-	return api.Config{
+	config := api.Config{
 		Service:   p.service,
 		Health:    p.access.Health(p.backend.States(), p.backend.Clock),
 		Peers:     p.peers,
@@ -30,8 +32,11 @@ func (p *process) apiConfig() api.Config {
 		OnRequest: p.metrics.OnRequest,
 		Log:       p.settings.Log,
 		AccessLog: p.settings.AccessLog,
-		Tracer:    p.spans.tracer,
 	}
+	if p.spans.tracer != nil {
+		config.StartSpan, config.TraceID = tracing.StartRequest(p.spans.tracer), tracing.TraceID
+	}
+	return config
 }
 
 // page returns the page for the person on call.
@@ -101,15 +106,15 @@ func (l *Limiter) Serve(ctx context.Context) error {
 }
 
 // MiddlewareOption is a setting of a middleware.
-type MiddlewareOption func(*api.MiddlewareConfig)
+type MiddlewareOption func(*httpdecision.MiddlewareConfig)
 
 // FeatureFrom says where requests carry the features of a kind, instead of what the rules say.
 // An empty value is none: limits per that kind do not apply to the request. An error whose cause
 // is ErrInvalid is answered 400, any other 500.
 func FeatureFrom(kind string, value func(*http.Request) (string, error)) MiddlewareOption {
-	return func(c *api.MiddlewareConfig) {
+	return func(c *httpdecision.MiddlewareConfig) {
 		if c.From == nil {
-			c.From = map[string]api.Extractor{}
+			c.From = map[string]httpdecision.Extractor{}
 		}
 		c.From[kind] = value
 	}
@@ -117,25 +122,25 @@ func FeatureFrom(kind string, value func(*http.Request) (string, error)) Middlew
 
 // CostOf says what a request costs, 1 to 1,000,000. Default: 1. See also [ReserveFor].
 func CostOf(cost func(*http.Request) int64) MiddlewareOption {
-	return func(c *api.MiddlewareConfig) { c.Cost = cost }
+	return func(c *httpdecision.MiddlewareConfig) { c.Cost = cost }
 }
 
 // ReserveFor makes the cost of a request an estimate, for at most so long, 1 s to 24 h in whole seconds: the
 // next handler settles it by [Limiter.Settle] with [Decision.Reservation] of DecisionOf. Else the estimate counts.
 // The time begins with the request: where a limit has a queue, take more than its longest wait.
 func ReserveFor(d time.Duration) MiddlewareOption {
-	return func(c *api.MiddlewareConfig) { c.Reserve = d }
+	return func(c *httpdecision.MiddlewareConfig) { c.Reserve = d }
 }
 
 // MaxWaiting bounds the requests that wait for their turns at once. Default, also of 0 or less: 10,000.
 func MaxWaiting(n int) MiddlewareOption {
-	return func(c *api.MiddlewareConfig) { c.MaxWaiting = n }
+	return func(c *httpdecision.MiddlewareConfig) { c.MaxWaiting = n }
 }
 
 // OnDenied answers requests that a limit denies. The headers of the decision are set before.
 // Default: 429 with a problem document.
 func OnDenied(answer func(http.ResponseWriter, *http.Request, Decision)) MiddlewareOption {
-	return func(c *api.MiddlewareConfig) {
+	return func(c *httpdecision.MiddlewareConfig) {
 		if answer != nil {
 			c.OnDenied = func(w http.ResponseWriter, r *http.Request, d limiter.Decision) { answer(w, r, decisionOf(d)) }
 		}
@@ -158,19 +163,19 @@ func OnDenied(answer func(http.ResponseWriter, *http.Request, Decision)) Middlew
 // for, are logged at once; requests are answered with an error until SetRules or a reload fits
 // them, and are never served without the limit.
 func (l *Limiter) Middleware(event string, options ...MiddlewareOption) func(http.Handler) http.Handler {
-	config := api.MiddlewareConfig{Service: l.service, Event: event, Log: l.settings.Log}
+	config := httpdecision.MiddlewareConfig{Service: l.service, Event: event, Log: l.settings.Log}
 	for _, option := range options {
 		if option != nil {
 			option(&config)
 		}
 	}
-	middleware, err := api.NewMiddleware(config)
+	middleware, err := httpdecision.NewMiddleware(config)
 	if err == nil {
 		return middleware
 	}
 	l.settings.Log.Error("a middleware does not fit the rules in force: its requests are answered with an error", "event", event, "error", oneLine(err))
 	config.Event, config.EventOf = "", func(*http.Request) string { return event }
-	if middleware, err = api.NewMiddleware(config); err == nil && event != "" {
+	if middleware, err = httpdecision.NewMiddleware(config); err == nil && event != "" {
 		return middleware
 	}
 	return func(http.Handler) http.Handler { return http.HandlerFunc(refuse) }
@@ -184,11 +189,11 @@ func refuse(w http.ResponseWriter, _ *http.Request) {
 // DecisionOf returns the decision by which a middleware has allowed, or denied, the request of a
 // context. Of several middlewares it is that of the innermost.
 func DecisionOf(ctx context.Context) (Decision, bool) {
-	d, found := api.DecisionOf(ctx)
+	d, found := httpdecision.DecisionOf(ctx)
 	if !found {
 		return Decision{}, false
 	}
 	decision := decisionOf(d)
-	decision.Reservation = api.ReservationOf(ctx)
+	decision.Reservation = httpdecision.ReservationOf(ctx)
 	return decision, true
 }

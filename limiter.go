@@ -122,10 +122,14 @@ func (p *process) open(rules Rules) (err error) {
 		return err
 	}
 	p.watch(metrics.Process{Limiter: decider, Counters: counters, Buckets: buckets, Denied: p.denied, Overrides: p.over})
-	p.service, err = service.New(service.Config{
-		Rules: p.over.Rules, Limiter: decider, Counters: counters, Tracer: p.spans.tracer, Seal: p.seal(secret), Unsealed: s.Unsealed(),
+	decides := service.Config{
+		Rules: p.over.Rules, Limiter: decider, Counters: counters, Seal: p.seal(secret), Unsealed: s.Unsealed(),
 		Overrides: p.over, Top: p.top,
-	})
+	}
+	if p.spans.tracer != nil {
+		decides.StartSpan = tracing.Start(p.spans.tracer)
+	}
+	p.service, err = service.New(decides)
 	if err != nil {
 		return err
 	}

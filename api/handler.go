@@ -1,12 +1,17 @@
 package api
 
 import (
+	"context"
+
+	"github.com/go-json-experiment/json"
+
+	"github.com/counterd/counterd/internal/httpdecision"
+	"github.com/counterd/counterd/internal/telemetry"
+
 	stdlog "log"
 	"log/slog"
 	"net/http"
 	"time"
-
-	"go.opentelemetry.io/otel/trace"
 
 	"github.com/counterd/counterd/internal/connections"
 	"github.com/counterd/counterd/internal/insight/peers"
@@ -61,15 +66,16 @@ type Config struct {
 	Log       *slog.Logger // nil: slog.Default
 	// AccessLog has each request logged, with its route, event, status and verdict.
 	AccessLog bool
-	// Tracer makes a span of each request, in the trace that the request's traceparent
-	// names; nil: requests have no spans. The Service should have the same one.
-	Tracer trace.Tracer
+	// StartSpan begins the span of each request. If nil, requests have no spans.
+	StartSpan telemetry.StartRequest
+	// TraceID returns the ID of a context's trace for the log. If nil, the log has none.
+	TraceID func(context.Context) string
 }
 
 // handler answers the requests of the contract.
 type handler struct {
 	Config
-	*responder
+	*httpdecision.Responder
 	origins http.CrossOriginProtection
 }
 
@@ -87,14 +93,17 @@ func newHandler(config Config) *handler {
 	if config.Health.Drain == nil {
 		config.Health.Drain = func() bool { return false }
 	}
-	return &handler{Config: config, responder: newResponder(config.Log)}
+	responder := httpdecision.NewResponder(config.Log)
+	responder.TraceID = config.TraceID
+	responder.Marshal = func(body any) ([]byte, error) { return json.Marshal(body) }
+	return &handler{Config: config, Responder: responder}
 }
 
 // endpoints are what clients ask for.
 type endpoints struct {
 	service *service.Service
 	peers   *peers.Fleet
-	*responder
+	*httpdecision.Responder
 }
 
 // NewServer returns a server of the handler that bounds headers and waits for

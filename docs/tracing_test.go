@@ -29,6 +29,7 @@ import (
 	"github.com/counterd/counterd/internal/limiter/counting"
 	"github.com/counterd/counterd/internal/rls"
 	"github.com/counterd/counterd/internal/service"
+	"github.com/counterd/counterd/internal/telemetry/tracing"
 	"github.com/counterd/counterd/internal/testkit/memcachedtest"
 	"github.com/counterd/counterd/memcache"
 )
@@ -81,10 +82,10 @@ func callRLS(t *testing.T, tracer trace.Tracer) {
 	decider, err := limiter.New(limiter.Config{}, counters)
 	require.NoError(t, err)
 	s, err := service.New(service.Config{
-		Rules:    func() *events.Rules { return rules },
-		Counters: counting.New(counting.Config{}, counters),
-		Limiter:  decider,
-		Tracer:   tracer,
+		Rules:     func() *events.Rules { return rules },
+		Counters:  counting.New(counting.Config{}, counters),
+		Limiter:   decider,
+		StartSpan: tracing.Start(tracer),
 	})
 	require.NoError(t, err)
 	server, err := rls.New(rls.Config{Service: s, Gate: service.NewGate(service.GateConfig{}), Tracer: tracer})

@@ -1,4 +1,4 @@
-package api
+package httpdecision
 
 import (
 	"fmt"
@@ -37,7 +37,7 @@ func anyDecision(random *rand.Rand, by []events.Feature) limiter.Decision {
 	return d
 }
 
-// Of the decision that was in a response before, nothing is left in the next.
+// Of the decision that was in a Response before, nothing is left in the next.
 func TestAResponseIsAsGoodAsNew(t *testing.T) {
 	rules, err := rulesfile.Parse([]byte("events: {e: {limits: [{per: ip, rate: 1/d}, {per: user, rate: 1/d}, {per: [], rate: 1/d}, {per: [ip, user], rate: 1/d}]}}"))
 	require.NoError(t, err)
@@ -49,10 +49,10 @@ func TestAResponseIsAsGoodAsNew(t *testing.T) {
 		by = append(by, counter.Feature)
 	}
 	random := rand.New(rand.NewPCG(1, 2))
-	var used response
+	var used Response
 	for range 1000 {
 		d := anyDecision(random, by)
-		var fresh response
+		var fresh Response
 		want, err := json.Marshal(fresh.denialOf(event.Name, d, 429))
 		require.NoError(t, err)
 		got, err := json.Marshal(used.denialOf(event.Name, d, 429))

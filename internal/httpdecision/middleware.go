@@ -1,4 +1,4 @@
-package api
+package httpdecision
 
 import (
 	"context"
@@ -82,7 +82,7 @@ func NewMiddleware(config MiddlewareConfig) (func(http.Handler) http.Handler, er
 		config.EventOf = func(*http.Request) string { return config.Event }
 	}
 	config.From = maps.Clone(config.From)
-	m := &middleware{config, newResponder(config.Log), wire.NewTurns(max(config.MaxWaiting, 0))}
+	m := &middleware{config, NewResponder(config.Log), wire.NewTurns(max(config.MaxWaiting, 0))}
 	return func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { m.serve(w, r, next) })
 	}, nil
@@ -113,7 +113,7 @@ func ReservationOf(ctx context.Context) string {
 // middleware limits requests, and answers denied ones.
 type middleware struct {
 	MiddlewareConfig
-	*responder
+	*Responder
 	wire.Turns
 }
 
@@ -125,16 +125,16 @@ func (m *middleware) serve(w http.ResponseWriter, r *http.Request, next http.Han
 	}
 	event, err := m.Service.Event(name)
 	if err != nil {
-		m.answerError(w, r, m.unnamed())
+		m.AnswerError(w, r, m.unnamed())
 		return
 	}
 	if !event.HasMethod(r.Method) {
 		next.ServeHTTP(w, r)
 		return
 	}
-	d, err := hitOf(m.Service, r, event, m.From, m.Cost(r), m.Reserve)
+	d, err := HitOf(m.Service, r, event, m.From, m.Cost(r), m.Reserve)
 	if err != nil {
-		m.answerError(w, r, err)
+		m.AnswerError(w, r, err)
 		return
 	}
 	of := decided{Decision: d}
@@ -148,7 +148,7 @@ func (m *middleware) serve(w http.ResponseWriter, r *http.Request, next http.Han
 
 // answerHit has the next handler serve an admitted request, and answers a denied one.
 func (m *middleware) answerHit(w http.ResponseWriter, r *http.Request, event service.Event, d limiter.Decision, next http.Handler) {
-	setRateLimitHeaders(w.Header(), event.Rules, &d)
+	SetHeaders(w.Header(), event.Rules, &d)
 	switch {
 	case d.Allowed:
 		if l := leaseOf(&d); l != nil {
@@ -163,14 +163,14 @@ func (m *middleware) answerHit(w http.ResponseWriter, r *http.Request, event ser
 			if errors.Is(err, wire.ErrTooManyWait) {
 				err = fmt.Errorf("%w: %w", service.ErrOverload, err)
 			}
-			m.answerError(w, r, err)
+			m.AnswerError(w, r, err)
 			return
 		}
 		next.ServeHTTP(w, r)
 	case m.OnDenied != nil && !d.Unavailable:
 		m.OnDenied(w, r, d)
 	default:
-		m.answerDecision(w, r, event, d, http.StatusTooManyRequests)
+		m.AnswerDecision(w, r, event, d, http.StatusTooManyRequests)
 	}
 }
 
@@ -183,9 +183,9 @@ func (m *middleware) unnamed() error {
 	return fmt.Errorf("api: middleware: the rules in force do not name the event %q", m.Event)
 }
 
-// hitOf decides a request as a hit, its features taken from it, and reserves its cost if reserve is
+// HitOf decides a request as a hit, its features taken from it, and reserves its cost if reserve is
 // not 0. Faults have the request for their place, which has no body or query of ours.
-func hitOf(
+func HitOf(
 	s *service.Service, r *http.Request, event service.Event, own map[string]Extractor, cost int64, reserve time.Duration,
 ) (limiter.Decision, error) {
 	features, err := featuresOf(r, event, own)
@@ -209,7 +209,7 @@ func inRequest(err error) error {
 		}
 		return errors.Join(all...)
 	}
-	return &requestError{[]wire.Fault{{Detail: err.Error()}}}
+	return RequestError{{Detail: err.Error()}}
 }
 
 // validate reports all that is wrong with the config.

@@ -1,4 +1,4 @@
-package api
+package httpdecision
 
 import (
 	"context"
@@ -21,6 +21,6 @@ func (m *middleware) release(w http.ResponseWriter, r *http.Request, reserved []
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), releaseTimeout)
 	defer cancel()
 	if err := m.Service.Release(ctx, reserved); err != nil && !errors.Is(err, engine.ErrEnded) {
-		m.logError(w, r, http.StatusServiceUnavailable, err)
+		m.LogError(w, r, http.StatusServiceUnavailable, err)
 	}
 }

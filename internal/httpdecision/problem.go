@@ -1,4 +1,4 @@
-package api
+package httpdecision
 
 import (
 	"context"
@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
-	"strings"
 
 	"github.com/counterd/counterd/api/wire"
 	"github.com/counterd/counterd/events"
@@ -16,33 +15,23 @@ import (
 	"github.com/counterd/counterd/internal/service"
 )
 
-var (
-	errNoRoute     = errors.New("api: no such route")
-	errMethod      = errors.New("api: method not allowed")
-	errForeignHost = errors.New("api: the request is for another host")
-	errForeignPage = errors.New("api: the request is a foreign web page's")
-	errMediaType   = errors.New("api: unsupported media type")
-	errMalformed   = errors.New("api: malformed request")
-	errPanic       = errors.New("api: panic")
-)
+var errMalformed = errors.New("api: malformed request")
 
-// requestError is a request with faults, each with its place.
-type requestError struct {
-	faults []wire.Fault
+// RequestError is the faults of a request, each with its place.
+type RequestError []wire.Fault
+
+func (e RequestError) Error() string { return errMalformed.Error() }
+
+func (e RequestError) Unwrap() error { return errMalformed }
+
+// StatusError is an error with its own status and the detail of its problem.
+type StatusError struct {
+	Text   string
+	Status int
+	Detail string
 }
 
-func (e *requestError) Error() string { return errMalformed.Error() }
-
-func (e *requestError) Unwrap() error { return errMalformed }
-
-// methodError is a request with a method that its route does not take.
-type methodError struct {
-	allowed []string
-}
-
-func (e *methodError) Error() string { return errMethod.Error() }
-
-func (e *methodError) Unwrap() error { return errMethod }
+func (e *StatusError) Error() string { return e.Text }
 
 // statuses maps every error that an endpoint may return to its status and, where
 // its faults do not speak for themselves, to what the problem says. The first
@@ -54,12 +43,6 @@ var statuses = []struct {
 }{
 	{service.ErrUnauthorized, http.StatusUnauthorized, "A token is wanted that is known here: Authorization: Bearer, or Counterd-Token."},
 	{service.ErrForbidden, http.StatusForbidden, "The token is not good for this route."},
-	{errForeignHost, http.StatusMisdirectedRequest, "Without tokens counterd answers to an IP address, localhost or a name without a dot only: under another name a web page could call it. Call it by http://127.0.0.1 and its port, or start it with -tokens FILE, or with -tokens none to answer to every name."},
-	{errForeignPage, http.StatusForbidden, "A web page of another origin has made this request. counterd answers pages of its own origin only: a proxy can serve both from one origin."},
-	{errNoRoute, http.StatusNotFound, "There is no such route: GET / lists those there are."},
-	{errMethod, http.StatusMethodNotAllowed, ""},
-	{errFields, http.StatusRequestHeaderFieldsTooLarge, fmt.Sprintf("The request has more than %d header fields.", maxFields)},
-	{errMediaType, http.StatusUnsupportedMediaType, "The body is JSON in UTF-8, not compressed: Content-Type: application/json."},
 	{events.ErrUnknownEvent, http.StatusNotFound, "No event of this name is known; GET /v1/events lists those that are."},
 	{errMalformed, http.StatusBadRequest, ""},
 	{events.ErrInvalid, http.StatusBadRequest, ""},
@@ -70,7 +53,7 @@ var statuses = []struct {
 	{engine.ErrEnded, http.StatusGone, "The reservation, or the lease, has ended."},
 	{service.ErrDraining, http.StatusServiceUnavailable, "The process is about to end: ask another one."},
 	{service.ErrUnready, http.StatusServiceUnavailable, "No server of the store answers."},
-	{service.ErrNotReset, http.StatusServiceUnavailable, "The store did not answer, or not in time: the counter may be forgotten in part. Repeat the reset; where that does not help, raise counterd's -timeout, the longest wait for the store."},
+	{service.ErrNotReset, http.StatusServiceUnavailable, "The store did not Answer, or not in time: the counter may be forgotten in part. Repeat the reset; where that does not help, raise counterd's -timeout, the longest wait for the store."},
 	{wire.ErrTooManyWait, http.StatusServiceUnavailable, "Too many requests wait for their turns. This one was not served, and does not count."},
 	{service.ErrOverload, http.StatusServiceUnavailable, "The server has too much to do. Nothing was done for this request."},
 	{engine.ErrBadCounter, http.StatusServiceUnavailable, "An item of the counter on its Memcached server holds no count: another client of the server wrote it. Reset the counter, or wait until the item expires."},
@@ -80,8 +63,8 @@ var statuses = []struct {
 	{context.DeadlineExceeded, http.StatusServiceUnavailable, "The request's time was over before anything was done."},
 }
 
-// problemOf returns the problem document of an error.
-func problemOf(err error, method string) wire.Problem {
+// ProblemOf returns the problem document of an error.
+func ProblemOf(err error, method string) wire.Problem {
 	problem := wire.Problem{
 		Type: "about:blank", Status: http.StatusInternalServerError,
 		Detail: "The fault is the server's, not the request's; its log says more.",
@@ -89,6 +72,8 @@ func problemOf(err error, method string) wire.Problem {
 	if _, tooLarge := errors.AsType[*http.MaxBytesError](err); tooLarge {
 		problem.Status = http.StatusRequestEntityTooLarge
 		problem.Detail = "The body is larger than 1 MiB."
+	} else if e, ok := errors.AsType[*StatusError](err); ok {
+		problem.Status, problem.Detail = e.Status, e.Detail
 	} else {
 		for _, row := range statuses {
 			if errors.Is(err, row.err) {
@@ -96,9 +81,6 @@ func problemOf(err error, method string) wire.Problem {
 				break
 			}
 		}
-	}
-	if e, ok := errors.AsType[*methodError](err); ok {
-		problem.Detail = "The route takes " + strings.Join(e.allowed, ", ") + " only."
 	}
 	problem.Title = http.StatusText(problem.Status)
 	if problem.Status == http.StatusBadRequest {
@@ -141,8 +123,8 @@ func faultsOf(err error, method string) []wire.Fault {
 		}
 		return faults
 	}
-	if e, ok := errors.AsType[*requestError](err); ok {
-		return slices.Clone(e.faults) // places are added to them
+	if e, ok := errors.AsType[RequestError](err); ok {
+		return slices.Clone([]wire.Fault(e)) // places are added to them
 	}
 	fault := wire.Fault{Detail: err.Error()}
 	place := ""

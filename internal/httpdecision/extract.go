@@ -1,4 +1,4 @@
-package api
+package httpdecision
 
 import (
 	"crypto/sha256"
@@ -31,7 +31,7 @@ func FromNone(*http.Request) (string, error) { return "", nil }
 // FromPeer finds the address at the other end of the connection, without its port
 // and zone. A peer on a Unix socket has none.
 func FromPeer(r *http.Request) (string, error) {
-	peer, ok := parseHop(r.RemoteAddr)
+	peer, ok := ParseHop(r.RemoteAddr)
 	if !ok {
 		return "", nil
 	}
@@ -48,7 +48,7 @@ func FromPeer(r *http.Request) (string, error) {
 // where it has named none.
 func FromForwarded(trusted events.Networks) Extractor {
 	return func(r *http.Request) (string, error) {
-		peer, ok := parseHop(r.RemoteAddr)
+		peer, ok := ParseHop(r.RemoteAddr)
 		if !ok {
 			return "", nil
 		}
@@ -113,7 +113,7 @@ func forwarded(peer netip.Addr, lines []string, trusted events.Networks) netip.A
 				return at
 			}
 			comma := strings.LastIndexByte(line[:end], ',')
-			hop, ok := parseHop(line[comma+1 : end])
+			hop, ok := ParseHop(line[comma+1 : end])
 			if !ok {
 				return at
 			}
@@ -123,10 +123,10 @@ func forwarded(peer netip.Addr, lines []string, trusted events.Networks) netip.A
 	return at
 }
 
-// parseHop reads an address as servers and proxies write them: bare, in brackets,
+// ParseHop reads an address as servers and proxies write them: bare, in brackets,
 // or with a port. An IPv4 address mapped into IPv6 is that IPv4 address; a zone,
 // which has a meaning on one host only, is dropped.
-func parseHop(s string) (netip.Addr, bool) {
+func ParseHop(s string) (netip.Addr, bool) {
 	s = strings.Trim(s, " \t")
 	addr, err := netip.ParseAddr(s)
 	if err != nil && strings.HasPrefix(s, "[") && strings.HasSuffix(s, "]") {
