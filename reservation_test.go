@@ -23,6 +23,7 @@ import (
 	"github.com/counterd/counterd/api/client"
 	"github.com/counterd/counterd/api/wire"
 	"github.com/counterd/counterd/events"
+	"github.com/counterd/counterd/internal/assembly"
 	"github.com/counterd/counterd/internal/testkit"
 	"github.com/counterd/counterd/internal/testkit/bubble"
 	"github.com/counterd/counterd/internal/testkit/markedtest"
@@ -406,7 +407,7 @@ func TestTheMiddlewareReleases(t *testing.T) {
 // POST /v1/settle, reserve and reservation, by the client and to the letter.
 func TestSettleByHTTP(t *testing.T) {
 	l := start(t, parse(t, reservingRules))
-	server := httptest.NewServer(l.Handler())
+	server := httptest.NewServer(handlerOf(l))
 	defer server.Close()
 	c, err := client.New(client.Config{URL: server.URL})
 	require.NoError(t, err)
@@ -481,11 +482,10 @@ func must(answer *http.Response, err error) []byte {
 
 // Clients with tokens could alter what others have reserved: that needs the secret.
 func TestReservationsNeedASecretBesideTokens(t *testing.T) {
-	tokens := filepath.Join(t.TempDir(), "tokens")
-	require.NoError(t, os.WriteFile(tokens, []byte("edge decide edge-edge-edge-edge\n"), 0o600))
-	_, err := counterd.New(parse(t, reservingRules), counterd.WithTokens(tokens))
+	tokens := func(c *assembly.Config) { c.Unsealed = true }
+	_, err := counterd.New(parse(t, reservingRules), tokens)
 	require.ErrorContains(t, err, "WithKeySecret")
-	l := start(t, parse(t, "events: {e: {limits: [{per: user, rate: 5/m}]}}"), counterd.WithTokens(tokens))
+	l := start(t, parse(t, "events: {e: {limits: [{per: user, rate: 5/m}]}}"), tokens)
 	_, err = l.Reserve(ctx, "e", bob, 1, time.Minute)
 	require.ErrorIs(t, err, counterd.ErrOutOfRange)
 	require.ErrorContains(t, l.SetRules(parse(t, reservingRules)), "WithKeySecret")
@@ -676,7 +676,7 @@ func TestTheHeadersOfLeases(t *testing.T) {
 		w := httptest.NewRecorder()
 		r := httptest.NewRequest("POST", "/v1/events/e/hit", strings.NewReader(`{"features": {"ip": "192.0.2.1"}}`))
 		r.Header.Set("Content-Type", "application/json")
-		l.Handler().ServeHTTP(w, r)
+		handlerOf(l).ServeHTTP(w, r)
 		require.Equal(t, http.StatusOK, w.Code)
 		assert.Equal(t, `"ip-2-concurrent";q=2;qu="concurrent-requests", "ip-5-per-1m";q=5;w=60`, w.Header().Get("RateLimit-Policy"))
 		assert.Equal(t, state, w.Header().Get("RateLimit"))

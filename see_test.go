@@ -11,17 +11,19 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/counterd/counterd"
+	"github.com/counterd/counterd/api"
 	"github.com/counterd/counterd/api/client"
 	"github.com/counterd/counterd/api/wire"
 	"github.com/counterd/counterd/events"
-	"github.com/counterd/counterd/internal/testkit"
+	"github.com/counterd/counterd/internal/insight/peers"
+	"github.com/counterd/counterd/internal/service"
 	"github.com/counterd/counterd/internal/testkit/memcachedtest"
 )
 
 // serveAll returns a client of the whole HTTP interface of a limiter.
 func serveAll(t *testing.T, l *counterd.Limiter) *client.Client {
 	t.Helper()
-	server := httptest.NewServer(l.Handler())
+	server := httptest.NewServer(handlerOf(l))
 	t.Cleanup(server.Close)
 	c, err := client.New(client.Config{URL: server.URL})
 	require.NoError(t, err)
@@ -105,7 +107,7 @@ func TestTop(t *testing.T) {
 
 // What cannot be answered is an error in words.
 func TestFaultsOfExplainAndTop(t *testing.T) {
-	h := start(t, parse(t, someRules), onBusyMachine...).Handler()
+	h := handlerOf(start(t, parse(t, someRules), onBusyMachine...))
 	for path, want := range map[string]int{
 		"/v1/top": 200, "/v1/top?outcome=denied&event=&limit=20&window=1h": 200, "/v1/top?peers=no": 400, "/v1/top?event=nothing": 404, "/v1/top?outcome=all": 400,
 		"/v1/top?limit=0": 400, "/v1/top?limit=1001": 400, "/v1/top?limit=x": 400, "/v1/top?window=90s": 400, "/v1/top?window=0s": 400,
@@ -149,18 +151,22 @@ func TestExplainWithoutAStore(t *testing.T) {
 // Three processes with one list of peers, which names each of them, and one of them by two URLs, add up what each has
 // decided, once; one that does not answer is named.
 func TestTopOfAFleet(t *testing.T) {
-	tokens := testkit.SecretFile(t, "ops see see-token-of-the-test\nedge decide edge-token-of-the-test")
-	limiters, servers := make([]*counterd.Limiter, 3), make([]*httptest.Server, 4)
+	tokens, err := service.ParseTokens([]byte("ops see see-token-of-the-test\nedge decide edge-token-of-the-test"))
+	require.NoError(t, err)
+	gate := service.NewGate(service.GateConfig{Tokens: func() *service.Tokens { return tokens }})
+	handlers, servers := make([]http.Handler, 3), make([]*httptest.Server, 4)
 	urls := make([]string, len(servers))
 	for i := range servers {
-		servers[i] = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { limiters[i%3].Handler().ServeHTTP(w, r) }))
+		servers[i] = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { handlers[i%3].ServeHTTP(w, r) }))
 		defer servers[i].Close()
 		urls[i] = servers[i].URL
 	}
-	for i := range limiters {
-		limiters[i] = start(t, parse(t, someRules), append(onBusyMachine, counterd.WithTokens(tokens), counterd.WithPeers(urls...))...)
+	for i := range handlers {
+		limiter, fleet := start(t, parse(t, someRules), onBusyMachine...), peers.New(urls)
+		defer fleet.Close()
+		handlers[i] = api.NewServerHandler(api.ServerConfig{Service: limiter.Parts().Service, Gate: gate, Peers: fleet})
 		for range 4 + i { // three are admitted
-			_, err := limiters[i].Hit(ctx, "login", visitor)
+			_, err := limiter.Hit(ctx, "login", visitor)
 			require.NoError(t, err)
 		}
 	}

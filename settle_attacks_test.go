@@ -68,7 +68,7 @@ func TestOddReservations(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			of := func(more []counterd.Option) sends {
 				options := []counterd.Option{counterd.WithMemcached(memcachedtest.Start(t).Addr), counterd.WithTimeout(5 * time.Second), counterd.WithGrace(10 * time.Second)}
-				return sends{t, start(t, parse(t, reservingRules), append(options, more...)...).Handler()}
+				return sends{t, handlerOf(start(t, parse(t, reservingRules), append(options, more...)...))}
 			}
 			s, other := of(more), of([]counterd.Option{secret("another secret of 16 bytes")})
 			lease := s.reserved("export", "")
@@ -186,7 +186,7 @@ func forge(content []byte) string {
 // nothing.
 func TestForgedReservations(t *testing.T) {
 	l := start(t, parse(t, reservingRules), counterd.WithMemcached(memcachedtest.Start(t).Addr), counterd.WithTimeout(5*time.Second), counterd.WithGrace(10*time.Second))
-	s := sends{t, l.Handler()}
+	s := sends{t, handlerOf(l)}
 	genuine, err := base64.RawURLEncoding.DecodeString(s.reserved("chat", `, "cost": 10, "reserve": "30s"`))
 	require.NoError(t, err)
 	genuine = genuine[2 : len(genuine)-4]
@@ -226,7 +226,7 @@ func TestForgedReservations(t *testing.T) {
 func TestForgedTimes(t *testing.T) {
 	for _, limit := range []string{"{per: user, rate: 100/h, algorithm: sliding-log}", "{per: user, rate: 1/m, burst: 100}", "{per: user, concurrent: 100, lease: 30s}"} {
 		l := start(t, parse(t, "events: {chat: {limits: ["+limit+"]}}"), counterd.WithMemcached(memcachedtest.Start(t).Addr), counterd.WithTimeout(5*time.Second), counterd.WithGrace(10*time.Second))
-		s := sends{t, l.Handler()}
+		s := sends{t, handlerOf(l)}
 		genuine, err := base64.RawURLEncoding.DecodeString(s.reserved("chat", `, "cost": 10, "reserve": "30s"`))
 		require.NoError(t, err)
 		genuine = genuine[2 : len(genuine)-4]

@@ -1,10 +1,6 @@
 package counterd_test
 
 import (
-	"net/http/httptest"
-	"os"
-	"path/filepath"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -62,7 +58,7 @@ func TestALogAdmitsExactly(t *testing.T) {
 	})
 }
 
-// Rules that the limiter cannot keep are refused at the start, by SetRules, and in a file that changes.
+// Rules that the limiter cannot keep are refused at the start and by SetRules.
 func TestLogsThatCannotBeKept(t *testing.T) {
 	const burstRules, fault = "events: {login: {limits: [{per: ip, rate: 100/s, algorithm: sliding-log}]}}", "login, per ip: a log of the 100 hits in 1s, the retention, takes up to"
 	late := counterd.WithGrace(20 * time.Second)
@@ -70,17 +66,4 @@ func TestLogsThatCannotBeKept(t *testing.T) {
 	require.ErrorIs(t, err, counterd.ErrInvalid)
 	require.ErrorContains(t, err, fault)
 	require.ErrorContains(t, start(t, parse(t, someRules), late).SetRules(parse(t, burstRules)), fault)
-
-	file := filepath.Join(t.TempDir(), "rules.yaml")
-	require.NoError(t, os.WriteFile(file, []byte(someRules), 0o600))
-	rules, err := counterd.ReadRules(file)
-	require.NoError(t, err)
-	asks := make(chan os.Signal)
-	following := start(t, rules, late, counterd.WithReload(asks))
-	require.NoError(t, os.WriteFile(file, []byte(burstRules), 0o600))
-	asks <- os.Interrupt
-	require.Eventually(t, func() bool {
-		metrics := serveOnce(following.Handler(), httptest.NewRequest("GET", "/metrics", nil)).Body.String()
-		return strings.Contains(metrics, "counterd_rules_reload_failures_total 1")
-	}, 30*time.Second, 20*time.Millisecond)
 }

@@ -4,8 +4,6 @@ import (
 	"context"
 	"net/http"
 	"net/http/httptest"
-	"os"
-	"path/filepath"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -17,6 +15,7 @@ import (
 	"github.com/counterd/counterd"
 	"github.com/counterd/counterd/api/client"
 	"github.com/counterd/counterd/events"
+	"github.com/counterd/counterd/internal/assembly"
 	"github.com/counterd/counterd/internal/testkit/bubble"
 	"github.com/counterd/counterd/internal/testkit/memcachedtest"
 )
@@ -209,7 +208,7 @@ func TestADisconnectedClientGivesItsTurnBack(t *testing.T) {
 // The client gives turns back for which it does not wait.
 func TestTheClientGivesTurnsBack(t *testing.T) {
 	l := start(t, parse(t, leasedQueueRules), counterd.WithGrace(20*time.Second), counterd.WithTimeout(10*time.Second))
-	server := httptest.NewServer(l.Handler())
+	server := httptest.NewServer(handlerOf(l))
 	defer server.Close()
 	dial := func(waiting int) *client.Client {
 		c, err := client.New(client.Config{URL: server.URL, Timeout: 5 * time.Minute, MaxWaiting: waiting})
@@ -254,11 +253,9 @@ func TestTheClientGivesTurnsBack(t *testing.T) {
 
 // Clients whose tokens have different rights get no names of turns, and settle none. Requests give theirs back.
 func TestTurnsWithoutASecretBesideTokens(t *testing.T) {
-	tokens := filepath.Join(t.TempDir(), "tokens")
-	require.NoError(t, os.WriteFile(tokens, []byte("edge decide edge-edge-edge-edge\n"), 0o600))
 	options := []counterd.Option{counterd.WithMemcached(memcachedtest.Start(t).Addr), counterd.WithGrace(20 * time.Second), counterd.WithTimeout(10 * time.Second)}
 	open := start(t, parse(t, queueRules), options...)
-	l := start(t, parse(t, queueRules), append(options, counterd.WithTokens(tokens))...)
+	l := start(t, parse(t, queueRules), append(options, func(c *assembly.Config) { c.Unsealed = true })...)
 	_, err := open.Hit(ctx, "export", visitor)
 	require.NoError(t, err)
 	d, err := open.Hit(ctx, "export", visitor)

@@ -94,7 +94,7 @@ func newGuardedBackstage(t *testing.T, tokens func() *service.Tokens, methods ..
 	}
 	rules.Events["api"].Methods = methods
 	leaktest.Check(t)
-	b.counterd = httptest.NewServer(newDescribed(api.Config{
+	b.counterd = httptest.NewServer(newDescribed(api.ServerConfig{
 		LoopbackOnly: tokens == nil, // as in a process without flags
 		Service: newService(service.Config{
 			Rules:    func() *events.Rules { return rules },

@@ -35,7 +35,7 @@ func TestAnswersWithoutBuckets(t *testing.T) {
 	buckets := hierarchy.NewCounters(hierarchy.Config{Store: memcache.NewEmbedded(memcache.EmbeddedConfig{Clock: clock.Now}), Clock: clock.Now})
 	logs, err := eventlog.New(buckets.Base())
 	require.NoError(t, err)
-	h := newDescribed(api.Config{Service: newService(service.Config{
+	h := newDescribed(api.ServerConfig{Service: newService(service.Config{
 		Rules: func() *events.Rules { return rules }, Counters: counting.New(counting.Config{}, buckets, logs),
 	})})
 	increment := func(by, ago int64) {

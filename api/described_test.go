@@ -53,10 +53,12 @@ var described = sync.OnceValue(func() *description {
 })
 
 // newDescribed returns api.NewHandler, whose exchanges are held to the description.
-func newDescribed(config api.Config) http.Handler { return describedHandler{api.NewHandler(config)} }
+func newDescribed(config api.ServerConfig) http.Handler {
+	return describedHandler{api.NewServerHandler(config)}
+}
 
 // newDescribedAdmin returns api.NewAdminHandler, whose exchanges are held to the description.
-func newDescribedAdmin(config api.Config) http.Handler {
+func newDescribedAdmin(config api.ServerConfig) http.Handler {
 	return describedHandler{api.NewAdminHandler(config)}
 }
 

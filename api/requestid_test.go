@@ -80,7 +80,7 @@ func TestRequestIDsInTheLog(t *testing.T) {
 	}
 
 	log.Reset()
-	panics := newDescribed(api.Config{
+	panics := newDescribed(api.ServerConfig{
 		Service:   newService(service.Config{Rules: func() *events.Rules { panic("boom") }}),
 		AccessLog: true,
 		Log:       slog.New(slog.NewTextHandler(&log, nil)),

@@ -33,11 +33,15 @@ var (
 // table is the routes of a handler, on the router: this is the only file that knows it.
 type table struct {
 	*mux.Router
-	h *handler
+	h       *handler
+	classes []service.Class // of the routes that are added; none: all
 }
 
 // add adds a route for requests of a class. Without methods it takes any.
 func (t table) add(class service.Class, methods []string, path string, do action) {
+	if len(t.classes) > 0 && !slices.Contains(t.classes, class) {
+		return
+	}
 	added := t.Handle(path, &route{t.h, class, do})
 	if len(methods) > 0 {
 		added.Methods(slices.Clone(methods)...) // it writes to them
@@ -46,7 +50,19 @@ func (t table) add(class service.Class, methods []string, path string, do action
 
 // clientRoutes maps the contract's methods and paths to endpoints.
 func (h *handler) clientRoutes() table {
-	t, e := h.newTable(), &endpoints{h.Service, h.Peers, h.Responder}
+	t := h.newTable()
+	t.addClients()
+	if h.RLS != nil {
+		t.add(service.ClassDecide, posts, "/json", handOn(h.RLS))
+		t.add(service.ClassPublic, gets, "/healthcheck", unread(h.healthcheck))
+	}
+	t.addOperators()
+	return t
+}
+
+// addClients adds what clients ask for.
+func (t table) addClients() {
+	e := &endpoints{t.h.Service, t.h.Peers, t.h.Responder}
 	// The router tries one route after the other: what is asked most comes first.
 	t.add(service.ClassDecide, posts, "/v1/events/{event}/hit", e.onEvent(e.hit))
 	t.add(service.ClassDecide, posts, "/v1/batch", e.batch)
@@ -64,12 +80,6 @@ func (h *handler) clientRoutes() table {
 	t.add(service.ClassOverride, posts, overrideRoute, e.onEvent(e.setOverride))
 	t.add(service.ClassOverride, deletes, overrideRoute, bodiless(e.removeOverride))
 	t.add(service.ClassDecide, nil, authorizeRoute, e.onEvent(e.authorize))
-	if h.RLS != nil {
-		t.add(service.ClassDecide, posts, "/json", handOn(h.RLS))
-		t.add(service.ClassPublic, gets, "/healthcheck", unread(h.healthcheck))
-	}
-	t.addOperators()
-	return t
 }
 
 // adminRoutes are those for operators alone.
@@ -167,7 +177,7 @@ func (h *handler) healthcheck(x *exchange) error {
 }
 
 // newTable returns a table without routes, which answers requests for any other.
-func (h *handler) newTable() table {
+func (h *handler) newTable(classes ...service.Class) table {
 	router := mux.NewRouter().SkipClean(true) // a redirect would lose the body
 	router.NotFoundHandler = h.refuse(errNoRoute)
 	router.MethodNotAllowedHandler = &route{h, service.ClassPublic, func(x *exchange) error {
@@ -175,7 +185,7 @@ func (h *handler) newTable() table {
 		x.Header().Set("Allow", methods)
 		return errMethod(methods)
 	}}
-	return table{router, h}
+	return table{router, h, classes}
 }
 
 // refuse returns a route on which every request gets an error.

@@ -72,7 +72,7 @@ func newAnyHandler(f *testing.F) http.Handler {
 	counters := hierarchy.NewCounters(hierarchy.Config{Store: store, Clock: clock, Grace: 40 * time.Second})
 	decider, err := limiter.New(limiter.Config{Timeout: 20 * time.Second}, counters)
 	require.NoError(f, err)
-	return newDescribed(api.Config{
+	return newDescribed(api.ServerConfig{
 		Service: newService(service.Config{
 			Rules:    func() *events.Rules { return rules },
 			Counters: counting.New(counting.Config{}, counters),

@@ -47,7 +47,7 @@ func newLogServer(t *testing.T, kept store.Store, clock func() time.Time, limits
 // newServerOf returns a server with rules that may change, on both engines.
 func newServerOf(t *testing.T, kept store.Store, clock func() time.Time, rules func() *events.Rules) http.Handler {
 	t.Helper()
-	return newDescribed(api.Config{Service: newServiceOf(t, kept, clock, rules)})
+	return newDescribed(api.ServerConfig{Service: newServiceOf(t, kept, clock, rules)})
 }
 
 // newServiceOf returns a service by those rules, on both engines.

@@ -52,7 +52,7 @@ func newRecorded(tb testing.TB, store store.Store, options ...sdktrace.TracerPro
 	tracer := sdktrace.NewTracerProvider(append(options, sdktrace.WithSpanProcessor(spans))...).Tracer("test")
 	rules, err := rulesfile.Parse([]byte("events: {e: {limits: [{per: ip, rate: 2/m}, {per: ip, name: maybe, rate: 1/m, shadow: true}, {per: user, rate: 1/m, deny: [nobody]}]}}"))
 	require.NoError(tb, err)
-	return recorded{newDescribed(api.Config{
+	return recorded{newDescribed(api.ServerConfig{
 		Service: newService(service.Config{
 			Rules:     func() *events.Rules { return rules },
 			Counters:  counting.New(counting.Config{}, hierarchy.NewCounters(hierarchy.Config{Store: store, Clock: clock})),
@@ -123,7 +123,7 @@ func TestSpansOfAPanic(t *testing.T) {
 	require.NoError(t, err)
 	rules := testRules()
 	tracer := sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(spans)).Tracer("test")
-	h := newDescribed(api.Config{
+	h := newDescribed(api.ServerConfig{
 		Service: newService(service.Config{Rules: func() *events.Rules { return rules }, Limiter: decider, StartSpan: tracing.Start(tracer)}),
 		Log:     slog.New(slog.DiscardHandler), StartSpan: tracing.StartRequest(tracer),
 	})
@@ -201,7 +201,7 @@ func BenchmarkTracing(b *testing.B) {
 		if tracer != nil {
 			decide, request = tracing.Start(tracer), tracing.StartRequest(tracer)
 		}
-		e := newExchange(newDescribed(api.Config{
+		e := newExchange(newDescribed(api.ServerConfig{
 			Service: newService(service.Config{
 				Rules:     func() *events.Rules { return rules },
 				Counters:  counting.New(counting.Config{}, hierarchy.NewCounters(hierarchy.Config{Store: store, Clock: clock})),

@@ -22,9 +22,11 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/counterd/counterd"
+	"github.com/counterd/counterd/api"
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/events/rulesfile"
 	"github.com/counterd/counterd/hierarchy"
+	"github.com/counterd/counterd/internal/assembly"
 	"github.com/counterd/counterd/internal/limiter"
 	"github.com/counterd/counterd/internal/limiter/counting"
 	"github.com/counterd/counterd/internal/rls"
@@ -104,14 +106,21 @@ func TestTheAttributesOfSpans(t *testing.T) {
 	require.NoError(t, err)
 	spans, server := tracetest.NewSpanRecorder(), memcachedtest.Start(t)
 	tracer := sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(spans)).Tracer("test")
-	l, err := counterd.New(rules, counterd.WithMemcached(server.Addr), counterd.WithTracer(tracer),
+	l, err := counterd.New(rules, counterd.WithMemcached(server.Addr),
+		func(c *assembly.Config) {
+			c.StartSpan, c.OnCoalesced = tracing.Start(tracer), tracing.Together
+			c.Hooks = []assembly.Hooks{{OnRoundTrip: tracing.Trips(tracer)}}
+		},
 		counterd.WithTimeout(time.Second), counterd.WithLog(slog.New(slog.DiscardHandler)))
 	require.NoError(t, err)
 	t.Cleanup(func() { assert.NoError(t, l.Close()) })
+	handler := api.NewServerHandler(api.ServerConfig{
+		Service: l.Parts().Service, StartSpan: tracing.StartRequest(tracer), Log: slog.New(slog.DiscardHandler),
+	})
 	ask := func(method, target, body string) {
 		r := httptest.NewRequestWithContext(t.Context(), method, target, strings.NewReader(body))
 		r.Header.Set("Content-Type", "application/json")
-		l.Handler().ServeHTTP(httptest.NewRecorder(), r)
+		handler.ServeHTTP(httptest.NewRecorder(), r)
 	}
 	const hit = `{"features": {"ip": "203.0.113.9"}}`
 	for range 3 {

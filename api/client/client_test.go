@@ -42,7 +42,7 @@ func handlerOf(rules *events.Rules, store store.Store, decider *limiter.Limiter)
 	if err != nil {
 		panic(err)
 	}
-	return api.NewHandler(api.Config{Service: counting})
+	return api.NewServerHandler(api.ServerConfig{Service: counting})
 }
 
 // realServer serves the real handler with the embedded store.

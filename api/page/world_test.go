@@ -89,7 +89,7 @@ type world struct {
 	top      *top.Top
 	down     error // what each call of the store gets
 	denials  func(minute time.Time) int64
-	config   page.Config
+	config   page.ServerConfig
 }
 
 // newWorld returns a world in which nothing was hit.
@@ -117,7 +117,7 @@ func newWorldOf(tb testing.TB, rules string, clock func() time.Time) *world {
 	w.Service, err = service.New(service.Config{Rules: set.Rules, Limiter: decider, Counters: w.counters, Overrides: set})
 	require.NoError(tb, err)
 	w.denials = func(minute time.Time) int64 { return max(0, int64(minute.Minute()*minute.Hour()%23)-14) }
-	w.config = page.Config{
+	w.config = page.ServerConfig{
 		Service: w, Clock: clock,
 		Top: func(r *http.Request, q top.Query) wire.Top {
 			return (*peers.Fleet)(nil).Top(r.Context(), "", w.top.List(q), q)
@@ -131,7 +131,7 @@ func newWorldOf(tb testing.TB, rules string, clock func() time.Time) *world {
 	return w
 }
 
-func (w *world) handler() http.Handler { return page.New(w.config) }
+func (w *world) handler() http.Handler { return page.NewHandler(w.config) }
 
 func (w *world) Explain(ctx context.Context, event service.Event, features events.Features, cost int64) (limiter.Decision, []limiter.Explained, error) {
 	if w.down != nil {

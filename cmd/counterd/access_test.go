@@ -19,7 +19,7 @@ import (
 
 	"github.com/counterd/counterd/api/client"
 	"github.com/counterd/counterd/events"
-	"github.com/counterd/counterd/internal/settings"
+	"github.com/counterd/counterd/internal/server"
 	"github.com/counterd/counterd/internal/testkit"
 	"github.com/counterd/counterd/internal/testkit/memcachedtest"
 )
@@ -231,7 +231,7 @@ func TestAccessFromTheEnvironment(t *testing.T) {
 	}
 	s, err := parseServe(nil, io.Discard)
 	require.NoError(t, err)
-	want := settings.Default()
+	want := server.DefaultSettings()
 	want.Tokens, want.TLSCert, want.TLSKey, want.TLSClientCA = "t", "c", "k", "a"
 	want.Admin, want.DrainDelay = "127.0.0.1:1", 3*time.Second
 	assert.Equal(t, want, s.Settings)

@@ -18,8 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/counterd/counterd/events"
-	"github.com/counterd/counterd/internal/serving"
-	"github.com/counterd/counterd/internal/settings"
+	"github.com/counterd/counterd/internal/server"
 )
 
 // metric returns the value of the line of /metrics with that name and those labels.
@@ -53,8 +52,9 @@ func (p *process) keep(t *testing.T) net.Conn {
 
 // Thousands of idle connections hold up no request, and leave nothing behind.
 func TestThousandsOfIdleConnections(t *testing.T) {
-	many := settings.Settings{MaxConnections: math.MaxInt, Log: slog.New(slog.DiscardHandler)}
-	connections := min(2000, serving.Connections(many, 0)-400)
+	many := server.DefaultSettings()
+	many.MaxConnections, many.Log = math.MaxInt, slog.New(slog.DiscardHandler)
+	connections := min(2000, server.Connections(many, 0)-400)
 	require.Greater(t, connections, 400, "this test opens many files: raise the limit")
 	p := startProcess(t)
 	c := p.client(t)

@@ -28,7 +28,7 @@ import (
 	"github.com/counterd/counterd/api/client"
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/internal/connections"
-	"github.com/counterd/counterd/internal/settings"
+	"github.com/counterd/counterd/internal/server"
 	"github.com/counterd/counterd/internal/testkit"
 	"github.com/counterd/counterd/internal/testkit/leaktest"
 	"github.com/counterd/counterd/internal/testkit/memcachedtest"
@@ -391,7 +391,7 @@ func TestASocketIsNamedByItsPath(t *testing.T) {
 		assert.NoError(t, new(serverList).Set(good), good)
 	}
 	for _, good := range []string{":8080", "127.0.0.1:0", "[::1]:8080", "localhost:http", ":0"} {
-		assert.NoError(t, settings.CheckListen(good), good)
+		assert.NoError(t, server.CheckListen(good), good)
 	}
 }
 

@@ -74,7 +74,7 @@ func newFlooded(t *testing.T, rules string, servers ...string) flooded {
 		Limiter:  decider,
 	})
 	require.NoError(t, err)
-	return flooded{handler: api.NewHandler(api.Config{Service: counting, Log: log}), limiter: decider}
+	return flooded{handler: api.NewServerHandler(api.ServerConfig{Service: counting, Log: log}), limiter: decider}
 }
 
 // batch hits with each of the addresses, and returns the answer.

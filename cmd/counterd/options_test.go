@@ -1,7 +1,6 @@
 package main
 
 import (
-	"flag"
 	"go/ast"
 	"go/parser"
 	"go/token"
@@ -16,22 +15,18 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/counterd/counterd"
+	"github.com/counterd/counterd/internal/assembly"
+	"github.com/counterd/counterd/internal/server"
 	"github.com/counterd/counterd/internal/settings"
 )
 
-// processFlags are flags of the process alone: the rules are an argument of counterd.New, and a
-// program has its own log (WithLog).
-var processFlags = []string{"rules", "log"}
-
-// optionsOfFlags are, for each other flag, a value that is not its default and the option with
-// the same value.
+// optionsOfFlags are, for each flag of the limiter, a value that is not its default and the option with
+// the same value. The other flags are of the server.
 var optionsOfFlags = map[string]struct {
 	value  string
 	of     any // the function
 	option counterd.Option
 }{
-	"peers":                 {"http://a:1,https://b", counterd.WithPeers, counterd.WithPeers("http://a:1", "https://b")},
-	"listen":                {"127.0.0.1:1", counterd.WithListen, counterd.WithListen("127.0.0.1:1")},
 	"memcached":             {"a:1,b:1", counterd.WithMemcached, counterd.WithMemcached("a:1", "b:1")},
 	"memcached-file":        {"servers", counterd.WithMemcachedFile, counterd.WithMemcachedFile("servers")},
 	"memcached-tls":         {"true", counterd.WithMemcachedTLS, counterd.WithMemcachedTLS()},
@@ -46,21 +41,10 @@ var optionsOfFlags = map[string]struct {
 	"timeout":               {"7ms", counterd.WithTimeout, counterd.WithTimeout(7 * time.Millisecond)},
 	"grace":                 {"7s", counterd.WithGrace, counterd.WithGrace(7 * time.Second)},
 	"max-pending":           {"7", counterd.WithMaxPending, counterd.WithMaxPending(7)},
-	"max-connections":       {"7", counterd.WithMaxConnections, counterd.WithMaxConnections(7)},
-	"admin":                 {"127.0.0.1:1", counterd.WithAdmin, counterd.WithAdmin("127.0.0.1:1")},
-	"drain-delay":           {"7s", counterd.WithDrainDelay, counterd.WithDrainDelay(7 * time.Second)},
-	"tokens":                {"tokens", counterd.WithTokens, counterd.WithTokens("tokens")},
-	"tls-cert":              {"cert", counterd.WithTLSCert, counterd.WithTLSCert("cert")},
-	"tls-key":               {"key", counterd.WithTLSKey, counterd.WithTLSKey("key")},
-	"tls-client-ca":         {"ca", counterd.WithTLSClientCA, counterd.WithTLSClientCA("ca")},
-	"rls":                   {"127.0.0.1:1", counterd.WithRLS, counterd.WithRLS("127.0.0.1:1")},
-	"rls-config":            {"folder", counterd.WithRLSConfig, counterd.WithRLSConfig("folder")},
-	"otlp-endpoint":         {"http://127.0.0.1:4318", counterd.WithOTLPEndpoint, counterd.WithOTLPEndpoint("http://127.0.0.1:4318")},
-	"access-log":            {"true", counterd.WithAccessLog, counterd.WithAccessLog()},
 }
 
 // programOptions are options without a flag.
-var programOptions = []string{"WithLog", "WithTracer", "WithContext", "WithReload"}
+var programOptions = []string{"WithLog", "WithContext"}
 
 func parsedFlags(t *testing.T, args ...string) (serveFlags, flagSet) {
 	t.Helper()
@@ -71,32 +55,20 @@ func parsedFlags(t *testing.T, args ...string) (serveFlags, flagSet) {
 	return s, flags
 }
 
-// Each flag of the server is an option of the root package: it has the flag's name, and sets the
+// The flags of the limiter are options of the root package: each has the flag's name, and sets the
 // same. Without flags all settings are the defaults of the options.
-func TestEveryFlagIsAnOption(t *testing.T) {
-	defaults, flags := parsedFlags(t)
-	assert.Equal(t, settings.Default(), defaults.Settings)
-	seen := map[string]bool{}
-	flags.VisitAll(func(f *flag.Flag) {
-		for _, name := range processFlags {
-			if f.Name == name {
-				return
-			}
-		}
-		same, has := optionsOfFlags[f.Name]
-		if !assert.True(t, has, "-%s has no option", f.Name) {
-			return
-		}
-		seen[f.Name] = true
-		set, _ := parsedFlags(t, "-"+f.Name+"="+same.value)
-		assert.NotEqual(t, defaults.Settings, set.Settings, "-%s=%s is the default", f.Name, same.value)
-		want := settings.Default()
+func TestFlagsOfTheLimiterAreOptions(t *testing.T) {
+	defaults, _ := parsedFlags(t)
+	assert.Equal(t, server.DefaultSettings(), defaults.Settings)
+	for flag, same := range optionsOfFlags {
+		set, _ := parsedFlags(t, "-"+flag+"="+same.value)
+		assert.NotEqual(t, defaults.Settings, set.Settings, "-%s=%s is the default", flag, same.value)
+		want := assembly.Config{Settings: settings.Default()}
 		same.option(&want)
-		assert.Equal(t, want, set.Settings, "-%s", f.Name)
+		assert.Equal(t, want.Settings, set.Settings.Settings, "-%s", flag)
 		name := runtime.FuncForPC(reflect.ValueOf(same.of).Pointer()).Name()
-		assert.Equal(t, settings.OptionName(f.Name), name[strings.LastIndexByte(name, '.')+1:])
-	})
-	assert.Len(t, seen, len(optionsOfFlags), "an option is of a flag that there is not")
+		assert.Equal(t, settings.OptionName(flag), name[strings.LastIndexByte(name, '.')+1:])
+	}
 }
 
 // Each option of the root package is a flag of the server, or of the few that only programs have.

@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/counterd/counterd/events"
-	"github.com/counterd/counterd/internal/settings"
+	"github.com/counterd/counterd/internal/server"
 	"github.com/counterd/counterd/internal/testkit"
 	"github.com/counterd/counterd/internal/testkit/memcachedtest"
 )
@@ -89,7 +89,7 @@ func TestSecurityFromTheEnvironment(t *testing.T) {
 	t.Setenv("COUNTERD_MEMCACHED_AUTH", "/auth")
 	s, err := parseServe(nil, nil)
 	require.NoError(t, err)
-	want := settings.Default()
+	want := server.DefaultSettings()
 	want.Memcached, want.MemcachedTLS, want.MemcachedServerName = []string{"a.example:1"}, true, "b.example"
 	want.MemcachedCA, want.MemcachedCert, want.MemcachedKey, want.MemcachedAuth = "/ca", "/cert", "/key", "/auth"
 	assert.Equal(t, want, s.Settings)

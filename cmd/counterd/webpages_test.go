@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/counterd/counterd/internal/settings"
+	"github.com/counterd/counterd/internal/server"
 	"github.com/counterd/counterd/internal/testkit"
 )
 
@@ -34,6 +34,6 @@ func TestWebPagesDoNotReachALocalProcess(t *testing.T) {
 	assert.Equal(t, 401, under(p.url+"/v1/events", "counterd.internal"))
 	p = startProcess(t, "-tokens", "none")
 	assert.Equal(t, 200, under(p.url+"/v1/events", "counterd.internal"))
-	tls := settings.Settings{TLSCert: "cert.pem"}
+	tls := server.Settings{TLSCert: "cert.pem"}
 	assert.False(t, tls.LoopbackOnly(), "the certificate names the host")
 }

@@ -1,4 +1,4 @@
-package serving
+package server
 
 import (
 	"fmt"
@@ -23,9 +23,9 @@ func crowdedAdmin(t *testing.T, metrics http.Handler) string {
 	t.Helper()
 	leaktest.Check(t)
 	log := slog.New(slog.DiscardHandler)
-	p, err := Listen(settings.Settings{Listen: "127.0.0.1:0", Admin: "127.0.0.1:0", Log: log}, &Access{}, 10)
+	p, err := Listen(Settings{Listen: "127.0.0.1:0", Admin: "127.0.0.1:0", Settings: settings.Settings{Log: log}}, &Access{}, 10)
 	require.NoError(t, err)
-	p.Handle(api.Config{Metrics: metrics, Log: log}, 10)
+	p.Handle(api.ServerConfig{Metrics: metrics, Log: log}, 10)
 	p.admin.server.ReadHeaderTimeout, p.admin.server.ReadTimeout = 0, 0
 	served := make(chan error, 1)
 	go func() { served <- p.admin.serve() }()

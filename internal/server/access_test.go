@@ -1,4 +1,4 @@
-package serving
+package server
 
 import (
 	"log/slog"
@@ -8,7 +8,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/counterd/counterd/internal/settings"
 	"github.com/counterd/counterd/internal/testkit"
 	"github.com/counterd/counterd/internal/testkit/memcachedtest"
 )
@@ -19,7 +18,7 @@ func TestAccessControlReportsItsFiles(t *testing.T) {
 	id := authority.Issue(t)
 	tokens := testkit.SecretFile(t, "ops all ops-token-of-the-test")
 	log := &testkit.Log{}
-	s := settings.Default()
+	s := DefaultSettings()
 	s.Log = slog.New(slog.NewTextHandler(log, nil))
 	s.Tokens, s.TLSCert, s.TLSKey = tokens, id.CertFile, id.KeyFile
 	d, err := OpenAccess(s)
@@ -34,7 +33,7 @@ func TestAccessControlReportsItsFiles(t *testing.T) {
 	require.Eventually(t, func() bool { return d.tokenFailures() == 1 && d.tlsFailures() == 1 }, 30*time.Second, time.Millisecond, "%s", log)
 	assert.Equal(t, 1, d.tokens.inForce.Load().Len())
 
-	s.Tokens, s.TLSCert, s.TLSKey = settings.OpenToAll, "", ""
+	s.Tokens, s.TLSCert, s.TLSKey = OpenToAll, "", ""
 	opened, err := OpenAccess(s)
 	require.NoError(t, err)
 	defer opened.Close()

@@ -1,4 +1,4 @@
-package counterd
+package server
 
 import (
 	"context"
@@ -9,26 +9,25 @@ import (
 
 	"go.opentelemetry.io/otel/trace"
 
-	"github.com/counterd/counterd/internal/settings"
 	"github.com/counterd/counterd/internal/sparse"
+	"github.com/counterd/counterd/internal/telemetry/metrics"
 	"github.com/counterd/counterd/internal/telemetry/otlp"
-	"github.com/counterd/counterd/metrics"
 )
 
 // exportTimeout bounds the sending of the last spans.
 const exportTimeout = 5 * time.Second
 
-// spans makes spans with the program's tracer, or with one that sends them to a collector.
+// spans makes spans, and sends them to a collector. Zero spans make none.
 type spans struct {
-	tracer   trace.Tracer   // nil: nothing is traced
-	exporter *otlp.Exporter // nil: no collector is set
+	tracer   trace.Tracer
+	exporter *otlp.Exporter
 }
 
 // openSpans returns what the settings say. Failures to send are logged at most once a second
 // for each cause.
-func openSpans(s settings.Settings) (spans, error) {
-	if s.TracesURL == "" || s.Tracer != nil {
-		return spans{tracer: s.Tracer}, nil
+func openSpans(s Settings) (spans, error) {
+	if s.TracesURL == "" {
+		return spans{}, nil
 	}
 	var failures sparse.Lines
 	version := ""

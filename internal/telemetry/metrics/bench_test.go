@@ -10,8 +10,8 @@ import (
 	"github.com/counterd/counterd/events/rulesfile"
 	"github.com/counterd/counterd/hierarchy"
 	"github.com/counterd/counterd/internal/limiter"
+	"github.com/counterd/counterd/internal/telemetry/metrics"
 	"github.com/counterd/counterd/memcache"
-	"github.com/counterd/counterd/metrics"
 )
 
 // BenchmarkHit is what a hit with four limits on the embedded store costs without metrics

@@ -1,4 +1,4 @@
-package serving
+package server
 
 import (
 	"crypto/tls"
@@ -8,7 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/counterd/counterd/internal/follow"
+	"github.com/counterd/counterd/internal/server/follow"
 	"github.com/counterd/counterd/internal/settings"
 )
 
@@ -27,7 +27,7 @@ type identity struct {
 	lifetime       time.Duration // of that one, from its beginning
 }
 
-func openCertificates(s settings.Settings) (c *certificates, err error) {
+func openCertificates(s Settings) (c *certificates, err error) {
 	c = &certificates{}
 	paths := []string{s.TLSCert, s.TLSKey}
 	if s.TLSClientCA != "" {

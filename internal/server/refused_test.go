@@ -1,4 +1,4 @@
-package serving
+package server
 
 import (
 	"fmt"
@@ -12,10 +12,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/counterd/counterd/internal/settings"
+	"github.com/counterd/counterd/internal/telemetry/metrics"
 	"github.com/counterd/counterd/internal/testkit"
 	"github.com/counterd/counterd/internal/testkit/memcachedtest"
-	"github.com/counterd/counterd/metrics"
 )
 
 // Metrics show each followed file, and no other, as refused while it holds a version that was
@@ -26,7 +25,7 @@ func TestFilesThatAreRefused(t *testing.T) {
 	const good = "ops all ops-token-of-the-test"
 	tokens := testkit.SecretFile(t, good)
 	log := &testkit.Log{}
-	s := settings.Default()
+	s := DefaultSettings()
 	s.Log = slog.New(slog.NewTextHandler(log, nil))
 	s.Tokens, s.TLSCert, s.TLSKey = tokens, id.CertFile, id.KeyFile
 	a, err := OpenAccess(s)

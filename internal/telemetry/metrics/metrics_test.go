@@ -27,9 +27,9 @@ import (
 	"github.com/counterd/counterd/internal/limiter/counting"
 	"github.com/counterd/counterd/internal/replica/repair"
 	"github.com/counterd/counterd/internal/service"
+	"github.com/counterd/counterd/internal/telemetry/metrics"
 	"github.com/counterd/counterd/internal/testkit"
 	"github.com/counterd/counterd/memcache"
-	"github.com/counterd/counterd/metrics"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -74,7 +74,7 @@ func watch(t testing.TB, rules string) *watched {
 	})
 	counting, err := service.New(service.Config{Rules: w.rules.Load, Counters: counting.New(counting.Config{}, counters), Limiter: w.limiter})
 	require.NoError(t, err)
-	w.handler = api.NewHandler(api.Config{
+	w.handler = api.NewServerHandler(api.ServerConfig{
 		Service: counting, Metrics: w.Handler(), OnRequest: w.OnRequest, Log: slog.New(slog.DiscardHandler),
 	})
 	return w

@@ -4,12 +4,11 @@ import (
 	"fmt"
 	"log/slog"
 	"path/filepath"
-	"sync"
-	"sync/atomic"
-	"time"
 
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/events/rulesfile"
+	"github.com/counterd/counterd/internal/assembly"
+	"github.com/counterd/counterd/internal/settings"
 )
 
 // RulesFile is a rules file as it was read: where it is and which version it was. The zero
@@ -42,12 +41,9 @@ func ReadRules(path string) (*events.Rules, RulesFile, error) {
 // the rules in force as they are. It is safe for concurrent use.
 type Rules struct {
 	*Files
-	now        func() time.Time
-	suits      func(*events.Rules) error
-	rules      atomic.Pointer[events.Rules]
-	replacing  sync.Mutex
-	generation atomic.Int64 // of the rules in force; the first is 1
-	file       string       // absolute; empty: there is none
+	*assembly.RulesInForce
+	suits func(*events.Rules) error
+	file  string // absolute; empty: there is none
 }
 
 // NewRules puts the first rules in force, and follows their file, if any, until Close. A version of
@@ -69,33 +65,15 @@ func newRules(first *events.Rules, file RulesFile, log *slog.Logger) *Rules {
 	case file.path != "":
 		log.Info("the rules are not in a regular file: they are read once", "file", file.path)
 	}
-	r := &Rules{now: time.Now, file: file.path, suits: func(*events.Rules) error { return nil }}
+	r := &Rules{RulesInForce: assembly.NewRules(first), file: file.path, suits: func(*events.Rules) error { return nil }}
 	r.Files = newFiles("rules", paths, r.take, log)
 	r.inForce, r.judged = file.found, file.found
 	r.state = func() []any { return []any{"generation", r.Generation()} }
-	warn(r.log, "rules", "counterd validate", first.Warnings)
-	r.rules.Store(first)
-	r.generation.Store(1)
 	return r
 }
 
-// Rules returns the rules in force. They do not change: a caller that uses one result works
-// with one version.
-func (r *Rules) Rules() *events.Rules { return r.rules.Load() }
-
-// Generation returns the number of the rules in force; the first have 1.
-func (r *Rules) Generation() int64 { return r.generation.Load() }
-
 // File returns where the rules file is; empty: there is none.
 func (r *Rules) File() string { return r.file }
-
-// Set puts other rules in force and returns their generation.
-func (r *Rules) Set(rules *events.Rules) int64 {
-	r.replacing.Lock()
-	defer r.replacing.Unlock()
-	r.rules.Store(events.Succeed(r.rules.Load(), rules, r.now().Unix()))
-	return r.generation.Add(1)
-}
 
 // Ask has the rules file read again, and an answer logged. It does not wait.
 func (r *Rules) Ask() {
@@ -116,16 +94,6 @@ func (r *Rules) take(files []File) ([]any, error) {
 	if err := r.suits(rules); err != nil {
 		return nil, err
 	}
-	warn(r.log, "rules", "counterd validate", rules.Warnings)
+	settings.LogWarnings(r.log, "rules", "counterd validate", rules.Warnings)
 	return []any{"generation", r.Set(rules), "events", len(rules.Events)}, nil
-}
-
-// warn logs what is valid in a file and probably a mistake. The command shows all warnings.
-func warn(log *slog.Logger, what, command string, warnings events.Faults) {
-	for _, warning := range warnings[:min(len(warnings), maxFaultsLogged)] {
-		log.Warn("warning of the "+what+" file", "line", warning.Line, "warning", warning.Error())
-	}
-	if len(warnings) > maxFaultsLogged {
-		log.Warn("more warnings of the "+what+" file: "+command+" shows all", "warnings", len(warnings)-maxFaultsLogged)
-	}
 }

@@ -1,4 +1,4 @@
-package serving
+package server
 
 import (
 	"context"
@@ -37,7 +37,7 @@ const (
 
 // Connections returns the bound of clients' connections on each address: as set, and as the system
 // has files for beside those of so many Memcached servers.
-func Connections(s settings.Settings, servers int) int {
+func Connections(s Settings, servers int) int {
 	files := maxFiles()
 	most := files - ownFiles - filesPerServer*servers
 	if s.RLS != "" {
@@ -146,7 +146,7 @@ func (l *listener) drain(longest time.Duration) error {
 
 // Listeners are the open addresses of a process.
 type Listeners struct {
-	settings settings.Settings
+	settings Settings
 	access   *Access
 	clients  *listener
 	rls      *rlsListener // nil: there is none
@@ -154,7 +154,7 @@ type Listeners struct {
 }
 
 // Listen listens on the addresses of the settings, for at most so many clients.
-func Listen(s settings.Settings, access *Access, most int) (l *Listeners, err error) {
+func Listen(s Settings, access *Access, most int) (l *Listeners, err error) {
 	warn(s)
 	l = &Listeners{settings: s, access: access}
 	var clients, admin *tls.Config
@@ -202,7 +202,7 @@ func (l *Listeners) Refused() int64 {
 // only where none but programs of this machine reach it. Of
 // clients' requests at most so many are answered at a time; those of operators take no place of
 // them.
-func (l *Listeners) Handle(config api.Config, most int) {
+func (l *Listeners) Handle(config api.ServerConfig, most int) {
 	config.LoopbackOnly = l.settings.LoopbackOnly()
 	config.Gate = l.access.Gate(most)
 	if l.admin != nil {
@@ -214,7 +214,7 @@ func (l *Listeners) Handle(config api.Config, most int) {
 	} else if !settings.OnLoopback(l.settings.Listen) {
 		config.Page = nil
 	}
-	l.clients.server.Handler = api.NewHandler(config)
+	l.clients.server.Handler = api.NewServerHandler(config)
 }
 
 // HandleRLS has the listener of Envoy's rate limit service, if the settings have one, answer.

@@ -109,7 +109,7 @@ func TestRulesFollowTheirFile(t *testing.T) {
 		})
 	}
 	assert.LessOrEqual(t, f.failures.Load(), torn)
-	assert.Equal(t, int64(n), f.generation.Load())
+	assert.Equal(t, int64(n), f.Generation())
 }
 
 // A folder on the way to the file that is a link, or comes back as another one, is
@@ -175,7 +175,7 @@ func TestABrokenEditKeepsTheRules(t *testing.T) {
 	testkit.ReplaceFile(t, path, oneLimit(2))
 	require.Eventually(t, func() bool { return nOf(f) == 2 }, soon, time.Millisecond)
 	assert.False(t, f.refused.Load())
-	assert.Equal(t, int64(2), f.generation.Load())
+	assert.Equal(t, int64(2), f.Generation())
 }
 
 // Of a file that is being written nothing is taken, be it valid by itself, until
@@ -193,12 +193,12 @@ func TestAFileThatIsBeingWrittenIsNotTaken(t *testing.T) {
 		f.settled()
 		require.True(t, f.settling, "it has changed meanwhile")
 	}
-	require.Equal(t, int64(1), f.generation.Load())
+	require.Equal(t, int64(1), f.Generation())
 	require.Equal(t, int64(1), nOf(f))
 	require.Empty(t, log.String())
 	f.settled()
 	assert.False(t, f.settling)
-	assert.Equal(t, int64(2), f.generation.Load())
+	assert.Equal(t, int64(2), f.Generation())
 	assert.Equal(t, int64(2), nOf(f))
 	assert.True(t, f.Rules().Sends(events.HeaderNone))
 }
@@ -247,7 +247,7 @@ func TestWhatHasNotChangedIsNotJudgedAgain(t *testing.T) {
 	judged()
 	require.Equal(t, 2, strings.Count(log.String(), `level=INFO msg="the rules file holds the rules in force"`), "%s", log)
 	require.Same(t, before, f.Rules())
-	require.Equal(t, int64(1), f.generation.Load())
+	require.Equal(t, int64(1), f.Generation())
 }
 
 func TestAVeryBrokenFileDoesNotFloodTheLog(t *testing.T) {
@@ -268,7 +268,7 @@ func TestAReloadSaysWhatIsIncomplete(t *testing.T) {
 	testkit.WriteFile(t, path, oneLimit(1))
 	f, _ := unfollowed(t, path)
 	now := time.Unix(1_790_000_000, 0)
-	f.now = func() time.Time { return now }
+	f.Now = func() time.Time { return now }
 	for _, text := range []string{"events: {e: {limits: [{per: ip, rate: [1/m, 9/d]}]}}", "events: {e: {limits: [{per: ip, rate: [2/m, 9/d]}]}}"} {
 		testkit.WriteFile(t, path, text)
 		f.look()

@@ -1,4 +1,4 @@
-package serving
+package server
 
 import (
 	"log/slog"
@@ -13,8 +13,8 @@ import (
 // No more connections are taken than the system has files for, and the log says so.
 func TestConnectionsAreAsManyAsFiles(t *testing.T) {
 	var log testkit.Log
-	set := func(most int) settings.Settings {
-		return settings.Settings{MaxConnections: most, Log: slog.New(slog.NewTextHandler(&log, nil))}
+	set := func(most int) Settings {
+		return Settings{MaxConnections: most, Settings: settings.Settings{Log: slog.New(slog.NewTextHandler(&log, nil))}}
 	}
 	assert.Equal(t, 17, Connections(set(17), 0))
 	assert.Empty(t, log.String())

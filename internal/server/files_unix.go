@@ -1,6 +1,6 @@
 //go:build unix
 
-package serving
+package server
 
 import (
 	"math"

@@ -63,7 +63,7 @@ type requestCounters struct {
 }
 
 // newRequests adds the requests over HTTP.
-func newRequests(registry *prometheus.Registry) *series[request, requestCounters] {
+func newRequests(register func(...prometheus.Collector)) *series[request, requestCounters] {
 	served := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "counterd_http_requests_total",
 		Help: "Requests that were answered, by the template of their route; other: no route or not its method, or an unusual method.",
@@ -72,7 +72,7 @@ func newRequests(registry *prometheus.Registry) *series[request, requestCounters
 		Name: "counterd_http_request_duration_seconds", Buckets: buckets[:],
 		Help: "Duration of requests, from the end of their header until their answer was written.",
 	}, []string{"route"})
-	registry.MustRegister(served, took)
+	register(served, took)
 	return newSeries(func(of request) requestCounters {
 		return requestCounters{served.WithLabelValues(of.route, of.method, strconv.Itoa(of.status)), took.WithLabelValues(of.route)}
 	})

@@ -1,6 +1,6 @@
-// Package serving serves a counterd on its addresses: listeners with bounded connections, TLS,
-// access control by files that are followed, and an orderly end.
-package serving
+// Package server is the server of the command: a limiter whose files are followed, which is served on its addresses with
+// TLS, access control, metrics and traces, and ends in good order.
+package server
 
 import (
 	"log/slog"
@@ -8,10 +8,10 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/counterd/counterd/internal/follow"
+	"github.com/counterd/counterd/internal/server/follow"
 	"github.com/counterd/counterd/internal/service"
 	"github.com/counterd/counterd/internal/settings"
-	"github.com/counterd/counterd/metrics"
+	"github.com/counterd/counterd/internal/telemetry/metrics"
 )
 
 // Access is access control: it lets callers in as the files in force say. It is safe for concurrent
@@ -24,12 +24,12 @@ type Access struct {
 }
 
 // OpenAccess reads the files of access control, and follows them until Close.
-func OpenAccess(s settings.Settings) (a *Access, err error) {
+func OpenAccess(s Settings) (a *Access, err error) {
 	a = &Access{}
 	if err := settings.CheckKey("tls-key", s.TLSKey); err != nil {
 		return nil, err
 	}
-	if s.HasTokens() {
+	if s.hasTokens() {
 		if err := settings.CheckSecret("tokens", s.Tokens); err != nil {
 			return nil, err
 		}
@@ -82,8 +82,8 @@ func (a *Access) Health(servers func() []service.ServerState, clock func() strin
 }
 
 // warn logs where secrets lie or go open, and which addresses are open to all callers.
-func warn(s settings.Settings) {
-	if s.HasTokens() {
+func warn(s Settings) {
+	if s.hasTokens() {
 		settings.WarnOfMode(s.Log, s.Tokens)
 	}
 	settings.WarnOfMode(s.Log, s.TLSKey)
@@ -91,18 +91,18 @@ func warn(s settings.Settings) {
 	for _, address := range []string{s.Listen, s.RLS, s.Admin} {
 		switch {
 		case address == "" || settings.OnLoopback(address):
-		case s.HasTokens() && s.TLSCert == "":
+		case s.hasTokens() && s.TLSCert == "":
 			s.Log.Warn("tokens go unencrypted: TLS is not set", "address", address)
-		case s.Tokens == settings.OpenToAll && (s.TLSClientCA == "" || address == s.Admin):
+		case s.Tokens == OpenToAll && (s.TLSClientCA == "" || address == s.Admin):
 			s.Log.Warn("this address is open to all callers: no tokens are set", "address", address)
 		}
 	}
 }
 
 // warnOfPeers logs which peers get the tokens of callers unencrypted.
-func warnOfPeers(s settings.Settings) {
+func warnOfPeers(s Settings) {
 	for _, peer := range s.Peers {
-		if host, plain := strings.CutPrefix(peer, "http://"); plain && s.HasTokens() && !settings.OnLoopback(strings.TrimSuffix(host, "/")) {
+		if host, plain := strings.CutPrefix(peer, "http://"); plain && s.hasTokens() && !settings.OnLoopback(strings.TrimSuffix(host, "/")) {
 			s.Log.Warn("tokens go unencrypted to a peer: its URL is not of https", "peer", peer)
 		}
 	}

@@ -1,4 +1,4 @@
-package serving
+package server
 
 import (
 	"bytes"
@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/counterd/counterd/events/rulesfile"
-	"github.com/counterd/counterd/internal/follow"
+	"github.com/counterd/counterd/internal/server/follow"
 	"github.com/counterd/counterd/internal/testkit"
 )
 

@@ -8,6 +8,7 @@ import (
 
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/internal/rls/rlsconfig"
+	"github.com/counterd/counterd/internal/settings"
 )
 
 // RLSConfig is the configuration of envoyproxy/ratelimit in force. It follows its file, or folder: a faulty version of
@@ -88,6 +89,6 @@ func (r *RLSConfig) take(files []File) ([]any, error) {
 		warnings = slices.DeleteFunc(slices.Clone(warnings), func(w events.Fault) bool { return slices.Contains(before.Warnings, w) })
 	}
 	r.config.Store(config)
-	warn(r.log, "rls-config", "counterd import ratelimit", warnings)
+	settings.LogWarnings(r.log, "rls-config", "counterd import ratelimit", warnings)
 	return []any{"generation", r.generation.Add(1), "domains", len(config.Domains())}, nil
 }

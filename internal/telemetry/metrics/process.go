@@ -5,6 +5,8 @@ import (
 
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/hierarchy"
+	"github.com/counterd/counterd/internal/assembly"
+	"github.com/counterd/counterd/internal/discovery"
 	"github.com/counterd/counterd/internal/insight/denied"
 	"github.com/counterd/counterd/internal/limiter"
 	"github.com/counterd/counterd/internal/limiter/counting"
@@ -34,12 +36,56 @@ type Process struct {
 	}
 }
 
+// WatchParts adds the parts of a limiter to the metrics. Its decisions and round trips are counted by Hooks.
+func (m *Metrics) WatchParts(parts *assembly.Parts) {
+	p := Process{
+		Rules: parts.AllRules, Generation: parts.Rules.Generation,
+		Limiter: parts.Limiter, Counters: parts.Counters, Buckets: parts.Buckets, Denied: parts.Denied, Overrides: parts.Overrides,
+	}
+	if fleet := parts.Backend.Fleet(); fleet != nil {
+		p.Servers = fleet.Health
+		m.watchClock(fleet)
+		if repairer := parts.Backend.Repairer(); repairer != nil {
+			p.Replicas, p.Repair = fleet, repairer.State
+		}
+		if follower := parts.Backend.Follower(); follower != nil {
+			m.watchServerList(parts.Settings.SourceKind(), follower)
+		}
+	}
+	m.Watch(p)
+}
+
+// Hooks returns the hooks by which decisions and round trips are counted.
+func (m *Metrics) Hooks() assembly.Hooks {
+	return assembly.Hooks{OnDecision: m.OnDecision, OnRoundTrip: m.OnRoundTrip}
+}
+
+func (m *Metrics) watchClock(fleet *memcache.Fleet) {
+	m.AddGauge("counterd_clock_ahead_seconds", "By how much, at the least, the clock is ahead of those of the other processes; below 0: behind them.",
+		func() float64 { ahead, _ := fleet.ClockAhead(); return ahead.Seconds() })
+	m.AddGauge("counterd_clock_wrong", "Whether that is more than a quarter of the grace: limits are incomplete.",
+		func() float64 { return Truth(fleet.ClockWrong()) })
+}
+
+// watchServerList adds the look-ups of the servers in a source of that kind.
+func (m *Metrics) watchServerList(kind string, follower *discovery.Follower) {
+	of := func(value func() float64) func(func([]string, float64) bool) {
+		return func(yield func([]string, float64) bool) { yield([]string{kind}, value()) }
+	}
+	m.AddGauges("counterd_server_list_failing", "Whether the last look-up of the Memcached servers failed, or its result was faulty; the servers in force stay.",
+		[]string{"source"}, of(func() float64 { return Truth(follower.Failing()) }))
+	m.AddCounters("counterd_server_list_failures_total", "Look-ups of the Memcached servers that failed, or whose result was faulty.",
+		[]string{"source"}, of(func() float64 { return float64(follower.Failures()) }))
+}
+
 // Watch has the process be among the metrics.
 func (m *Metrics) Watch(p Process) {
 	if p.Rules != nil {
 		m.decisions.follow(p.Rules)
 		m.AddGauge("counterd_rules_generation", "Generation of the rules in force, 1 for the rules of the start.",
 			func() float64 { return float64(p.Generation()) })
+	}
+	if p.ReloadFailures != nil {
 		m.AddCounter("counterd_rules_reload_failures_total", "Edits of the rules file that were faulty; the rules in force stayed.",
 			func() float64 { return float64(p.ReloadFailures()) })
 	}

@@ -1,4 +1,4 @@
-package serving
+package server
 
 import (
 	"context"
@@ -59,7 +59,7 @@ func newListener(t *testing.T, h http.Handler) *listener {
 // A profile takes longer than the time for a request and its answer.
 func TestLongProfiles(t *testing.T) {
 	p := newListener(t, nil)
-	p.server.Handler = api.NewAdminHandler(api.Config{Profiles: profiles()})
+	p.server.Handler = api.NewAdminHandler(api.ServerConfig{Profiles: profiles()})
 	const longest = 300 * time.Millisecond
 	p.server.ReadTimeout, p.server.WriteTimeout = longest, longest
 	served := make(chan error, 1)
@@ -90,7 +90,7 @@ func TestOperatorsSeeTheEnd(t *testing.T) {
 		admin: newListener(t, nil),
 	}
 	var draining atomic.Bool
-	p.admin.server.Handler = api.NewAdminHandler(api.Config{Health: service.Health{Drain: draining.Load}})
+	p.admin.server.Handler = api.NewAdminHandler(api.ServerConfig{Health: service.Health{Drain: draining.Load}})
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- p.serveUntil(ctx, 0, &draining, slog.New(slog.DiscardHandler)) }()
@@ -120,11 +120,11 @@ func TestWhichAddressHasThePage(t *testing.T) {
 		clients, there int
 	}{{"127.0.0.1:0", "", 200, 0}, {"localhost:0", "", 200, 0}, {"0.0.0.0:0", "", 404, 0}, {"127.0.0.1:0", "127.0.0.1:0", 404, 200}, {"0.0.0.0:0", "127.0.0.1:0", 404, 200}} {
 		log := slog.New(slog.DiscardHandler)
-		l, err := Listen(settings.Settings{Listen: of.listen, Admin: of.admin, Tokens: settings.OpenToAll, Log: log}, &Access{}, 10)
+		l, err := Listen(Settings{Listen: of.listen, Admin: of.admin, Tokens: OpenToAll, Settings: settings.Settings{Log: log}}, &Access{}, 10)
 		require.NoError(t, err)
 		defer l.close()
 		page := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "page") })
-		l.Handle(api.Config{Page: page, Log: log}, 10)
+		l.Handle(api.ServerConfig{Page: page, Log: log}, 10)
 		status := func(h http.Handler) int {
 			w := httptest.NewRecorder()
 			h.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), "GET", "/ui/", nil))
