@@ -17,7 +17,7 @@ import (
 
 	"github.com/counterd/counterd"
 	"github.com/counterd/counterd/api/wire"
-	"github.com/counterd/counterd/internal/settings"
+	"github.com/counterd/counterd/internal/assembly"
 	"github.com/counterd/counterd/internal/testkit"
 	"github.com/counterd/counterd/internal/testkit/leaktest"
 	"github.com/counterd/counterd/internal/testkit/memcachedtest"
@@ -41,7 +41,7 @@ func TestThreeProcessesAndAWrongClock(t *testing.T) {
 			for i := range 3 {
 				options := []counterd.Option{servers, counterd.WithReplicas(2), counterd.WithTimeout(2 * time.Second), counterd.WithGrace(4 * time.Second)}
 				if i == 1 {
-					options = append(options, func(s *settings.Settings) { s.Clock = func() time.Time { return time.Now().Add(off) } })
+					options = append(options, func(c *assembly.Config) { c.Settings.Clock = func() time.Time { return time.Now().Add(off) } })
 				}
 				all = append(all, start(t, parse(t, clockRules), options...))
 			}
@@ -75,7 +75,7 @@ func TestThreeProcessesAndAWrongClock(t *testing.T) {
 func clockOf(t *testing.T, l *counterd.Limiter) string {
 	t.Helper()
 	w := httptest.NewRecorder()
-	l.Handler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/readyz", nil))
+	handlerOf(l).ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/readyz", nil))
 	var health wire.Health
 	require.NoError(t, json.Unmarshal(w.Body.Bytes(), &health))
 	return health.Clock

@@ -92,8 +92,8 @@ func (l *Limiter) Reset(ctx context.Context, event string, features Features) er
 }
 
 // counter returns the one counter of the features.
-func (p *process) counter(ctx context.Context, name string, features Features) (events.Counter, error) {
-	event, err := p.event(ctx, name)
+func (l *Limiter) counter(ctx context.Context, name string, features Features) (events.Counter, error) {
+	event, err := l.event(ctx, name)
 	if err != nil {
 		return events.Counter{}, err
 	}

@@ -30,7 +30,7 @@ func deniedOf(t *testing.T, l *counterd.Limiter, event, feature string) (sum int
 	t.Helper()
 	w := httptest.NewRecorder()
 	target := fmt.Sprintf("/v1/events/%s/history?level=minute&outcome=denied%s", event, feature)
-	l.Handler().ServeHTTP(w, httptest.NewRequestWithContext(ctx, http.MethodGet, target, nil))
+	handlerOf(l).ServeHTTP(w, httptest.NewRequestWithContext(ctx, http.MethodGet, target, nil))
 	require.Equal(t, http.StatusOK, w.Code, "%s", w.Body)
 	var history wire.History
 	require.NoError(t, json.Unmarshal(w.Body.Bytes(), &history))

@@ -4,10 +4,10 @@
 //
 // [ReadRules] or [ParseRules] reads limits, [New] makes a [Limiter] of them, and
 // [Limiter.Hit] asks whether an event may happen once more. [Limiter.Middleware] puts a limit in
-// front of an [http.Handler], [Limiter.Handler] is counterd's whole HTTP interface, and
-// [Limiter.Serve] serves it as the command does. Each [Option] is a flag of the command, with the
-// same default: WithMaxPending is -max-pending.
+// front of an [http.Handler]. An [Option] is a flag of the command, with the same default:
+// WithMaxPending is -max-pending. [Hooks] are called with each decision and round trip, and make traces.
 //
-// A program that needs other wiring finds the parts beneath: package events has rules and
-// counters, hierarchy the engine, memcache the stores, and api the HTTP interface.
+// The package opens no listener. Package api has handlers of the HTTP interface, package api/page
+// the page for operators, and package metrics the metrics for Prometheus: each takes a Limiter.
+// Package events has rules and counters, hierarchy the engine, and memcache the stores.
 package counterd

@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"github.com/counterd/counterd"
+	"github.com/counterd/counterd/api"
 )
 
 // A program limits logins by address: 5 a minute and 100 a day, in any window.
@@ -67,11 +68,11 @@ func ExampleLimiter_Middleware() {
 	// 429
 }
 
-// A program serves counterd's whole HTTP interface beside its own routes.
-func ExampleLimiter_Handler() {
+// A program serves the routes that decide and count beside its own ones.
+func ExampleLimiter_http() {
 	limiter := newLimiter()
 	defer limiter.Close()
-	server := httptest.NewServer(limiter.Handler())
+	server := httptest.NewServer(api.NewHandler(limiter, api.Config{}))
 	defer server.Close()
 	hit := strings.NewReader(`{"features": {"ip": "192.0.2.1"}}`)
 	response, err := http.Post(server.URL+"/v1/events/login/hit", "application/json", hit)

@@ -37,8 +37,8 @@ func (l *Limiter) CheckN(ctx context.Context, event string, features Features, c
 }
 
 // decide has the service decide a hit.
-func (p *process) decide(ctx context.Context, name string, features Features, cost int64, by func(context.Context, service.Event, events.Features, int64) (limiter.Decision, error)) (Decision, error) {
-	event, err := p.event(ctx, name)
+func (l *Limiter) decide(ctx context.Context, name string, features Features, cost int64, by func(context.Context, service.Event, events.Features, int64) (limiter.Decision, error)) (Decision, error) {
+	event, err := l.event(ctx, name)
 	if err != nil {
 		return Decision{}, err
 	}
@@ -50,7 +50,7 @@ func (p *process) decide(ctx context.Context, name string, features Features, co
 		return Decision{}, err
 	}
 	decision := decisionOf(d)
-	decision.Reservation = p.service.ReservationOf(&d)
+	decision.Reservation = l.service.ReservationOf(&d)
 	return decision, nil
 }
 
@@ -91,11 +91,11 @@ func (l *Limiter) Renew(ctx context.Context, reservation string, by time.Duratio
 }
 
 // ready returns why the limiter takes no call with the context.
-func (p *process) ready(ctx context.Context) error {
+func (l *Limiter) ready(ctx context.Context) error {
 	switch {
 	case ctx == nil:
 		return errNoContext
-	case p.life.ctx.Err() != nil:
+	case l.closed.Load():
 		return ErrClosed
 	}
 	return nil
@@ -110,7 +110,7 @@ func (l *Limiter) Hits(ctx context.Context, hits []Hit) ([]Result, error) {
 	if len(hits) > limiter.MaxHits {
 		return nil, errorf(ErrOutOfRange, "%d hits are too many: at most %d are decided together", len(hits), limiter.MaxHits)
 	}
-	rules := l.over.Rules()
+	rules := l.parts.Overrides.Rules()
 	results := make([]Result, len(hits))
 	places, wanted := make([]int, 0, len(hits)), make([]limiter.Hit, 0, len(hits))
 	for i, hit := range hits {
@@ -128,7 +128,7 @@ func (l *Limiter) Hits(ctx context.Context, hits []Hit) ([]Result, error) {
 		places = append(places, i)
 		wanted = append(wanted, limiter.Hit{Event: event, Features: events.Features(hit.Features), Cost: hit.Cost, Reserved: hit.Reserve})
 	}
-	if l.life.ctx.Err() != nil {
+	if l.closed.Load() {
 		return nil, ErrClosed
 	}
 	decided, err := l.service.Hits(ctx, wanted)
@@ -147,10 +147,10 @@ func (l *Limiter) Hits(ctx context.Context, hits []Hit) ([]Result, error) {
 }
 
 // event returns the event of a call by the rules in force.
-func (p *process) event(ctx context.Context, name string) (service.Event, error) {
-	rules := p.over.Rules()
+func (l *Limiter) event(ctx context.Context, name string) (service.Event, error) {
+	rules := l.parts.Overrides.Rules()
 	event, err := findEvent(ctx, rules, name)
-	if err == nil && p.life.ctx.Err() != nil {
+	if err == nil && l.closed.Load() {
 		err = ErrClosed
 	}
 	return service.Event{Event: event, Rules: rules}, err

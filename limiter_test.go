@@ -8,21 +8,24 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
-	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
 	"github.com/counterd/counterd"
+	"github.com/counterd/counterd/api"
+	"github.com/counterd/counterd/api/page"
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/internal/testkit"
 	"github.com/counterd/counterd/internal/testkit/leaktest"
 	"github.com/counterd/counterd/internal/testkit/memcachedtest"
+	"github.com/counterd/counterd/metrics"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -230,7 +233,6 @@ func TestFaultsOfCalls(t *testing.T) {
 		"increment": limiter.Increment(none, "login", visitor, 1, time.Time{}),
 		"history":   second(limiter.History(none, "login", visitor, counterd.Day, time.Time{}, time.Time{})),
 		"reset":     limiter.Reset(none, "login", visitor),
-		"serve":     limiter.Serve(none),
 	} {
 		require.ErrorIs(t, err, counterd.ErrInvalid, name)
 		assert.ErrorContains(t, err, "the context is nil: use context.Background", name)
@@ -258,13 +260,11 @@ func TestFaultsOfOptions(t *testing.T) {
 		"empty server":     {good, []counterd.Option{counterd.WithMemcached("")}, []string{"WithMemcached: no server is named"}},
 		"server":           {good, []counterd.Option{counterd.WithMemcached("localhost")}, []string{"WithMemcached: "}},
 		"timeout":          {good, []counterd.Option{counterd.WithTimeout(2 * time.Second)}, []string{"WithTimeout: 2s is not between 1ms and half the grace, 1s: set a longer WithGrace"}},
-		"open address":     {good, []counterd.Option{counterd.WithListen(":8080")}, []string{"WithListen: :8080 is reachable from other machines: set WithTokens"}},
 		"many": {counterd.Rules{}, []counterd.Option{
-			counterd.WithReplicas(9), counterd.WithGrace(time.Hour), counterd.WithProtocol("binary"), counterd.WithMaxPending(0), counterd.WithMaxConnections(-1),
-			counterd.WithMemcachedCA("ca"), counterd.WithKeySecret("file"), counterd.WithTLSCert("cert"), counterd.WithTLSClientCA("ca"),
-			counterd.WithOTLPEndpoint("collector"), counterd.WithDrainDelay(-1), counterd.WithAdmin("x"), counterd.WithMemcachedFile(""),
-		}, []string{"no rules", "WithReplicas: 9", "WithGrace: 1h", "WithProtocol: ", "WithMaxPending: 0", "WithMaxConnections: -1", "WithMemcachedCA: set WithMemcachedTLS",
-			"WithKeySecret: no server", "WithTLSCert: name its private key by WithTLSKey", "WithOTLPEndpoint: ", "WithDrainDelay: -1ns", "WithAdmin: ", "WithMemcachedFile: "}},
+			counterd.WithReplicas(9), counterd.WithGrace(time.Hour), counterd.WithProtocol("binary"), counterd.WithMaxPending(0),
+			counterd.WithMemcachedCA("ca"), counterd.WithKeySecret("file"), counterd.WithMemcachedFile(""),
+		}, []string{"no rules", "WithReplicas: 9", "WithGrace: 1h", "WithProtocol: ", "WithMaxPending: 0", "WithMemcachedCA: set WithMemcachedTLS",
+			"WithKeySecret: no server", "WithMemcachedFile: "}},
 	} {
 		limiter, err := counterd.New(fault.rules, fault.options...)
 		require.Error(t, err, name)
@@ -278,8 +278,6 @@ func TestFaultsOfOptions(t *testing.T) {
 	_, err := counterd.New(good, counterd.WithMemcached("127.0.0.1:1"), counterd.WithKeySecret("/nowhere/secret.txt"))
 	require.ErrorIs(t, err, os.ErrNotExist)
 	assert.ErrorContains(t, err, "counterd: WithKeySecret: /nowhere/secret.txt cannot be opened")
-	_, err = counterd.New(good, counterd.WithTokens("/nowhere/tokens.txt"))
-	require.ErrorIs(t, err, os.ErrNotExist)
 }
 
 // Rules that the limiter cannot keep are refused at the start and by SetRules.
@@ -315,15 +313,14 @@ func TestStoreThatIsDown(t *testing.T) {
 	require.ErrorIs(t, second(limiter.Count(ctx, "lenient", visitor, time.Hour)), counterd.ErrStore)
 }
 
-// Rules change under way, by the program or by their file.
+// Rules change under way.
 func TestRulesChange(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "rules.yaml")
 	write := func(text string) { testkit.ReplaceFile(t, path, text) }
 	write("events: {e: {limits: [{per: ip, rate: 1/d}]}}")
 	rules, err := counterd.ReadRules(path)
 	require.NoError(t, err)
-	asks := make(chan os.Signal, 1)
-	limiter := start(t, rules, counterd.WithReload(asks))
+	limiter := start(t, rules)
 	limit := func() int64 {
 		d, err := limiter.Check(ctx, "e", visitor)
 		require.NoError(t, err)
@@ -332,40 +329,26 @@ func TestRulesChange(t *testing.T) {
 	assert.Equal(t, int64(1), limit())
 	require.NoError(t, limiter.SetRules(parse(t, "events: {e: {limits: [{per: ip, rate: 2/d}]}}")))
 	assert.Equal(t, int64(2), limit())
-	write("events: {e: {limits: [{per: ip, rate: 3/d}]}}")
-	asks <- syscall.SIGHUP
-	testkit.Await(t, time.Minute, "the file is read again", func() bool { return limit() == 3 })
 }
 
-// Close joins all goroutines, ends Serve, and may be called again, by many at once.
+// Close joins all goroutines, and may be called again, by many at once.
 func TestClose(t *testing.T) {
 	onEach(t, func(t *testing.T, options ...counterd.Option) {
 		defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
-		path := filepath.Join(t.TempDir(), "rules.yaml")
-		testkit.WriteFile(t, path, someRules)
-		rules, err := counterd.ReadRules(path)
+		limiter, err := counterd.New(parse(t, someRules), append(options, counterd.WithLog(slog.New(slog.DiscardHandler)))...)
 		require.NoError(t, err)
-		log := &testkit.Log{}
-		limiter, err := counterd.New(rules, append(options, counterd.WithReload(make(chan os.Signal)), counterd.WithListen("127.0.0.1:0"), counterd.WithLog(slog.New(slog.NewTextHandler(log, nil))))...)
-		require.NoError(t, err)
-		served := make(chan error, 1)
-		go func() { served <- limiter.Serve(ctx) }()
-		log.Await(t, "msg=serving")
-		require.ErrorContains(t, limiter.Serve(ctx), "serves once")
 		require.NoError(t, second(limiter.Hit(ctx, "login", visitor)))
 		var closing sync.WaitGroup
 		for range 3 {
 			closing.Go(func() { assert.NoError(t, limiter.Close()) })
 		}
 		closing.Wait()
-		require.NoError(t, <-served)
 		require.NoError(t, limiter.Close())
 		for name, err := range map[string]error{
 			"hit":       second(limiter.Hit(ctx, "login", visitor)),
 			"hits":      second(limiter.Hits(ctx, []counterd.Hit{{Event: "login", Features: visitor}})),
 			"count":     second(limiter.Count(ctx, "login", visitor, time.Hour)),
 			"increment": limiter.Increment(ctx, "login", visitor, 1, time.Time{}),
-			"serve":     limiter.Serve(ctx),
 		} {
 			assert.ErrorIs(t, err, counterd.ErrClosed, name)
 		}
@@ -423,18 +406,56 @@ func TestMiddlewareThatDoesNotFit(t *testing.T) {
 	assert.Equal(t, 429, serveOnce(unknown, request).Code)
 }
 
-func TestHandler(t *testing.T) {
+// handlerOf returns the HTTP interface of a limiter.
+func handlerOf(l *counterd.Limiter) http.Handler {
+	return api.NewServerHandler(api.ServerConfig{Service: l.Parts().Service, Health: l.Parts().Health(), Log: l.Parts().Settings.Log})
+}
+
+// The handler for clients has no route that resets, overrides or shows, and that for operators has no other.
+func TestHandlers(t *testing.T) {
+	l := start(t, parse(t, someRules))
+	clients, operators := api.NewHandler(l, api.Config{}), api.NewOperatorHandler(l, api.Config{})
+	for _, route := range []struct {
+		method, path     string
+		client, operator int
+	}{
+		{"GET", "/v1/events", 200, 404},
+		{"GET", "/v1/events/login/check?feature=ip:192.0.2.1", 200, 404},
+		{"GET", "/v1/events/login/count?feature=ip:192.0.2.1&window=1h", 200, 404},
+		{"GET", "/v1/events/login/explain?feature=ip:192.0.2.1", 404, 200},
+		{"DELETE", "/v1/events/login/counters?feature=ip:192.0.2.1", 404, 204},
+		{"DELETE", "/v1/events/login/override?feature=ip:192.0.2.1", 404, 200},
+		{"GET", "/v1/overrides", 404, 200},
+		{"GET", "/v1/top", 404, 200},
+		{"GET", "/readyz", 404, 200},
+		{"GET", "/metrics", 404, 404},
+		{"GET", "/debug/pprof/", 404, 404},
+		{"GET", "/ui/", 404, 404},
+	} {
+		assert.Equal(t, route.client, serveOnce(clients, httptest.NewRequest(route.method, route.path, nil)).Code, "clients: %s %s", route.method, route.path)
+		assert.Equal(t, route.operator, serveOnce(operators, httptest.NewRequest(route.method, route.path, nil)).Code, "operators: %s %s", route.method, route.path)
+	}
+	shown := page.New(l, page.Config{})
+	assert.Equal(t, 200, serveOnce(shown, httptest.NewRequest("GET", "/ui/", nil)).Code)
+	foreign := httptest.NewRequest("POST", "/ui/reset", nil)
+	foreign.Header.Set("Sec-Fetch-Site", "cross-site")
+	assert.Equal(t, 403, serveOnce(shown, foreign).Code)
+}
+
+// A program's registry has the metrics of a limiter, once.
+func TestMetrics(t *testing.T) {
 	onEach(t, func(t *testing.T, options ...counterd.Option) {
-		handler := start(t, parse(t, someRules), options...).Handler()
-		for path, want := range map[string]int{"/": 200, "/healthz": 200, "/readyz": 200, "/metrics": 200, "/v1/events": 200, "/v1/events/other": 404, "/debug/pprof/": 404} {
-			r := httptest.NewRequest("GET", path, nil)
-			r.Host = "counterd.example"
-			assert.Equal(t, want, serveOnce(handler, r).Code, path)
-		}
-		hit := httptest.NewRequest("POST", "/v1/events/login/hit", strings.NewReader(`{"features": {"ip": "192.0.2.1"}}`))
-		hit.Header.Set("Content-Type", "application/json")
-		assert.Equal(t, 200, serveOnce(handler, hit).Code)
-		metrics := serveOnce(handler, httptest.NewRequest("GET", "/metrics", nil)).Body.String()
-		assert.Contains(t, metrics, `counterd_decisions_total{call="hit",event="login",verdict="allowed"} 1`)
+		l, registry := start(t, parse(t, someRules), options...), prometheus.NewRegistry()
+		require.NoError(t, metrics.Register(registry, l))
+		onRequest, err := metrics.Requests(registry)
+		require.NoError(t, err)
+		r := httptest.NewRequest("GET", "/v1/events/login/check?feature=ip:192.0.2.1", nil)
+		assert.Equal(t, 200, serveOnce(api.NewHandler(l, api.Config{OnRequest: onRequest}), r).Code)
+		require.NoError(t, second(l.Hit(ctx, "login", visitor)))
+		text := serveOnce(promhttp.HandlerFor(registry, promhttp.HandlerOpts{}), httptest.NewRequest("GET", "/metrics", nil)).Body.String()
+		assert.Contains(t, text, `counterd_decisions_total{call="hit",event="login",verdict="allowed"} 1`)
+		assert.Contains(t, text, `counterd_http_requests_total{code="200",method="GET",route="/v1/events/{event}/check"} 1`)
+		assert.NotContains(t, text, "go_goroutines")
+		require.Error(t, metrics.Register(registry, l))
 	})
 }

@@ -53,7 +53,7 @@ func (l *Limiter) RemoveOverride(ctx context.Context, event, kind, value string)
 	switch {
 	case ctx == nil:
 		return false, errNoContext
-	case l.life.ctx.Err() != nil:
+	case l.closed.Load():
 		return false, ErrClosed
 	}
 	return l.service.RemoveOverride(ctx, event, kind, value)

@@ -19,6 +19,7 @@ import (
 	"github.com/counterd/counterd"
 	"github.com/counterd/counterd/api/client"
 	"github.com/counterd/counterd/api/wire"
+	"github.com/counterd/counterd/internal/assembly"
 	"github.com/counterd/counterd/internal/testkit"
 	"github.com/counterd/counterd/internal/testkit/bubble"
 	"github.com/counterd/counterd/internal/testkit/markedtest"
@@ -271,10 +272,10 @@ func TestSettleByHTTP(t *testing.T) {
 
 // Clients with tokens could alter what others have reserved: that needs the secret.
 func TestReservationsNeedASecretBesideTokens(t *testing.T) {
-	tokens := testkit.SecretFile(t, "edge decide edge-edge-edge-edge\n")
-	_, err := counterd.New(parse(t, reservingRules), counterd.WithTokens(tokens))
+	tokens := func(c *assembly.Config) { c.Unsealed = true }
+	_, err := counterd.New(parse(t, reservingRules), tokens)
 	require.ErrorContains(t, err, "WithKeySecret")
-	l := start(t, parse(t, "events: {e: {limits: [{per: user, rate: 5/m}]}}"), counterd.WithTokens(tokens))
+	l := start(t, parse(t, "events: {e: {limits: [{per: user, rate: 5/m}]}}"), tokens)
 	_, err = l.Reserve(ctx, "e", bob, 1, time.Minute)
 	require.ErrorIs(t, err, counterd.ErrOutOfRange)
 	require.ErrorContains(t, l.SetRules(parse(t, reservingRules)), "WithKeySecret")
@@ -468,7 +469,7 @@ func TestTheHeadersOfLeases(t *testing.T) {
 		w := httptest.NewRecorder()
 		r := httptest.NewRequest("POST", "/v1/events/e/hit", strings.NewReader(`{"features": {"ip": "192.0.2.1"}}`))
 		r.Header.Set("Content-Type", "application/json")
-		l.Handler().ServeHTTP(w, r)
+		handlerOf(l).ServeHTTP(w, r)
 		require.Equal(t, http.StatusOK, w.Code)
 		assert.Equal(t, `"ip-2-concurrent";q=2;qu="concurrent-requests", "ip-5-per-1m";q=5;w=60`, w.Header().Get("RateLimit-Policy"))
 		assert.Equal(t, state, w.Header().Get("RateLimit"))

@@ -3,24 +3,17 @@ package counterd
 import (
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/events/rulesfile"
-	"github.com/counterd/counterd/internal/follow"
 )
 
 // Rules are the events that a Limiter knows, and the limits of each. Rules come from ReadRules,
 // ParseRules or RulesOf; the zero Rules are none, and an error wherever they are used.
-type Rules struct {
-	parsed *events.Rules
-	file   follow.RulesFile
-}
+type Rules struct{ parsed *events.Rules }
 
 // ReadRules reads a rules file: YAML, as docs/rules.md describes it. The error lists all its
-// faults, each with its line. With [WithReload] a Limiter follows the file.
+// faults, each with its line. A program that reads a newer version of the file puts it in force by [Limiter.SetRules].
 func ReadRules(path string) (Rules, error) {
-	parsed, file, err := follow.ReadRules(path)
-	if err != nil {
-		return Rules{}, err
-	}
-	return Rules{parsed, file}, nil
+	parsed, err := rulesfile.Read(path)
+	return Rules{parsed}, err
 }
 
 // ParseRules reads the text of a rules file. The error lists all its faults, each with its line.
@@ -29,10 +22,7 @@ func ReadRules(path string) (Rules, error) {
 // release of a program has another text, set its time by [events.Rules.Modified] and use [RulesOf].
 func ParseRules(text []byte) (Rules, error) {
 	parsed, err := rulesfile.Parse(text)
-	if err != nil {
-		return Rules{}, err
-	}
-	return Rules{parsed: parsed}, nil
+	return Rules{parsed}, err
 }
 
 // RulesOf takes rules that a program made of the types of package events. Nothing may change in
@@ -41,5 +31,5 @@ func RulesOf(parsed *events.Rules) Rules {
 	if parsed == nil {
 		return Rules{}
 	}
-	return Rules{parsed: parsed.Hashed()}
+	return Rules{parsed.Hashed()}
 }

@@ -9,15 +9,17 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/counterd/counterd"
+	"github.com/counterd/counterd/api"
 	"github.com/counterd/counterd/api/client"
 	"github.com/counterd/counterd/api/wire"
-	"github.com/counterd/counterd/internal/testkit"
+	"github.com/counterd/counterd/internal/insight/peers"
+	"github.com/counterd/counterd/internal/service"
 )
 
 // serveAll returns a client of the whole HTTP interface of a limiter.
 func serveAll(t *testing.T, l *counterd.Limiter) *client.Client {
 	t.Helper()
-	server := httptest.NewServer(l.Handler())
+	server := httptest.NewServer(handlerOf(l))
 	t.Cleanup(server.Close)
 	c, err := client.New(client.Config{URL: server.URL})
 	require.NoError(t, err)
@@ -28,18 +30,22 @@ func serveAll(t *testing.T, l *counterd.Limiter) *client.Client {
 // Three processes with one list of peers, which names each of them, and one of them by two URLs, add up what each has
 // decided, once; one that does not answer is named.
 func TestTopOfAFleet(t *testing.T) {
-	tokens := testkit.SecretFile(t, "ops see see-token-of-the-test\nedge decide edge-token-of-the-test")
-	limiters, servers := make([]*counterd.Limiter, 3), make([]*httptest.Server, 4)
+	tokens, err := service.ParseTokens([]byte("ops see see-token-of-the-test\nedge decide edge-token-of-the-test"))
+	require.NoError(t, err)
+	gate := service.NewGate(service.GateConfig{Tokens: func() *service.Tokens { return tokens }})
+	handlers, servers := make([]http.Handler, 3), make([]*httptest.Server, 4)
 	urls := make([]string, len(servers))
 	for i := range servers {
-		servers[i] = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { limiters[i%3].Handler().ServeHTTP(w, r) }))
+		servers[i] = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { handlers[i%3].ServeHTTP(w, r) }))
 		defer servers[i].Close()
 		urls[i] = servers[i].URL
 	}
-	for i := range limiters {
-		limiters[i] = start(t, parse(t, someRules), append(onBusyMachine, counterd.WithTokens(tokens), counterd.WithPeers(urls...))...)
+	for i := range handlers {
+		limiter, fleet := start(t, parse(t, someRules), onBusyMachine...), peers.New(urls)
+		defer fleet.Close()
+		handlers[i] = api.NewServerHandler(api.ServerConfig{Service: limiter.Parts().Service, Gate: gate, Peers: fleet})
 		for range 4 + i { // three are admitted
-			_, err := limiters[i].Hit(ctx, "login", visitor)
+			_, err := limiter.Hit(ctx, "login", visitor)
 			require.NoError(t, err)
 		}
 	}

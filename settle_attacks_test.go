@@ -62,7 +62,7 @@ func (s sends) settle(reservation, more string) (status int) {
 // server's own.
 func TestOddReservations(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
-		s := sends{t, start(t, parse(t, reservingRules)).Handler()}
+		s := sends{t, handlerOf(start(t, parse(t, reservingRules)))}
 		lease := s.reserved("export", "")
 		reservation := s.reserved("chat", `, "cost": 10, "reserve": "30s"`)
 		for i := range len(reservation) {
@@ -166,7 +166,7 @@ func forge(content []byte) string {
 // nothing.
 func TestForgedReservations(t *testing.T) {
 	l := start(t, parse(t, reservingRules), counterd.WithMemcached(memcachedtest.Start(t).Addr), counterd.WithTimeout(5*time.Second), counterd.WithGrace(10*time.Second))
-	s := sends{t, l.Handler()}
+	s := sends{t, handlerOf(l)}
 	genuine, err := base64.RawURLEncoding.DecodeString(s.reserved("chat", `, "cost": 10, "reserve": "30s"`))
 	require.NoError(t, err)
 	genuine = genuine[2 : len(genuine)-4]
@@ -206,7 +206,7 @@ func TestForgedReservations(t *testing.T) {
 func TestForgedTimes(t *testing.T) {
 	for _, limit := range []string{"{per: user, rate: 100/h, algorithm: sliding-log}", "{per: user, rate: 1/m, burst: 100}", "{per: user, concurrent: 100, lease: 30s}"} {
 		l := start(t, parse(t, "events: {chat: {limits: ["+limit+"]}}"), counterd.WithMemcached(memcachedtest.Start(t).Addr), counterd.WithTimeout(5*time.Second), counterd.WithGrace(10*time.Second))
-		s := sends{t, l.Handler()}
+		s := sends{t, handlerOf(l)}
 		genuine, err := base64.RawURLEncoding.DecodeString(s.reserved("chat", `, "cost": 10, "reserve": "30s"`))
 		require.NoError(t, err)
 		genuine = genuine[2 : len(genuine)-4]

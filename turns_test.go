@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/counterd/counterd"
-	"github.com/counterd/counterd/internal/testkit"
+	"github.com/counterd/counterd/internal/assembly"
 	"github.com/counterd/counterd/internal/testkit/bubble"
 	"github.com/counterd/counterd/internal/testkit/memcachedtest"
 )
@@ -97,10 +97,9 @@ func giveTurnsBack(t *testing.T, options ...counterd.MiddlewareOption) {
 
 // Clients whose tokens have different rights get no names of turns, and settle none. Requests give theirs back.
 func TestTurnsWithoutASecretBesideTokens(t *testing.T) {
-	tokens := testkit.SecretFile(t, "edge decide edge-edge-edge-edge\n")
 	options := []counterd.Option{counterd.WithMemcached(memcachedtest.Start(t).Addr), counterd.WithGrace(20 * time.Second), counterd.WithTimeout(10 * time.Second)}
 	open := start(t, parse(t, queueRules), options...)
-	l := start(t, parse(t, queueRules), append(options, counterd.WithTokens(tokens))...)
+	l := start(t, parse(t, queueRules), append(options, func(c *assembly.Config) { c.Unsealed = true })...)
 	_, err := open.Hit(ctx, "export", visitor)
 	require.NoError(t, err)
 	d, err := open.Hit(ctx, "export", visitor)

@@ -49,7 +49,7 @@ func parseTokens(t testing.TB, text string) *service.Tokens {
 
 // guarded is a handler that wants tokens: of each class there is one, of that name.
 type guarded struct {
-	config   api.Config
+	config   api.ServerConfig
 	client   http.Handler
 	admin    http.Handler
 	store    *memcache.Embedded
@@ -81,7 +81,7 @@ func newGuarded(t *testing.T) *guarded {
 	said := func(text string) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, text) })
 	}
-	g.config = api.Config{
+	g.config = api.ServerConfig{
 		Service: newService(service.Config{
 			Rules: func() *events.Rules {
 				g.loads.Add(1)

@@ -75,7 +75,7 @@ func newHandler(store store.Store, log io.Writer, servers func() []service.Serve
 	if err != nil {
 		panic(err)
 	}
-	return newDescribed(api.Config{
+	return newDescribed(api.ServerConfig{
 		Service: newService(service.Config{
 			Rules:    func() *events.Rules { return rules },
 			Counters: counting.New(counting.Config{}, hierarchy.NewCounters(hierarchy.Config{CacheBytes: 1 << 19, Store: store, Clock: clock})),
@@ -265,7 +265,7 @@ events:
       - {per: [], rate: 5/m, precision: minute, count: all, throttle: soft 10%, on_error: deny, shadow: true}
 `))
 	require.NoError(t, err)
-	h := newDescribed(api.Config{Service: newService(service.Config{Rules: func() *events.Rules { return rules }})})
+	h := newDescribed(api.ServerConfig{Service: newService(service.Config{Rules: func() *events.Rules { return rules }})})
 	assert.JSONEq(t, `{"name": "login", "retention": "24h", "rules": [
 		{"per": ["ip"], "limits": [{"name": "ip-20-per-24h", "limit": 20, "window": "24h"}], "precision": "second",
 		 "overrides": {"198.51.100.7": [{"name": "ip-1000-per-24h", "limit": 1000, "window": "24h"}]},

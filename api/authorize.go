@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strconv"
 
-	"github.com/counterd/counterd/api/wire"
 	"github.com/counterd/counterd/internal/httpdecision"
 	"github.com/counterd/counterd/internal/service"
 )
@@ -26,23 +25,23 @@ func (e *endpoints) authorize(x *exchange, event service.Event) error {
 	}
 	if isHit(event, x.request) {
 		if event.HasLeases() {
-			e.lines.Do("leases "+event.Name, func(suppressed int64) {
-				e.log.Warn("authorize refuses an event with concurrency limits: a proxy cannot release leases", "event", event.Name, "suppressed", suppressed)
+			e.Lines.Do("leases "+event.Name, func(suppressed int64) {
+				e.Log.Warn("authorize refuses an event with concurrency limits: a proxy cannot release leases", "event", event.Name, "suppressed", suppressed)
 			})
-			return &requestError{[]wire.Fault{{Detail: fmt.Sprintf(
-				"%s has limits with concurrent, and a proxy cannot release leases: hit the event in the service, which settles, or name another one here", event.Name)}}}
+			return httpdecision.RequestError{{Detail: fmt.Sprintf(
+				"%s has limits with concurrent, and a proxy cannot release leases: hit the event in the service, which settles, or name another one here", event.Name)}}
 		}
-		d, err := hitOf(e.service, x.request, event, nil, 1, 0)
+		d, err := httpdecision.HitOf(e.service, x.request, event, nil, 1, 0)
 		if err != nil {
 			return err
 		}
 		x.verdict = service.OutcomeOf(&d).String()
-		setRateLimitHeaders(x.Header(), event.Rules, &d)
+		httpdecision.SetHeaders(x.Header(), event.Rules, &d)
 		if !d.Allowed {
-			e.answerDecision(x, x.request, event, d, status)
+			e.AnswerDecision(x, x.request, event, d, status)
 			return nil
 		}
-		setFields(x.Header(), field{httpdecision.Wait, httpdecision.WaitOf(&d)})
+		httpdecision.SetFields(x.Header(), httpdecision.Field{Name: httpdecision.Wait, Value: httpdecision.WaitOf(&d)})
 	}
 	x.Header().Set("Cache-Control", "no-store") // a 204 may be kept where nothing is said
 	x.WriteHeader(http.StatusNoContent)

@@ -26,7 +26,7 @@ func newAuthorizer(t *testing.T, yaml string, store store.Store) (http.Handler, 
 	t.Helper()
 	var log bytes.Buffer
 	rules := parseRules(t, yaml)
-	return newDescribed(api.Config{
+	return newDescribed(api.ServerConfig{
 		Service: newService(service.Config{
 			Rules:    func() *events.Rules { return rules },
 			Counters: counting.New(counting.Config{}, hierarchy.NewCounters(hierarchy.Config{CacheBytes: 1 << 19, Store: store, Clock: clock})),
@@ -299,7 +299,7 @@ events:
 func TestAuthorizeBesideQueuesAndLeases(t *testing.T) {
 	rules := parseRules(t, "events: {web: {limits: [{per: ip, rate: 4/s, queue: 2}]}, export: {methods: [POST], limits: [{per: ip, concurrent: 9, lease: 5m}]}}")
 	var log bytes.Buffer
-	h := newDescribed(api.Config{
+	h := newDescribed(api.ServerConfig{
 		Service: newServiceOf(t, newStore(), clock, func() *events.Rules { return rules }), Log: slog.New(slog.NewTextHandler(&log, nil)),
 	})
 	for _, want := range []string{"", "0.25", "0.5"} {

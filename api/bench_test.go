@@ -35,7 +35,7 @@ func newBenched(tb testing.TB) http.Handler {
 	store := memcache.NewEmbedded(memcache.EmbeddedConfig{Clock: clock})
 	decider, err := limiter.New(limiter.Config{}, hierarchy.NewCounters(hierarchy.Config{CacheBytes: 1 << 19, Store: store, Clock: clock}))
 	require.NoError(tb, err)
-	return api.NewHandler(api.Config{
+	return api.NewServerHandler(api.ServerConfig{
 		Service: newService(service.Config{
 			Rules:    func() *events.Rules { return rules },
 			Counters: counting.New(counting.Config{}, hierarchy.NewCounters(hierarchy.Config{CacheBytes: 1 << 19, Store: store, Clock: clock})),

@@ -25,7 +25,7 @@ func (e *endpoints) increment(x *exchange, event service.Event) error {
 	for _, counter := range done.Counters {
 		out.Counters = append(out.Counters, counter.Feature.String())
 	}
-	e.reply(x, out)
+	e.Reply(x, out)
 	return nil
 }
 
@@ -39,7 +39,7 @@ func (e *endpoints) count(x *exchange, event service.Event) error {
 	if err != nil {
 		return err
 	}
-	e.reply(x, wire.Count{
+	e.Reply(x, wire.Count{
 		Event: event.Name, Feature: q.counter.Feature.String(), Window: events.FormatDuration(q.window),
 		From: wire.Moment{Time: count.From}, To: wire.Moment{Time: count.To}, Count: count.Count,
 		Exact: ifFalse(count.Exact), Buckets: bucketsOf(count),
@@ -98,7 +98,7 @@ func (e *endpoints) history(x *exchange, event service.Event) error {
 	for i, interval := range intervals {
 		history.Buckets[i] = wire.Bucket{Start: unix(interval.First), Count: interval.Count}
 	}
-	e.reply(x, history)
+	e.Reply(x, history)
 	return nil
 }
 

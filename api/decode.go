@@ -1,6 +1,8 @@
 package api
 
 import (
+	"github.com/counterd/counterd/internal/httpdecision"
+
 	"errors"
 	"fmt"
 	"io"
@@ -19,7 +21,7 @@ import (
 	"github.com/counterd/counterd/internal/service"
 )
 
-var errBody = &requestError{[]wire.Fault{{Detail: "this route takes no body: what is asked for stands in the path and the query"}}}
+var errBody = httpdecision.RequestError{{Detail: "this route takes no body: what is asked for stands in the path and the query"}}
 
 // bodiless makes an action of one that takes no body: what a body says would
 // otherwise be ignored. Of one of no known length it is read whether there is any.
@@ -92,7 +94,7 @@ func bodyError(err error) error {
 	if _, tooLarge := errors.AsType[*http.MaxBytesError](err); tooLarge || errors.Is(err, service.ErrOverload) {
 		return err
 	}
-	return &requestError{[]wire.Fault{{Detail: "the body does not arrive whole"}}}
+	return httpdecision.RequestError{{Detail: "the body does not arrive whole"}}
 }
 
 // plainBody is a body that reads itself from text without faults in its most common
@@ -113,15 +115,15 @@ func decodeBody(r *http.Request, v any) error {
 	if !isJSON(r.Header) {
 		return errMediaType
 	}
-	buffer := newBuffer()
-	defer buffer.free()
-	if err := buffer.readFrom(r.Body); err != nil {
+	buffer := httpdecision.NewBuffer()
+	defer buffer.Free()
+	if err := buffer.Fill(r.Body); err != nil {
 		return bodyError(err)
 	}
-	if p, ok := v.(plainBody); ok && p.ReadPlain(buffer.text) {
+	if p, ok := v.(plainBody); ok && p.ReadPlain(buffer.Text) {
 		return nil
 	}
-	return decodeStrictly(buffer.text, v)
+	return decodeStrictly(buffer.Text, v)
 }
 
 // decodeStrictly decodes any body, and says what is wrong with it.
@@ -130,7 +132,7 @@ func decodeStrictly(text []byte, v any) error {
 	defer bodyReaders.Put(b)
 	b.features = 0
 	if err := json.Unmarshal(text, v, json.RejectUnknownMembers(true), json.WithUnmarshalers(b.unmarshalers)); err != nil {
-		return &requestError{[]wire.Fault{bodyFault(err)}}
+		return httpdecision.RequestError{bodyFault(err)}
 	}
 	return nil
 }

@@ -19,10 +19,14 @@ import (
 )
 
 // newDescribed returns api.NewHandler, whose exchanges internal/conformance holds to api/openapi.yaml.
-func newDescribed(config api.Config) http.Handler { return recording(api.NewHandler(config)) }
+func newDescribed(config api.ServerConfig) http.Handler {
+	return recording(api.NewServerHandler(config))
+}
 
 // newDescribedAdmin returns api.NewAdminHandler, whose exchanges are recorded, too.
-func newDescribedAdmin(config api.Config) http.Handler { return recording(api.NewAdminHandler(config)) }
+func newDescribedAdmin(config api.ServerConfig) http.Handler {
+	return recording(api.NewAdminHandler(config))
+}
 
 // bare returns the handler without a recorder, for tests that measure how much memory it takes.
 func bare(h http.Handler) http.Handler {

@@ -18,7 +18,7 @@ func (e *endpoints) events(x *exchange) error {
 	for _, event := range e.service.Rules().All() {
 		all.Events = append(all.Events, wireEvent(event))
 	}
-	e.reply(x, all)
+	e.Reply(x, all)
 	return nil
 }
 
@@ -27,7 +27,7 @@ func (e *endpoints) event(x *exchange, event service.Event) error {
 	if err := noQuery(x.request); err != nil {
 		return err
 	}
-	e.reply(x, wireEvent(event.Event))
+	e.Reply(x, wireEvent(event.Event))
 	return nil
 }
 

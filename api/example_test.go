@@ -16,7 +16,7 @@ import (
 )
 
 // The HTTP interface in a server of one's own.
-func ExampleNewHandler() {
+func ExampleNewServerHandler() {
 	rules := events.Example()
 	store := memcache.NewEmbedded(memcache.EmbeddedConfig{})
 	decider, err := limiter.New(limiter.Config{}, hierarchy.NewCounters(hierarchy.Config{CacheBytes: 1 << 19, Store: store}))
@@ -33,7 +33,7 @@ func ExampleNewHandler() {
 		fmt.Println(err)
 		return
 	}
-	handler := api.NewHandler(api.Config{Service: counting})
+	handler := api.NewServerHandler(api.ServerConfig{Service: counting})
 	server := httptest.NewServer(handler) // or api.NewServer(handler, slog.Default()) on a listener
 	defer server.Close()
 

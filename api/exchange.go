@@ -1,6 +1,8 @@
 package api
 
 import (
+	"github.com/counterd/counterd/internal/httpdecision"
+
 	"cmp"
 	"errors"
 	"fmt"
@@ -13,10 +15,9 @@ import (
 	"strings"
 	"time"
 
-	"go.opentelemetry.io/otel/trace"
-
 	"github.com/counterd/counterd/internal/connections"
 	"github.com/counterd/counterd/internal/service"
+	"github.com/counterd/counterd/internal/telemetry"
 )
 
 // route is a way through the handler. Every request takes one: it is admitted, answered by the
@@ -47,8 +48,8 @@ type exchange struct {
 	route   string // its template, or Other
 	event   string
 	verdict string
-	broken  bool       // it panicked
-	span    trace.Span // nil: it is not traced
+	broken  bool          // it panicked
+	endSpan telemetry.End // nil: it is not traced
 }
 
 func (o *route) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -56,18 +57,18 @@ func (o *route) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	// The action decodes the body once it knows what is asked for: the bound holds from here on.
 	x := &exchange{
 		ResponseWriter: w, request: r, body: http.MaxBytesReader(w, r.Body, maxBody),
-		began: time.Now(), method: methodOf(r), route: routeOf(r),
+		began: time.Now(), method: httpdecision.MethodOf(r), route: routeOf(r),
 	}
 	r.Body = requestBody{x}
 	if h.Health.Drain() {
 		// The client opens its next connection to another process, before this one is cut.
 		w.Header()["Connection"] = []string{"close"}
 	}
-	if h.Tracer != nil {
-		x.trace(h.Tracer)
+	if h.StartSpan != nil {
+		x.trace(h)
 	}
-	if h.AccessLog || len(r.Header[headerRequestID]) > 0 {
-		requestID(x, r)
+	if h.AccessLog || len(r.Header[httpdecision.HeaderRequestID]) > 0 {
+		httpdecision.RequestID(x, r)
 	}
 	defer h.report(x)
 	defer func() {
@@ -78,8 +79,16 @@ func (o *route) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}()
 	defer x.admission.Release()
 	if err := o.act(x); err != nil {
-		h.answerError(x, x.request, err)
+		o.answerError(x, err)
 	}
+}
+
+// answerError writes the problem document of an error.
+func (o *route) answerError(x *exchange, err error) {
+	if refusal, ok := errors.AsType[*service.Refusal](err); ok {
+		x.Header().Set("WWW-Authenticate", challenge(refusal, x.route))
+	}
+	o.h.AnswerError(x, x.request, err)
 }
 
 // act does the action for a request that is admitted. The connection is a client's at the latest
@@ -90,7 +99,7 @@ func (o *route) act(x *exchange) error {
 	}
 	defer x.conn.Admit()
 	if o.class == service.ClassReset || o.class == service.ClassOverride {
-		x.request = x.request.WithContext(service.WithAudit(x.request.Context(), x.admission.Client, o.h.logOf(x, x.request)))
+		x.request = x.request.WithContext(service.WithAudit(x.request.Context(), x.admission.Client, o.h.LogOf(x, x.request)))
 	}
 	return o.action(x)
 }
@@ -98,8 +107,9 @@ func (o *route) act(x *exchange) error {
 // report tells the trace, the access log and the metrics of the request.
 func (h *handler) report(x *exchange) {
 	status, took := x.finalStatus(), time.Since(x.began)
-	if x.span != nil {
-		x.endSpan(status)
+	if x.endSpan != nil {
+		failed, attrs := x.describe(status)
+		x.endSpan(failed, attrs...)
 	}
 	if h.AccessLog {
 		h.logAccess(x, status, took)
@@ -123,7 +133,7 @@ func (h *handler) logAccess(x *exchange, status int, took time.Duration) {
 		attrs = append(attrs, slog.String("client", client))
 	}
 	attrs = append(attrs, slog.Duration("duration", took), slog.Int64("bytes", x.bytes))
-	h.logOf(x, x.request).LogAttrs(x.request.Context(), slog.LevelInfo, "request", attrs...)
+	h.LogOf(x, x.request).LogAttrs(x.request.Context(), slog.LevelInfo, "request", attrs...)
 }
 
 // WriteHeader begins the answer.
@@ -213,7 +223,7 @@ func (h *handler) checkOrigin(x *exchange) error {
 
 // isProxy reports whether a proxy that the rules trust makes the request.
 func (h *handler) isProxy(r *http.Request) bool {
-	peer, ok := parseHop(r.RemoteAddr)
+	peer, ok := httpdecision.ParseHop(r.RemoteAddr)
 	return ok && h.Service.Rules().TrustedProxies.Contains(peer)
 }
 
@@ -278,8 +288,37 @@ func challenge(refusal *service.Refusal, route string) string {
 	return realm
 }
 
-// errFields is the error of a request with more header fields than maxFields.
-var errFields = errors.New("api: too many header fields")
+// The errors of the handler itself.
+var (
+	errNoRoute = &httpdecision.StatusError{
+		Text: "api: no such route", Status: http.StatusNotFound,
+		Detail: "There is no such route: GET / lists those there are.",
+	}
+	errForeignHost = &httpdecision.StatusError{
+		Text: "api: the request is for another host", Status: http.StatusMisdirectedRequest,
+		Detail: "Without tokens counterd answers to an IP address, localhost or a name without a dot only: under another name a web page could call it. Call it by http://127.0.0.1 and its port, or start it with -tokens FILE, or with -tokens none to answer to every name.",
+	}
+	errForeignPage = &httpdecision.StatusError{
+		Text: "api: the request is a foreign web page's", Status: http.StatusForbidden,
+		Detail: "A web page of another origin has made this request. counterd answers pages of its own origin only: a proxy can serve both from one origin.",
+	}
+	errMediaType = &httpdecision.StatusError{
+		Text: "api: unsupported media type", Status: http.StatusUnsupportedMediaType,
+		Detail: "The body is JSON in UTF-8, not compressed: Content-Type: application/json.",
+	}
+	errFields = &httpdecision.StatusError{
+		Text: "api: too many header fields", Status: http.StatusRequestHeaderFieldsTooLarge,
+		Detail: fmt.Sprintf("The request has more than %d header fields.", maxFields),
+	}
+)
+
+// errMethod returns the error of a request whose method its route does not take.
+func errMethod(allowed string) error {
+	return &httpdecision.StatusError{
+		Text: "api: method not allowed", Status: http.StatusMethodNotAllowed,
+		Detail: "The route takes " + allowed + " only.",
+	}
+}
 
 // headerBytes returns about how much memory the text of a request's headers takes.
 func headerBytes(r *http.Request) (bytes int64) {

@@ -1,6 +1,8 @@
 package api
 
 import (
+	"github.com/counterd/counterd/internal/httpdecision"
+
 	"github.com/counterd/counterd/api/wire"
 	"github.com/counterd/counterd/internal/limiter"
 	"github.com/counterd/counterd/internal/limiter/engine"
@@ -25,13 +27,13 @@ func (e *endpoints) explain(x *exchange, event service.Event) error {
 		return err
 	}
 	x.verdict = service.OutcomeOf(&d).String()
-	response := newResponse()
-	defer response.free()
-	out := explainedOf(response.decisionOf(event.Name, d), d.Limits, explained)
+	response := httpdecision.NewResponse()
+	defer response.Free()
+	out := explainedOf(response.DecisionOf(event.Name, d), d.Limits, explained)
 	for _, one := range e.service.OverridesOf(event, features) {
 		out.Overrides = append(out.Overrides, wireOverride(one))
 	}
-	e.reply(x, out)
+	e.Reply(x, out)
 	return nil
 }
 

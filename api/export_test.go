@@ -10,7 +10,7 @@ type Route struct {
 }
 
 // RoutesOf returns all routes of the two handlers.
-func RoutesOf(config Config) (clients, admin []Route, err error) {
+func RoutesOf(config ServerConfig) (clients, admin []Route, err error) {
 	h := newHandler(config)
 	for list, t := range map[*[]Route]table{&clients: h.clientRoutes(), &admin: h.adminRoutes()} {
 		err = t.Walk(func(added *mux.Route, _ *mux.Router, _ []*mux.Route) error {

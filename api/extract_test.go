@@ -11,8 +11,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/counterd/counterd/api"
 	"github.com/counterd/counterd/events"
+	"github.com/counterd/counterd/internal/httpdecision"
 )
 
 // proxies are the proxies that the tests trust.
@@ -45,7 +45,7 @@ func TestFromPeer(t *testing.T) {
 	} {
 		r := from(remote, "X-Forwarded-For", "198.51.100.1")
 		r.Header.Set("X-Real-Ip", "198.51.100.2")
-		value, err := api.FromPeer(r)
+		value, err := httpdecision.FromPeer(r)
 		assert.NoError(t, err, remote)
 		assert.Equal(t, want, value, remote)
 	}
@@ -120,7 +120,7 @@ func TestFromForwarded(t *testing.T) {
 		"huge, from no peer": {"203.0.113.9:1", []string{strings.Repeat("198.51.100.1,", 100_000)}, "203.0.113.9"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			value, err := api.FromForwarded(proxies)(from(test.peer, "X-Forwarded-For", test.lines...))
+			value, err := httpdecision.FromForwarded(proxies)(from(test.peer, "X-Forwarded-For", test.lines...))
 			assert.NoError(t, err)
 			assert.Equal(t, test.want, value)
 		})
@@ -133,12 +133,12 @@ func TestFromForwardedReadsOneHeader(t *testing.T) {
 	r.Header.Set("Forwarded", "for=198.51.100.2")
 	r.Header.Set("Client-Ip", "198.51.100.3")
 	r.Header["X_Forwarded_For"] = []string{"198.51.100.4"}
-	value, err := api.FromForwarded(proxies)(r)
+	value, err := httpdecision.FromForwarded(proxies)(r)
 	assert.NoError(t, err)
 	assert.Equal(t, "10.0.0.1", value)
 
 	r.Header.Set("X-Forwarded-For", "203.0.113.9")
-	value, err = api.FromForwarded(events.Networks{})(r)
+	value, err = httpdecision.FromForwarded(events.Networks{})(r)
 	assert.NoError(t, err)
 	assert.Equal(t, "10.0.0.1", value)
 }
@@ -156,9 +156,9 @@ func FuzzForwarded(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, remote, header string) {
 		r := from(remote, "X-Forwarded-For", strings.Split(header, "\n")...)
-		value, err := api.FromForwarded(proxies)(r)
+		value, err := httpdecision.FromForwarded(proxies)(r)
 		require.NoError(t, err)
-		peer, err := api.FromPeer(r)
+		peer, err := httpdecision.FromPeer(r)
 		require.NoError(t, err)
 		if peer == "" {
 			require.Empty(t, value)
@@ -225,7 +225,7 @@ func readHop(s string) (netip.Addr, bool) {
 }
 
 func TestFromHeader(t *testing.T) {
-	find := api.FromHeader("x-user")
+	find := httpdecision.FromHeader("x-user")
 	for _, test := range []struct {
 		lines []string
 		want  string
@@ -257,22 +257,22 @@ func TestFromBearer(t *testing.T) {
 		"Bearer " + strings.Repeat("x", 1024): strings.Repeat("x", 1024),
 		"Bearer " + strings.Repeat("x", 1025): "sha256:c6d8e9905300876046729949cc95c2385221270d389176f7234fe7ac00c4e430",
 	} {
-		value, err := api.FromBearer(from("203.0.113.9:1", "Authorization", credentials))
+		value, err := httpdecision.FromBearer(from("203.0.113.9:1", "Authorization", credentials))
 		assert.NoError(t, err, credentials)
 		assert.Equal(t, want, value, credentials)
 	}
 	for _, lines := range [][]string{{"Bearer a", "Bearer b"}, {"Basic YTpi", "Bearer b"}, {"Bearer a b"}, {"Bearer a, Bearer b"}, {"Bearer a,b"}} {
-		value, err := api.FromBearer(from("203.0.113.9:1", "Authorization", lines...))
+		value, err := httpdecision.FromBearer(from("203.0.113.9:1", "Authorization", lines...))
 		assert.ErrorIs(t, err, events.ErrInvalid, "%q", lines)
 		assert.Empty(t, value)
 	}
-	value, err := api.FromBearer(from("203.0.113.9:1", "Authorization"))
+	value, err := httpdecision.FromBearer(from("203.0.113.9:1", "Authorization"))
 	assert.NoError(t, err)
 	assert.Empty(t, value)
 }
 
 func TestFromNone(t *testing.T) {
-	value, err := api.FromNone(from("203.0.113.9:1", "X-User", "42"))
+	value, err := httpdecision.FromNone(from("203.0.113.9:1", "X-User", "42"))
 	assert.NoError(t, err)
 	assert.Empty(t, value)
 }

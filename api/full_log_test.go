@@ -32,7 +32,7 @@ func TestAnswersOfALogThatWasTooLarge(t *testing.T) {
 	buckets := hierarchy.NewCounters(hierarchy.Config{CacheBytes: 1 << 19, Store: storestest.Embedded(clock.Now), Clock: clock.Now})
 	logs, err := eventlog.New(buckets.Base())
 	require.NoError(t, err)
-	h := newDescribed(api.Config{Service: newService(service.Config{
+	h := newDescribed(api.ServerConfig{Service: newService(service.Config{
 		Rules: func() *events.Rules { return rules }, Counters: counting.New(counting.Config{}, buckets, logs),
 	})})
 	increment := func(by, ago int64) {

@@ -53,7 +53,7 @@ func newLimits(t *testing.T, rules string) *limits {
 	decider, err := limiter.New(limiter.Config{
 		Local: memcache.NewEmbedded(memcache.EmbeddedConfig{Clock: clock})}, hierarchy.NewCounters(hierarchy.Config{CacheBytes: 1 << 19, Store: breakable{l.store, &l.broken, &l.adds}, Clock: clock}))
 	require.NoError(t, err)
-	l.Handler = newDescribed(api.Config{
+	l.Handler = newDescribed(api.ServerConfig{
 		Service: newService(service.Config{
 			Rules: func() *events.Rules {
 				l.loads.Add(1)

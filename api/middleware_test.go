@@ -19,11 +19,11 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/counterd/counterd/api"
 	"github.com/counterd/counterd/api/wire"
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/events/rulesfile"
 	"github.com/counterd/counterd/hierarchy"
+	"github.com/counterd/counterd/internal/httpdecision"
 	"github.com/counterd/counterd/internal/limiter"
 	"github.com/counterd/counterd/internal/service"
 	"github.com/counterd/counterd/internal/store"
@@ -60,11 +60,11 @@ type gate struct {
 
 // newGate puts a service that says ok behind a middleware for the event e of those
 // rules.
-func newGate(t *testing.T, yaml string, change func(*api.MiddlewareConfig)) *gate {
+func newGate(t *testing.T, yaml string, change func(*httpdecision.MiddlewareConfig)) *gate {
 	t.Helper()
 	g := &gate{log: &bytes.Buffer{}}
 	rules := parseRules(t, yaml)
-	config := api.MiddlewareConfig{
+	config := httpdecision.MiddlewareConfig{
 		Service: serviceOf(newTestLimiter(t, newStore()), func() *events.Rules { return rules }),
 		Event:   "e",
 		Log:     slog.New(slog.NewTextHandler(g.log, nil)),
@@ -72,7 +72,7 @@ func newGate(t *testing.T, yaml string, change func(*api.MiddlewareConfig)) *gat
 	if change != nil {
 		change(&config)
 	}
-	middleware, err := api.NewMiddleware(config)
+	middleware, err := httpdecision.NewMiddleware(config)
 	require.NoError(t, err)
 	g.Handler = middleware(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		g.served.Add(1)
@@ -169,7 +169,7 @@ func TestMiddlewareSources(t *testing.T) {
 	const limit = "{e: {limits: [{per: ip, rate: 1/m}]"
 	for name, test := range map[string]struct {
 		rules  string
-		own    map[string]api.Extractor
+		own    map[string]httpdecision.Extractor
 		header []string // of a request by 10.0.0.1
 		want   string   // the feature that was counted
 	}{
@@ -180,20 +180,20 @@ func TestMiddlewareSources(t *testing.T) {
 		"bearer":               {"events: {e: {limits: [{per: user, rate: 1/m}]}}", nil, []string{"Authorization", "Bearer abc"}, "user:abc"},
 		"own instead": {
 			"{events: " + limit + "}}}",
-			map[string]api.Extractor{"ip": api.FromHeader("X-Real-IP")}, []string{"X-Real-IP", "2001:db8::1"}, "ip:2001:db8::/64",
+			map[string]httpdecision.Extractor{"ip": httpdecision.FromHeader("X-Real-IP")}, []string{"X-Real-IP", "2001:db8::1"}, "ip:2001:db8::/64",
 		},
 		"own of another kind": {
 			"events: {e: {limits: [{per: tenant, rate: 1/m}]}}",
-			map[string]api.Extractor{"tenant": func(r *http.Request) (string, error) { return r.Host, nil }}, nil, "tenant:example.com",
+			map[string]httpdecision.Extractor{"tenant": func(r *http.Request) (string, error) { return r.Host, nil }}, nil, "tenant:example.com",
 		},
 		"own, trusting others": {
 			"{events: " + limit + ", from: {ip: forwarded}}}, trusted_proxies: 192.0.2.0/24}",
-			map[string]api.Extractor{"ip": api.FromForwarded(proxies)}, []string{"X-Forwarded-For", "203.0.113.9"}, "ip:203.0.113.9",
+			map[string]httpdecision.Extractor{"ip": httpdecision.FromForwarded(proxies)}, []string{"X-Forwarded-For", "203.0.113.9"}, "ip:203.0.113.9",
 		},
 		"the whole service": {"events: {e: {limits: [{per: [], rate: 1/m}]}}", nil, nil, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			g := newGate(t, test.rules, func(c *api.MiddlewareConfig) { c.From = test.own })
+			g := newGate(t, test.rules, func(c *httpdecision.MiddlewareConfig) { c.From = test.own })
 			clear(test.own) // which is the test's again
 			require.Equal(t, 200, get(g, "10.0.0.1", test.header...).Code)
 			d := denialOf(t, get(g, "10.0.0.1", test.header...), 429)
@@ -286,8 +286,8 @@ func TestMiddlewareFaultyRequests(t *testing.T) {
 // told why.
 func TestMiddlewareExtractorThatFails(t *testing.T) {
 	failure := errors.New("the sessions are down")
-	g := newGate(t, "events: {e: {limits: [{per: user, rate: 1/m}, {per: other, rate: 1/m}], from: {other: header X-O}}}", func(c *api.MiddlewareConfig) {
-		c.From = map[string]api.Extractor{"user": func(*http.Request) (string, error) { return "", failure }}
+	g := newGate(t, "events: {e: {limits: [{per: user, rate: 1/m}, {per: other, rate: 1/m}], from: {other: header X-O}}}", func(c *httpdecision.MiddlewareConfig) {
+		c.From = map[string]httpdecision.Extractor{"user": func(*http.Request) (string, error) { return "", failure }}
 	})
 	w := get(g, "203.0.113.9", "X-O", "1", "X-O", "2")
 	assert.Equal(t, 500, w.Code)
@@ -295,8 +295,8 @@ func TestMiddlewareExtractorThatFails(t *testing.T) {
 	assert.Contains(t, g.log.String(), "the user of a request: the sessions are down")
 	assert.Zero(t, g.served.Load())
 
-	g = newGate(t, "events: {e: {limits: [{per: user, rate: 1/m}]}}", func(c *api.MiddlewareConfig) {
-		c.From = map[string]api.Extractor{"user": func(*http.Request) (string, error) {
+	g = newGate(t, "events: {e: {limits: [{per: user, rate: 1/m}]}}", func(c *httpdecision.MiddlewareConfig) {
+		c.From = map[string]httpdecision.Extractor{"user": func(*http.Request) (string, error) {
 			return "", fmt.Errorf("the session is over (%w)", events.ErrInvalid)
 		}}
 	})
@@ -305,7 +305,7 @@ func TestMiddlewareExtractorThatFails(t *testing.T) {
 
 func TestMiddlewareCost(t *testing.T) {
 	var cost int64
-	g := newGate(t, "events: {e: {limits: [{per: ip, rate: 10/m}]}}", func(c *api.MiddlewareConfig) {
+	g := newGate(t, "events: {e: {limits: [{per: ip, rate: 10/m}]}}", func(c *httpdecision.MiddlewareConfig) {
 		c.Cost = func(*http.Request) int64 { return cost }
 	})
 	for _, cost = range []int64{0, -1, limiter.MaxCost + 1} {
@@ -324,7 +324,7 @@ func TestMiddlewareCost(t *testing.T) {
 }
 
 func TestMiddlewareEventOf(t *testing.T) {
-	g := newGate(t, "events: {read: {limits: [{per: ip, rate: 2/m}]}, write: {limits: [{per: ip, rate: 1/m}]}}", func(c *api.MiddlewareConfig) {
+	g := newGate(t, "events: {read: {limits: [{per: ip, rate: 2/m}]}, write: {limits: [{per: ip, rate: 1/m}]}}", func(c *httpdecision.MiddlewareConfig) {
 		c.Event = ""
 		c.EventOf = func(r *http.Request) string { return r.Header.Get("X-Event") }
 	})
@@ -344,9 +344,9 @@ func TestMiddlewareEventOf(t *testing.T) {
 }
 
 func TestMiddlewareOnDenied(t *testing.T) {
-	g := newGate(t, "events: {e: {limits: [{per: ip, rate: 1/m}]}}", func(c *api.MiddlewareConfig) {
+	g := newGate(t, "events: {e: {limits: [{per: ip, rate: 1/m}]}}", func(c *httpdecision.MiddlewareConfig) {
 		c.OnDenied = func(w http.ResponseWriter, r *http.Request, d limiter.Decision) {
-			same, found := api.DecisionOf(r.Context())
+			same, found := httpdecision.DecisionOf(r.Context())
 			assert.True(t, found)
 			assert.Equal(t, d, same)
 			http.Error(w, fmt.Sprintf("come back in %ds", d.RetryAfter.Seconds()), http.StatusServiceUnavailable)
@@ -362,20 +362,20 @@ func TestMiddlewareOnDenied(t *testing.T) {
 }
 
 func TestDecisionOf(t *testing.T) {
-	_, found := api.DecisionOf(t.Context())
+	_, found := httpdecision.DecisionOf(t.Context())
 	assert.False(t, found)
 
 	rules := parseRules(t, "events: {e: {limits: [{per: ip, rate: 3/m}]}, inner: {limits: [{per: ip, rate: 9/m}]}}")
-	config := api.MiddlewareConfig{
+	config := httpdecision.MiddlewareConfig{
 		Service: serviceOf(newTestLimiter(t, newStore()), func() *events.Rules { return rules }), Event: "e",
 	}
-	outer, err := api.NewMiddleware(config)
+	outer, err := httpdecision.NewMiddleware(config)
 	require.NoError(t, err)
 	config.Event = "inner"
-	inner, err := api.NewMiddleware(config)
+	inner, err := httpdecision.NewMiddleware(config)
 	require.NoError(t, err)
 	remaining := func(r *http.Request) int64 {
-		d, found := api.DecisionOf(r.Context())
+		d, found := httpdecision.DecisionOf(r.Context())
 		assert.True(t, found)
 		assert.True(t, d.Allowed)
 		return d.Limits[0].Remaining
@@ -392,7 +392,7 @@ func TestDecisionOf(t *testing.T) {
 
 func TestMiddlewareWithoutAStore(t *testing.T) {
 	for onError, want := range map[string]int{"allow": 200, "deny": 503} {
-		g := newGate(t, "events: {e: {limits: [{per: ip, rate: 1/m, on_error: "+onError+"}]}}", func(c *api.MiddlewareConfig) {
+		g := newGate(t, "events: {e: {limits: [{per: ip, rate: 1/m, on_error: "+onError+"}]}}", func(c *httpdecision.MiddlewareConfig) {
 			c.Service = serviceOf(newTestLimiter(t, failingStore{}), c.Service.Rules)
 			c.OnDenied = func(http.ResponseWriter, *http.Request, limiter.Decision) { t.Error("it is not denied by a limit") }
 		})
@@ -430,7 +430,7 @@ func (s *pausingStore) Do(ctx context.Context, ops ...*store.Op) {
 // leaves in its midst is counted all the same: leaving is no way past a limit.
 func TestMiddlewareAndAClientThatLeaves(t *testing.T) {
 	store := &pausingStore{Store: memcache.NewEmbedded(memcache.EmbeddedConfig{Clock: clock}), during: func() {}}
-	g := newGate(t, "events: {e: {limits: [{per: ip, rate: 2/m}]}}", func(c *api.MiddlewareConfig) {
+	g := newGate(t, "events: {e: {limits: [{per: ip, rate: 2/m}]}}", func(c *httpdecision.MiddlewareConfig) {
 		c.Service = serviceOf(newTestLimiter(t, store), c.Service.Rules)
 	})
 	ctx, leave := context.WithCancel(t.Context())
@@ -452,7 +452,7 @@ func TestMiddlewareAndAClientThatLeaves(t *testing.T) {
 // A handler that panics has been counted, once, and its panic goes on.
 func TestMiddlewareAndAHandlerThatPanics(t *testing.T) {
 	rules := parseRules(t, "events: {e: {limits: [{per: ip, rate: 3/m}]}}")
-	middleware, err := api.NewMiddleware(api.MiddlewareConfig{
+	middleware, err := httpdecision.NewMiddleware(httpdecision.MiddlewareConfig{
 		Service: serviceOf(newTestLimiter(t, newStore()), func() *events.Rules { return rules }), Event: "e",
 	})
 	require.NoError(t, err)
@@ -475,8 +475,8 @@ func TestMiddlewareAndAHandlerThatPanics(t *testing.T) {
 // What panics before the hit is not counted.
 func TestMiddlewareAndAnExtractorThatPanics(t *testing.T) {
 	panicking := true
-	g := newGate(t, "events: {e: {limits: [{per: user, rate: 1/m}]}}", func(c *api.MiddlewareConfig) {
-		c.From = map[string]api.Extractor{"user": func(*http.Request) (string, error) {
+	g := newGate(t, "events: {e: {limits: [{per: user, rate: 1/m}]}}", func(c *httpdecision.MiddlewareConfig) {
+		c.From = map[string]httpdecision.Extractor{"user": func(*http.Request) (string, error) {
 			if panicking {
 				panic("no session")
 			}
@@ -505,7 +505,7 @@ func TestMiddlewareFollowsTheRules(t *testing.T) {
 	var rules atomic.Pointer[events.Rules]
 	rules.Store(parseRules(t, "events: {e: {limits: [{per: ip, rate: 1/m}]}}"))
 	var asked atomic.Int64
-	g := newGate(t, "events: {e: {limits: [{per: ip, rate: 1/m}]}}", func(c *api.MiddlewareConfig) {
+	g := newGate(t, "events: {e: {limits: [{per: ip, rate: 1/m}]}}", func(c *httpdecision.MiddlewareConfig) {
 		c.Service = newService(service.Config{Rules: func() *events.Rules { asked.Add(1); return rules.Load() }})
 	})
 	before := asked.Load()
@@ -523,12 +523,12 @@ func TestMiddlewareFollowsTheRules(t *testing.T) {
 // writing is not lost, and a request that has all it had.
 func TestMiddlewareInRouters(t *testing.T) {
 	rules := parseRules(t, "events: {e: {limits: [{per: id, rate: 1/m}]}}")
-	config := api.MiddlewareConfig{
+	config := httpdecision.MiddlewareConfig{
 		Service: serviceOf(newTestLimiter(t, newStore()), func() *events.Rules { return rules }), Event: "e",
 	}
 	t.Run("gorilla/mux", func(t *testing.T) {
-		config.From = map[string]api.Extractor{"id": func(r *http.Request) (string, error) { return mux.Vars(r)["id"], nil }}
-		limit, err := api.NewMiddleware(config)
+		config.From = map[string]httpdecision.Extractor{"id": func(r *http.Request) (string, error) { return mux.Vars(r)["id"], nil }}
+		limit, err := httpdecision.NewMiddleware(config)
 		require.NoError(t, err)
 		router := mux.NewRouter()
 		router.Use(limit)
@@ -539,8 +539,8 @@ func TestMiddlewareInRouters(t *testing.T) {
 		assert.Equal(t, 404, request(t, router, "GET", "/", "").Code)
 	})
 	t.Run("http.ServeMux", func(t *testing.T) {
-		config.From = map[string]api.Extractor{"id": func(r *http.Request) (string, error) { return r.PathValue("id"), nil }}
-		limit, err := api.NewMiddleware(config)
+		config.From = map[string]httpdecision.Extractor{"id": func(r *http.Request) (string, error) { return r.PathValue("id"), nil }}
+		limit, err := httpdecision.NewMiddleware(config)
 		require.NoError(t, err)
 		router := http.NewServeMux()
 		var given, got http.ResponseWriter
@@ -572,50 +572,50 @@ events:
 		Name: "e", Rules: events.Example().Events["url_shorten"].Rules, From: map[string]events.Source{"ip": {Place: events.FromForwarded}},
 	}}}
 	for name, test := range map[string]struct {
-		config api.MiddlewareConfig
+		config httpdecision.MiddlewareConfig
 		faults []string
 	}{
-		"nothing": {api.MiddlewareConfig{}, []string{"Service is missing", "Event is missing, and so is EventOf"}},
-		"both":    {api.MiddlewareConfig{Service: serviceOf(decider, inForce), Event: "e", EventOf: func(*http.Request) string { return "" }}, []string{"both given"}},
+		"nothing": {httpdecision.MiddlewareConfig{}, []string{"Service is missing", "Event is missing, and so is EventOf"}},
+		"both":    {httpdecision.MiddlewareConfig{Service: serviceOf(decider, inForce), Event: "e", EventOf: func(*http.Request) string { return "" }}, []string{"both given"}},
 		"no rules": {
-			api.MiddlewareConfig{Service: serviceOf(decider, func() *events.Rules { return nil }), Event: "e"}, []string{"Service has no rules in force"},
+			httpdecision.MiddlewareConfig{Service: serviceOf(decider, func() *events.Rules { return nil }), Event: "e"}, []string{"Service has no rules in force"},
 		},
-		"unknown event": {api.MiddlewareConfig{Service: serviceOf(decider, inForce), Event: "f"}, []string{`the rules do not name "f"`}},
-		"no limits":     {api.MiddlewareConfig{Service: serviceOf(decider, inForce), Event: "plain"}, []string{"plain has no limits"}},
+		"unknown event": {httpdecision.MiddlewareConfig{Service: serviceOf(decider, inForce), Event: "f"}, []string{`the rules do not name "f"`}},
+		"no limits":     {httpdecision.MiddlewareConfig{Service: serviceOf(decider, inForce), Event: "plain"}, []string{"plain has no limits"}},
 		"no sources": {
-			api.MiddlewareConfig{Service: serviceOf(decider, inForce), Event: "login"},
+			httpdecision.MiddlewareConfig{Service: serviceOf(decider, inForce), Event: "login"},
 			[]string{"login has limits per email", "login has limits per tenant"},
 		},
 		"no proxies": {
-			api.MiddlewareConfig{Service: serviceOf(decider, func() *events.Rules { return forwarded }), Event: "e"}, []string{"believed from TrustedProxies only"},
+			httpdecision.MiddlewareConfig{Service: serviceOf(decider, func() *events.Rules { return forwarded }), Event: "e"}, []string{"believed from TrustedProxies only"},
 		},
 		"kinds": {
-			api.MiddlewareConfig{Service: serviceOf(decider, inForce), Event: "e", From: map[string]api.Extractor{"User": api.FromBearer, "ip": nil}},
+			httpdecision.MiddlewareConfig{Service: serviceOf(decider, inForce), Event: "e", From: map[string]httpdecision.Extractor{"User": httpdecision.FromBearer, "ip": nil}},
 			[]string{`From: "User": a kind is 1 to 32`, `From: "ip" has no extractor`},
 		},
-		"fine":                  {api.MiddlewareConfig{Service: serviceOf(decider, inForce), Event: "e"}, nil},
-		"said":                  {api.MiddlewareConfig{Service: serviceOf(decider, inForce), Event: "said"}, nil},
-		"reserves for too long": {api.MiddlewareConfig{Service: serviceOf(decider, inForce), Event: "e", Reserve: 25 * time.Hour}, []string{"Reserve: "}},
+		"fine":                  {httpdecision.MiddlewareConfig{Service: serviceOf(decider, inForce), Event: "e"}, nil},
+		"said":                  {httpdecision.MiddlewareConfig{Service: serviceOf(decider, inForce), Event: "said"}, nil},
+		"reserves for too long": {httpdecision.MiddlewareConfig{Service: serviceOf(decider, inForce), Event: "e", Reserve: 25 * time.Hour}, []string{"Reserve: "}},
 		"reserves unsealed": {
-			api.MiddlewareConfig{
+			httpdecision.MiddlewareConfig{
 				Service: newService(service.Config{Limiter: decider, Rules: inForce, Unsealed: true}), Event: "e", Reserve: time.Minute,
 			}, []string{"tokens without a key secret"},
 		},
 		"own sources": {
-			api.MiddlewareConfig{
+			httpdecision.MiddlewareConfig{
 				Service: serviceOf(decider, inForce), Event: "login",
-				From: map[string]api.Extractor{"email": api.FromHeader("X-Email"), "tenant": api.FromNone},
+				From: map[string]httpdecision.Extractor{"email": httpdecision.FromHeader("X-Email"), "tenant": httpdecision.FromNone},
 			}, nil,
 		},
 		"own proxies": {
-			api.MiddlewareConfig{
+			httpdecision.MiddlewareConfig{
 				Service: serviceOf(decider, func() *events.Rules { return forwarded }), Event: "e",
-				From: map[string]api.Extractor{"ip": api.FromForwarded(proxies)},
+				From: map[string]httpdecision.Extractor{"ip": httpdecision.FromForwarded(proxies)},
 			}, nil,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			middleware, err := api.NewMiddleware(test.config)
+			middleware, err := httpdecision.NewMiddleware(test.config)
 			if test.faults == nil {
 				assert.NoError(t, err)
 				assert.NotNil(t, middleware)
@@ -638,7 +638,7 @@ func BenchmarkMiddleware(b *testing.B) {
 	require.NoError(b, err)
 	decider, err := limiter.New(limiter.Config{Timeout: 20 * time.Second}, hierarchy.NewCounters(hierarchy.Config{CacheBytes: 1 << 19, Store: memcache.NewEmbedded(memcache.EmbeddedConfig{}), Clock: time.Now, Grace: 40 * time.Second}))
 	require.NoError(b, err)
-	middleware, err := api.NewMiddleware(api.MiddlewareConfig{Service: serviceOf(decider, func() *events.Rules { return rules }), Event: "e"})
+	middleware, err := httpdecision.NewMiddleware(httpdecision.MiddlewareConfig{Service: serviceOf(decider, func() *events.Rules { return rules }), Event: "e"})
 	require.NoError(b, err)
 	h := middleware(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	r := from("10.0.0.1:1", "X-Forwarded-For", "198.51.100.1, 203.0.113.9, 10.0.0.2")

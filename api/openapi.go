@@ -1,6 +1,8 @@
 package api
 
 import (
+	"github.com/counterd/counterd/internal/httpdecision"
+
 	"crypto/sha256"
 	"fmt"
 	"net/http"
@@ -18,12 +20,12 @@ var openAPITag = sync.OnceValue(func() string { return fmt.Sprintf(`"%.12x"`, sh
 func (h *handler) openAPI(x *exchange) error {
 	text, tag := OpenAPI(), openAPITag()
 	header := x.Header()
-	setFields(header, field{"Etag", tag}, field{"Cache-Control", "no-cache"}, field{"X-Content-Type-Options", "nosniff"})
+	httpdecision.SetFields(header, httpdecision.Field{Name: "Etag", Value: tag}, httpdecision.Field{Name: "Cache-Control", Value: "no-cache"}, httpdecision.Field{Name: "X-Content-Type-Options", Value: "nosniff"})
 	if names(x.request.Header["If-None-Match"], tag) {
 		x.WriteHeader(http.StatusNotModified)
 		return nil
 	}
-	setFields(header, field{"Content-Type", wire.TypeJSON}, field{"Content-Length", strconv.Itoa(len(text))})
+	httpdecision.SetFields(header, httpdecision.Field{Name: "Content-Type", Value: wire.TypeJSON}, httpdecision.Field{Name: "Content-Length", Value: strconv.Itoa(len(text))})
 	_, _ = x.Write(text) // only a client that has left misses it
 	return nil
 }

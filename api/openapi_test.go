@@ -69,7 +69,7 @@ func TestTheDescriptionHasAllRoutes(t *testing.T) {
 }
 
 // operators answer as the command has them answer, or panic.
-func operators(g *guarded, isBroken *bool) api.Config {
+func operators(g *guarded, isBroken *bool) api.ServerConfig {
 	config := g.config
 	hand := func(to http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -87,7 +87,7 @@ func operators(g *guarded, isBroken *bool) api.Config {
 		panic(err)
 	}
 	config.Profiles, config.Metrics, config.RLS = hand(profiles), hand(promhttp.Handler()), hand(limits)
-	config.Page = hand(page.New(page.Config{
+	config.Page = hand(page.NewHandler(page.ServerConfig{
 		Service: config.Service, Top: func(*http.Request, top.Query) wire.Top { return wire.Top{} },
 		Denials: func(time.Time) []top.Denials { return nil }, Clock: clock,
 	}))
@@ -125,7 +125,7 @@ func TestEveryDescribedAnswer(t *testing.T) {
 
 	// ask makes a request of an operation to that handler, on the address that has the operation, and returns the status.
 	wrap := func(w http.ResponseWriter) http.ResponseWriter { return w }
-	ask := func(config api.Config, method, path string, change func(*http.Request)) int {
+	ask := func(config api.ServerConfig, method, path string, change func(*http.Request)) int {
 		t.Helper()
 		asked := asksOf(method, path)
 		r := httptest.NewRequestWithContext(t.Context(), method, asked.target, strings.NewReader(asked.body))
@@ -149,7 +149,7 @@ func TestEveryDescribedAnswer(t *testing.T) {
 	none := func(*http.Request) {}
 	for _, o := range operations() {
 		method, path, id := o.method, o.path, o.id
-		answers := func(want string, of api.Config, change func(*http.Request)) {
+		answers := func(want string, of api.ServerConfig, change func(*http.Request)) {
 			t.Helper()
 			status := strconv.Itoa(ask(of, method, path, change)) // internal/conformance validates the answer
 			if slices.Contains(o.statuses, want) {

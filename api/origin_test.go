@@ -99,7 +99,7 @@ func TestForeignPagesAreRefusedByThePage(t *testing.T) {
 	open.Gate = nil
 	local := open
 	local.LoopbackOnly = true
-	for name, config := range map[string]api.Config{"tokens": tokens, "open to all": open, "local": local} {
+	for name, config := range map[string]api.ServerConfig{"tokens": tokens, "open to all": open, "local": local} {
 		for _, h := range []http.Handler{newDescribed(config), newDescribedAdmin(config)} {
 			for _, test := range []struct {
 				name, value string

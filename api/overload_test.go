@@ -57,7 +57,7 @@ func TestOverloadIsAnswered(t *testing.T) {
 	const patience = time.Minute // held requests wait for as long as the others take
 	decider, err := limiter.New(limiter.Config{MaxPending: 1, Timeout: patience}, hierarchy.NewCounters(hierarchy.Config{CacheBytes: 1 << 19, Store: store, Clock: clock, Grace: 2 * patience}))
 	require.NoError(t, err)
-	h := newDescribed(api.Config{
+	h := newDescribed(api.ServerConfig{
 		Service: newService(service.Config{
 			Rules:    func() *events.Rules { return rules },
 			Counters: counting.New(counting.Config{MaxPending: 1}, hierarchy.NewCounters(hierarchy.Config{CacheBytes: 1 << 19, Store: store, Clock: clock, Grace: 2 * patience})),

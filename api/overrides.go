@@ -1,6 +1,8 @@
 package api
 
 import (
+	"github.com/counterd/counterd/internal/httpdecision"
+
 	"fmt"
 	"time"
 
@@ -19,7 +21,7 @@ func (e *endpoints) overrides(x *exchange) error {
 	for _, one := range e.service.Overrides() {
 		all.Overrides = append(all.Overrides, wireOverride(one))
 	}
-	e.reply(x, all)
+	e.Reply(x, all)
 	return nil
 }
 
@@ -31,14 +33,14 @@ func (e *endpoints) setOverride(x *exchange, event service.Event) error {
 	}
 	o, faults := overrideOf(in)
 	if len(faults) > 0 {
-		return &requestError{faults}
+		return httpdecision.RequestError(faults)
 	}
 	o.Event = event.Name
 	set, err := e.service.SetOverride(x.request.Context(), o)
 	if err != nil {
 		return err
 	}
-	e.reply(x, wireOverride(set))
+	e.Reply(x, wireOverride(set))
 	return nil
 }
 
@@ -99,7 +101,7 @@ func (e *endpoints) removeOverride(x *exchange) error {
 		if err != nil {
 			return err
 		}
-		e.reply(x, wire.RemovedOverride{Removed: removed})
+		e.Reply(x, wire.RemovedOverride{Removed: removed})
 	}
 	return nil
 }

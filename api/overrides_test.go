@@ -27,7 +27,7 @@ func overridden(t *testing.T) http.Handler {
 		Store: memcache.NewEmbedded(memcache.EmbeddedConfig{Clock: clock}), Alone: true, Clock: clock, Rules: func() *events.Rules { return rules },
 	})
 	t.Cleanup(set.Close)
-	return newDescribed(api.Config{Service: newService(service.Config{Rules: set.Rules, Overrides: set})})
+	return newDescribed(api.ServerConfig{Service: newService(service.Config{Rules: set.Rules, Overrides: set})})
 }
 
 func askPlain(t *testing.T, h http.Handler, method, target, body string) (status int, answer string) {

@@ -1,6 +1,8 @@
 package api
 
 import (
+	"github.com/counterd/counterd/internal/httpdecision"
+
 	"errors"
 	"fmt"
 	"maps"
@@ -33,7 +35,7 @@ func newQuery(r *http.Request, names ...string) (*query, error) {
 	}
 	values, err := url.ParseQuery(r.URL.RawQuery)
 	if err != nil {
-		return nil, &requestError{[]wire.Fault{{Detail: "the query is not well-formed, or too long: percent-encode what is not a letter or a digit"}}}
+		return nil, httpdecision.RequestError{{Detail: "the query is not well-formed, or too long: percent-encode what is not a letter or a digit"}}
 	}
 	q := &query{values: values}
 	unknown := 0
@@ -47,7 +49,7 @@ func newQuery(r *http.Request, names ...string) (*query, error) {
 	}
 	if unknown > 0 {
 		// An unknown name may be a feature that was not encoded.
-		q.faults = append(q.faults, &requestError{[]wire.Fault{{Detail: unknownParameters(unknown, names)}}})
+		q.faults = append(q.faults, httpdecision.RequestError{{Detail: unknownParameters(unknown, names)}})
 	}
 	if len(names) == 0 {
 		return q, q.err()
@@ -67,7 +69,7 @@ func unknownParameters(n int, known []string) string {
 }
 
 func (q *query) fault(name, detail string) {
-	q.faults = append(q.faults, &requestError{[]wire.Fault{{Parameter: name, Detail: detail}}})
+	q.faults = append(q.faults, httpdecision.RequestError{{Parameter: name, Detail: detail}})
 }
 
 // err returns all faults that were found.

@@ -15,6 +15,7 @@ import (
 
 	"github.com/counterd/counterd/api"
 	"github.com/counterd/counterd/events"
+	"github.com/counterd/counterd/internal/httpdecision"
 	"github.com/counterd/counterd/internal/service"
 	"github.com/counterd/counterd/memcache"
 )
@@ -79,7 +80,7 @@ func TestRequestIDsInTheLog(t *testing.T) {
 	}
 
 	log.Reset()
-	panics := newDescribed(api.Config{
+	panics := newDescribed(api.ServerConfig{
 		Service:   newService(service.Config{Rules: func() *events.Rules { panic("boom") }}),
 		AccessLog: true,
 		Log:       slog.New(slog.NewTextHandler(&log, nil)),
@@ -99,7 +100,7 @@ func TestRequestIDsOfAMiddleware(t *testing.T) {
 	rules := testRules()
 	store := memcache.NewEmbedded(memcache.EmbeddedConfig{Clock: clock})
 	var log bytes.Buffer
-	m, err := api.NewMiddleware(api.MiddlewareConfig{
+	m, err := httpdecision.NewMiddleware(httpdecision.MiddlewareConfig{
 		Service: newService(service.Config{Limiter: limiterOn(t, store), Rules: func() *events.Rules { return rules }}),
 		EventOf: func(*http.Request) string { return "unknown" },
 		Log:     slog.New(slog.NewTextHandler(&log, nil)),

@@ -193,7 +193,7 @@ func TestProblemsAreSteadyAndBounded(t *testing.T) {
 
 // broken is a handler whose rules panic, or whatever else do does.
 func broken(log io.Writer, do func() *events.Rules) http.Handler {
-	return newDescribed(api.Config{Service: newService(service.Config{Rules: do}), Log: slog.New(slog.NewTextHandler(log, nil))})
+	return newDescribed(api.ServerConfig{Service: newService(service.Config{Rules: do}), Log: slog.New(slog.NewTextHandler(log, nil))})
 }
 
 func TestAPanicIsAnsweredAndLogged(t *testing.T) {
@@ -284,7 +284,7 @@ func TestALogThatIsStuckHoldsUpOneRequest(t *testing.T) {
 		panicking := broken(log, func() *events.Rules { panic("no rules") })
 		refusing := newLimits(t, "events: {e: {limits: [{per: ip, rate: 2/d, on_error: deny}]}}")
 		refusing.broken.Store(true)
-		refusing.Handler = newDescribed(api.Config{
+		refusing.Handler = newDescribed(api.ServerConfig{
 			Service: newService(service.Config{
 				Rules:   refusing.rules.Load,
 				Limiter: limiterOf(t, breakable{refusing.store, &refusing.broken, &refusing.adds}),

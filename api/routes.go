@@ -1,6 +1,8 @@
 package api
 
 import (
+	"github.com/counterd/counterd/internal/httpdecision"
+
 	"errors"
 	"io"
 	"net/http"
@@ -31,11 +33,15 @@ var (
 // table is the routes of a handler, on the router: this is the only file that knows it.
 type table struct {
 	*mux.Router
-	h *handler
+	h       *handler
+	classes []service.Class // of the routes that are added; none: all
 }
 
 // add adds a route for requests of a class. Without methods it takes any.
 func (t table) add(class service.Class, methods []string, path string, do action) {
+	if len(t.classes) > 0 && !slices.Contains(t.classes, class) {
+		return
+	}
 	added := t.Handle(path, &route{t.h, class, do})
 	if len(methods) > 0 {
 		added.Methods(slices.Clone(methods)...) // it writes to them
@@ -44,7 +50,19 @@ func (t table) add(class service.Class, methods []string, path string, do action
 
 // clientRoutes maps the contract's methods and paths to endpoints.
 func (h *handler) clientRoutes() table {
-	t, e := h.newTable(), &endpoints{h.Service, h.Peers, h.responder}
+	t := h.newTable()
+	t.addClients()
+	if h.RLS != nil {
+		t.add(service.ClassDecide, posts, "/json", handOn(h.RLS))
+		t.add(service.ClassPublic, gets, "/healthcheck", unread(h.healthcheck))
+	}
+	t.addOperators()
+	return t
+}
+
+// addClients adds what clients ask for.
+func (t table) addClients() {
+	e := &endpoints{t.h.Service, t.h.Peers, t.h.Responder}
 	// The router tries one route after the other: what is asked most comes first.
 	t.add(service.ClassDecide, posts, "/v1/events/{event}/hit", e.onEvent(e.hit))
 	t.add(service.ClassDecide, posts, "/v1/batch", e.batch)
@@ -62,12 +80,6 @@ func (h *handler) clientRoutes() table {
 	t.add(service.ClassOverride, posts, overrideRoute, e.onEvent(e.setOverride))
 	t.add(service.ClassOverride, deletes, overrideRoute, bodiless(e.removeOverride))
 	t.add(service.ClassDecide, nil, authorizeRoute, e.onEvent(e.authorize))
-	if h.RLS != nil {
-		t.add(service.ClassDecide, posts, "/json", handOn(h.RLS))
-		t.add(service.ClassPublic, gets, "/healthcheck", unread(h.healthcheck))
-	}
-	t.addOperators()
-	return t
 }
 
 // adminRoutes are those for operators alone.
@@ -115,7 +127,7 @@ func (t table) index(x *exchange) error {
 	if err != nil {
 		return err
 	}
-	t.h.reply(x, index)
+	t.h.Reply(x, index)
 	return nil
 }
 
@@ -130,7 +142,7 @@ func listed(template string) string {
 
 // alive says that the process answers.
 func (h *handler) alive(x *exchange) error {
-	h.reply(x, wire.Health{Status: "alive"})
+	h.Reply(x, wire.Health{Status: "alive"})
 	return nil
 }
 
@@ -150,7 +162,7 @@ func (h *handler) ready(x *exchange) error {
 	if h.Health.Clock != nil && !h.Redacted {
 		health.Clock = h.Health.Clock()
 	}
-	h.reply(x, health)
+	h.Reply(x, health)
 	return nil
 }
 
@@ -159,21 +171,21 @@ func (h *handler) healthcheck(x *exchange) error {
 	if _, err := h.Health.Ready(); err != nil {
 		return err
 	}
-	setFields(x.Header(), field{"Content-Type", "text/plain"}, field{"Cache-Control", "no-store"})
+	httpdecision.SetFields(x.Header(), httpdecision.Field{Name: "Content-Type", Value: "text/plain"}, httpdecision.Field{Name: "Cache-Control", Value: "no-store"})
 	_, _ = io.WriteString(x, "OK") // only a client that has left misses it
 	return nil
 }
 
 // newTable returns a table without routes, which answers requests for any other.
-func (h *handler) newTable() table {
+func (h *handler) newTable(classes ...service.Class) table {
 	router := mux.NewRouter().SkipClean(true) // a redirect would lose the body
 	router.NotFoundHandler = h.refuse(errNoRoute)
 	router.MethodNotAllowedHandler = &route{h, service.ClassPublic, func(x *exchange) error {
-		methods := allowed(router, x.request)
-		x.Header().Set("Allow", strings.Join(methods, ", "))
-		return &methodError{methods}
+		methods := strings.Join(allowed(router, x.request), ", ")
+		x.Header().Set("Allow", methods)
+		return errMethod(methods)
 	}}
-	return table{router, h}
+	return table{router, h, classes}
 }
 
 // refuse returns a route on which every request gets an error.
@@ -210,7 +222,7 @@ func handOn(to http.Handler) action {
 
 // Other is the route of requests that no route takes, and the method of requests with an
 // unusual one.
-const Other = "other"
+const Other = httpdecision.Other
 
 // routeOf returns the template of the request's route as the index lists it, or Other.
 func routeOf(r *http.Request) string {
@@ -218,15 +230,6 @@ func routeOf(r *http.Request) string {
 		if path, err := route.GetPathTemplate(); err == nil {
 			return listed(path)
 		}
-	}
-	return Other
-}
-
-// methodOf returns the request's method, or Other where it is not a usual one.
-func methodOf(r *http.Request) string {
-	switch r.Method {
-	case http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete, http.MethodOptions:
-		return r.Method
 	}
 	return Other
 }

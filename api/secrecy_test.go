@@ -19,6 +19,7 @@ import (
 
 	"github.com/counterd/counterd/api"
 	"github.com/counterd/counterd/events"
+	"github.com/counterd/counterd/internal/httpdecision"
 	"github.com/counterd/counterd/internal/testkit"
 	"github.com/counterd/counterd/internal/testkit/leaktest"
 	"github.com/counterd/counterd/internal/testkit/markedtest"
@@ -166,7 +167,7 @@ func TestHandshakesNameNobody(t *testing.T) {
 // A middleware whose event is made of the request does not say what it made.
 func TestEventsMadeOfRequestsAreNotLogged(t *testing.T) {
 	var marks markedtest.Marks
-	g := newGate(t, "events: {e: {limits: [{per: ip, rate: 1/d}]}}", func(c *api.MiddlewareConfig) {
+	g := newGate(t, "events: {e: {limits: [{per: ip, rate: 1/d}]}}", func(c *httpdecision.MiddlewareConfig) {
 		c.Event, c.EventOf = "", func(r *http.Request) string { return strings.Trim(r.URL.Path, "/") }
 	})
 	assert.Equal(t, 500, request(t, g, "GET", "/"+marks.Word(), "").Code)

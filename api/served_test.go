@@ -26,7 +26,7 @@ func TestRequestsAreTold(t *testing.T) {
 	store := memcache.NewEmbedded(memcache.EmbeddedConfig{Clock: clock})
 	decider, err := limiter.New(limiter.Config{Timeout: 20 * time.Second}, hierarchy.NewCounters(hierarchy.Config{CacheBytes: 1 << 19, Store: store, Clock: clock, Grace: 40 * time.Second}))
 	require.NoError(t, err)
-	h := newDescribed(api.Config{
+	h := newDescribed(api.ServerConfig{
 		Service: newService(service.Config{
 			Rules:    func() *events.Rules { return rules },
 			Counters: counting.New(counting.Config{}, hierarchy.NewCounters(hierarchy.Config{CacheBytes: 1 << 19, Store: store, Clock: clock})),

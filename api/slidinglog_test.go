@@ -23,6 +23,7 @@ import (
 	"github.com/counterd/counterd/events/rulesfile"
 	"github.com/counterd/counterd/hierarchy"
 	"github.com/counterd/counterd/internal/eventlog"
+	"github.com/counterd/counterd/internal/httpdecision"
 	"github.com/counterd/counterd/internal/limiter"
 	"github.com/counterd/counterd/internal/limiter/counting"
 	"github.com/counterd/counterd/internal/service"
@@ -46,7 +47,7 @@ func newLogServer(t *testing.T, kept store.Store, clock func() time.Time, limits
 // newServerOf returns a server with rules that may change, on both engines.
 func newServerOf(t *testing.T, kept store.Store, clock func() time.Time, rules func() *events.Rules) http.Handler {
 	t.Helper()
-	return newDescribed(api.Config{Service: newServiceOf(t, kept, clock, rules)})
+	return newDescribed(api.ServerConfig{Service: newServiceOf(t, kept, clock, rules)})
 }
 
 // newServiceOf returns a service by those rules, on both engines.
@@ -317,7 +318,7 @@ func TestTooManyRequestsWait(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		rules, err := rulesfile.Parse([]byte("events: {e: {limits: [{per: [], rate: 1/m, queue: 5}, {per: [], rate: 9/d}]}}"))
 		require.NoError(t, err)
-		limits, err := api.NewMiddleware(api.MiddlewareConfig{
+		limits, err := httpdecision.NewMiddleware(httpdecision.MiddlewareConfig{
 			Service: newServiceOf(t, storestest.Embedded(time.Now), time.Now, func() *events.Rules { return rules }),
 			Event:   "e", MaxWaiting: 2,
 		})
@@ -325,7 +326,7 @@ func TestTooManyRequestsWait(t *testing.T) {
 		var mu sync.Mutex
 		var served []float64
 		handler := limits(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-			d, _ := api.DecisionOf(r.Context())
+			d, _ := httpdecision.DecisionOf(r.Context())
 			mu.Lock()
 			defer mu.Unlock()
 			served = append(served, time.Duration(d.Wait).Minutes(), float64(d.Limits[1].Count))

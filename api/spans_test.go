@@ -22,10 +22,13 @@ import (
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/events/rulesfile"
 	"github.com/counterd/counterd/hierarchy"
+	"github.com/counterd/counterd/internal/httpdecision"
 	"github.com/counterd/counterd/internal/limiter"
 	"github.com/counterd/counterd/internal/limiter/counting"
 	"github.com/counterd/counterd/internal/service"
 	"github.com/counterd/counterd/internal/store"
+	"github.com/counterd/counterd/internal/telemetry"
+	"github.com/counterd/counterd/internal/telemetry/tracing"
 	"github.com/counterd/counterd/memcache"
 )
 
@@ -49,14 +52,14 @@ func newRecorded(tb testing.TB, store store.Store, options ...sdktrace.TracerPro
 	tracer := sdktrace.NewTracerProvider(append(options, sdktrace.WithSpanProcessor(spans))...).Tracer("test")
 	rules, err := rulesfile.Parse([]byte("events: {e: {limits: [{per: ip, rate: 2/m}, {per: ip, name: maybe, rate: 1/m, shadow: true}, {per: user, rate: 1/m, deny: [nobody]}]}}"))
 	require.NoError(tb, err)
-	return recorded{newDescribed(api.Config{
+	return recorded{newDescribed(api.ServerConfig{
 		Service: newService(service.Config{
-			Rules:    func() *events.Rules { return rules },
-			Counters: counting.New(counting.Config{}, hierarchy.NewCounters(hierarchy.Config{CacheBytes: 1 << 19, Store: store, Clock: clock})),
-			Limiter:  limiterOn(tb, store),
-			Tracer:   tracer,
+			Rules:     func() *events.Rules { return rules },
+			Counters:  counting.New(counting.Config{}, hierarchy.NewCounters(hierarchy.Config{CacheBytes: 1 << 19, Store: store, Clock: clock})),
+			Limiter:   limiterOn(tb, store),
+			StartSpan: tracing.Start(tracer),
 		}),
-		Tracer: tracer, Log: slog.New(slog.DiscardHandler),
+		StartSpan: tracing.StartRequest(tracer), TraceID: tracing.TraceID, Log: slog.New(slog.DiscardHandler),
 	}), tracer, spans}
 }
 
@@ -120,9 +123,9 @@ func TestSpansOfAPanic(t *testing.T) {
 	require.NoError(t, err)
 	rules := testRules()
 	tracer := sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(spans)).Tracer("test")
-	h := newDescribed(api.Config{
-		Service: newService(service.Config{Rules: func() *events.Rules { return rules }, Limiter: decider, Tracer: tracer}),
-		Log:     slog.New(slog.DiscardHandler), Tracer: tracer,
+	h := newDescribed(api.ServerConfig{
+		Service: newService(service.Config{Rules: func() *events.Rules { return rules }, Limiter: decider, StartSpan: tracing.Start(tracer)}),
+		Log:     slog.New(slog.DiscardHandler), StartSpan: tracing.StartRequest(tracer),
 	})
 	for _, asked := range [][2]string{{"/v1/events/url_shorten/hit", who}, {"/v1/batch", `{"hits": [` + goodHit + `]}`}} {
 		require.Equal(t, 500, request(t, h, "POST", asked[0], asked[1]).Code)
@@ -171,9 +174,9 @@ func TestTheCallerSaysWhatIsSampled(t *testing.T) {
 func TestSpansOfAMiddleware(t *testing.T) {
 	h := newRecorded(t, failingStore{})
 	rules := events.Example()
-	m, err := api.NewMiddleware(api.MiddlewareConfig{
-		Service: newService(service.Config{Rules: func() *events.Rules { return rules }, Tracer: h.tracer}),
-		Event:   "url_shorten", From: map[string]api.Extractor{"ip": api.FromPeer},
+	m, err := httpdecision.NewMiddleware(httpdecision.MiddlewareConfig{
+		Service: newService(service.Config{Rules: func() *events.Rules { return rules }, StartSpan: tracing.Start(h.tracer)}),
+		Event:   "url_shorten", From: map[string]httpdecision.Extractor{"ip": httpdecision.FromPeer},
 	})
 	require.NoError(t, err)
 	ctx, parent := h.tracer.Start(t.Context(), "the program's")
@@ -193,14 +196,19 @@ func BenchmarkTracing(b *testing.B) {
 	require.NoError(b, err)
 	hits := func(tracer trace.Tracer, accessLog bool, flags string) func() {
 		store := memcache.NewEmbedded(memcache.EmbeddedConfig{Clock: clock})
-		e := newExchange(newDescribed(api.Config{
+		var decide telemetry.Start
+		var request telemetry.StartRequest
+		if tracer != nil {
+			decide, request = tracing.Start(tracer), tracing.StartRequest(tracer)
+		}
+		e := newExchange(newDescribed(api.ServerConfig{
 			Service: newService(service.Config{
-				Rules:    func() *events.Rules { return rules },
-				Counters: counting.New(counting.Config{}, hierarchy.NewCounters(hierarchy.Config{CacheBytes: 1 << 19, Store: store, Clock: clock})),
-				Limiter:  limiterOn(b, store),
-				Tracer:   tracer,
+				Rules:     func() *events.Rules { return rules },
+				Counters:  counting.New(counting.Config{}, hierarchy.NewCounters(hierarchy.Config{CacheBytes: 1 << 19, Store: store, Clock: clock})),
+				Limiter:   limiterOn(b, store),
+				StartSpan: decide,
 			}),
-			Tracer: tracer, AccessLog: accessLog, Log: slog.New(slog.NewTextHandler(io.Discard, nil)),
+			StartSpan: request, AccessLog: accessLog, Log: slog.New(slog.NewTextHandler(io.Discard, nil)),
 		}), "POST", "/v1/events/far/hit", who)
 		if flags != "" {
 			e.request.Header.Set("traceparent", "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-"+flags)

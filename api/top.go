@@ -20,9 +20,9 @@ func (e *endpoints) top(x *exchange) error {
 	}
 	list := e.service.Top(asked)
 	if alone {
-		e.reply(x, e.peers.Alone(list))
+		e.Reply(x, e.peers.Alone(list))
 	} else {
-		e.reply(x, e.peers.Top(x.request.Context(), tokenOf(x.request.Header).Text, list, query))
+		e.Reply(x, e.peers.Top(x.request.Context(), tokenOf(x.request.Header).Text, list, query))
 	}
 	return nil
 }

@@ -4,6 +4,7 @@ package docs_test
 import (
 	"io/fs"
 	"os"
+	"os/exec"
 	"path"
 	"path/filepath"
 	"regexp"
@@ -118,22 +119,22 @@ func TestNamedTestsExist(t *testing.T) {
 func TestDependenciesStayInTheirRoom(t *testing.T) {
 	for name, rooms := range map[string][]string{
 		"github.com/gorilla/mux":                                            {"api/routes.go", "loadtest/bench/nothing.go"},
-		"github.com/bradfitz/gomemcache/memcache":                           {"memcache/", "internal/memproto/", "loadtest/bench/gomemcache.go"},
+		"github.com/bradfitz/gomemcache/memcache":                           {"internal/memproto/", "loadtest/bench/gomemcache.go"},
 		"github.com/dunglas/httpsfv":                                        {"loadtest/verify/contract/headers.go"},
 		"go.yaml.in/yaml/v3":                                                {"api/description.go", "events/rulesfile/", "internal/rls/rlsconfig/", "internal/yamlfile/"},
 		"github.com/peterbourgon/ff/v3":                                     {"cmd/counterd/flags.go"},
 		"github.com/fsnotify/fsnotify":                                      {"internal/filewatch/filewatch.go"},
-		"github.com/prometheus/client_golang/prometheus":                    {"metrics/"},
+		"github.com/prometheus/client_golang/prometheus":                    {"metrics/", "internal/telemetry/metrics/", "loadtest/run/embedded.go"},
 		"github.com/kamstrup/intmap":                                        {"hierarchy/reader.go"},
 		"github.com/HdrHistogram/hdrhistogram-go":                           {"loadtest/run/histogram.go"},
 		"github.com/prometheus/common/expfmt":                               {"loadtest/run/metrics.go"},
 		"github.com/coocood/freecache":                                      {"hierarchy/cache.go", "internal/replica/repair/census.go"},
 		"github.com/cenkalti/backoff/v5":                                    {"memcache/breaker.go"},
-		"google.golang.org/grpc":                                            {"internal/rls/", "loadtest/", "internal/serving/listeners.go"},
+		"google.golang.org/grpc":                                            {"internal/rls/", "loadtest/", "internal/server/listeners.go"},
 		"github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3": {"internal/rls/", "loadtest/"},
 		"go.opentelemetry.io/otel/sdk/trace":                                {"internal/telemetry/otlp/"},
 		"github.com/go-logr/logr":                                           {"internal/telemetry/otlp/redacted.go", "internal/telemetry/otlp/otlp.go"},
-		"go.opentelemetry.io/otel/trace":                                    {"api/", "internal/rls/", "internal/service/", "internal/telemetry/", "internal/telemetry/otlp/", "internal/settings/settings.go", "options.go", "spans.go"},
+		"go.opentelemetry.io/otel/trace":                                    {"internal/rls/", "internal/telemetry/", "internal/server/spans.go"},
 	} {
 		found := 0
 		walkSources(t, func(file string) error {
@@ -147,4 +148,25 @@ func TestDependenciesStayInTheirRoom(t *testing.T) {
 		})
 		assert.Positive(t, found, name)
 	}
+}
+
+// A program that embeds counterd gets few packages of others with it: those that decide.
+func TestTheRootPackageIsLight(t *testing.T) {
+	list := exec.CommandContext(t.Context(), "go", "list", "-deps", ".")
+	list.Dir = ".."
+	text, err := list.Output()
+	require.NoError(t, err)
+	var foreign []string
+	for name := range strings.FieldsSeq(string(text)) {
+		first, _, _ := strings.Cut(name, "/")
+		if strings.Contains(first, ".") && !strings.HasPrefix(name+"/", module+"/") {
+			foreign = append(foreign, name)
+		}
+	}
+	assert.NotEmpty(t, foreign)
+	assert.LessOrEqual(t, len(foreign), 15, "%q", foreign)
+	for _, heavy := range []string{"google.golang.org/", "go.opentelemetry.io/", "github.com/prometheus/", "github.com/gorilla/mux", "github.com/go-json-experiment/"} {
+		assert.False(t, slices.ContainsFunc(foreign, func(name string) bool { return strings.HasPrefix(name, heavy) }), heavy)
+	}
+	assert.NotContains(t, strings.Fields(string(text)), module+"/api")
 }

@@ -22,13 +22,16 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/counterd/counterd"
+	"github.com/counterd/counterd/api"
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/events/rulesfile"
 	"github.com/counterd/counterd/hierarchy"
+	"github.com/counterd/counterd/internal/assembly"
 	"github.com/counterd/counterd/internal/limiter"
 	"github.com/counterd/counterd/internal/limiter/counting"
 	"github.com/counterd/counterd/internal/rls"
 	"github.com/counterd/counterd/internal/service"
+	"github.com/counterd/counterd/internal/telemetry/tracing"
 	"github.com/counterd/counterd/internal/testkit/memcachedtest"
 	"github.com/counterd/counterd/memcache"
 )
@@ -81,10 +84,10 @@ func callRLS(t *testing.T, tracer trace.Tracer) {
 	decider, err := limiter.New(limiter.Config{}, counters)
 	require.NoError(t, err)
 	s, err := service.New(service.Config{
-		Rules:    func() *events.Rules { return rules },
-		Counters: counting.New(counting.Config{}, counters),
-		Limiter:  decider,
-		Tracer:   tracer,
+		Rules:     func() *events.Rules { return rules },
+		Counters:  counting.New(counting.Config{}, counters),
+		Limiter:   decider,
+		StartSpan: tracing.Start(tracer),
 	})
 	require.NoError(t, err)
 	server, err := rls.New(rls.Config{Service: s, Gate: service.NewGate(service.GateConfig{}), Tracer: tracer})
@@ -103,14 +106,21 @@ func TestTheAttributesOfSpans(t *testing.T) {
 	require.NoError(t, err)
 	spans, server := tracetest.NewSpanRecorder(), memcachedtest.Start(t)
 	tracer := sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(spans)).Tracer("test")
-	l, err := counterd.New(rules, counterd.WithMemcached(server.Addr), counterd.WithTracer(tracer),
+	l, err := counterd.New(rules, counterd.WithMemcached(server.Addr),
+		func(c *assembly.Config) {
+			c.StartSpan, c.OnCoalesced = tracing.Start(tracer), tracing.Together
+			c.Hooks = []assembly.Hooks{{OnRoundTrip: tracing.Trips(tracer)}}
+		},
 		counterd.WithTimeout(time.Second), counterd.WithLog(slog.New(slog.DiscardHandler)))
 	require.NoError(t, err)
 	t.Cleanup(func() { assert.NoError(t, l.Close()) })
+	handler := api.NewServerHandler(api.ServerConfig{
+		Service: l.Parts().Service, StartSpan: tracing.StartRequest(tracer), Log: slog.New(slog.DiscardHandler),
+	})
 	ask := func(method, target, body string) {
 		r := httptest.NewRequestWithContext(t.Context(), method, target, strings.NewReader(body))
 		r.Header.Set("Content-Type", "application/json")
-		l.Handler().ServeHTTP(httptest.NewRecorder(), r)
+		handler.ServeHTTP(httptest.NewRecorder(), r)
 	}
 	const hit = `{"features": {"ip": "203.0.113.9"}}`
 	for range 3 {

@@ -193,7 +193,7 @@ func (f *runFlags) newEmbedded(ctx context.Context) (load.Target, error) {
 	}
 	pending := max(f.config.InFlight, load.DefaultInFlight)
 	options := []counterd.Option{
-		counterd.WithContext(ctx), counterd.WithLog(slog.New(slog.DiscardHandler)), counterd.WithMaxPending(pending), counterd.WithMaxConnections(pending),
+		counterd.WithContext(ctx), counterd.WithLog(slog.New(slog.DiscardHandler)), counterd.WithMaxPending(pending),
 	}
 	name := "the memory of this process"
 	if f.embedded != "memory" {
@@ -204,7 +204,7 @@ func (f *runFlags) newEmbedded(ctx context.Context) (load.Target, error) {
 	if err != nil {
 		return nil, err
 	}
-	return load.NewEmbedded(limiter, name, time.Minute)
+	return load.NewEmbedded(limiter, name, time.Minute, pending)
 }
 
 // run loads the target and prints the report.

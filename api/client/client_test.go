@@ -40,7 +40,7 @@ func newHandler(tb testing.TB) http.Handler {
 		Rules: func() *events.Rules { return rules }, Counters: counting.New(counting.Config{}, buckets), Limiter: decider,
 	})
 	require.NoError(tb, err)
-	return api.NewHandler(api.Config{Service: decides, Log: slog.New(slog.DiscardHandler)})
+	return api.NewServerHandler(api.ServerConfig{Service: decides, Log: slog.New(slog.DiscardHandler)})
 }
 
 // realServer serves the real handler.

@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	root "github.com/counterd/counterd"
+	"github.com/counterd/counterd/api"
 	"github.com/counterd/counterd/api/client"
 )
 
@@ -28,7 +29,7 @@ func Example() {
 		log.Fatal(err)
 	}
 	defer limiter.Close()
-	server := httptest.NewServer(limiter.Handler())
+	server := httptest.NewServer(api.NewHandler(limiter, api.Config{}))
 	defer server.Close()
 
 	counterd, err := client.New(client.Config{URL: server.URL, Timeout: 2 * time.Second})

@@ -20,6 +20,8 @@ import (
 
 	"github.com/counterd/counterd/api/wire"
 	"github.com/counterd/counterd/events"
+	"github.com/counterd/counterd/internal/assembly"
+	"github.com/counterd/counterd/internal/insight/peers"
 	"github.com/counterd/counterd/internal/insight/top"
 	"github.com/counterd/counterd/internal/limiter"
 	"github.com/counterd/counterd/internal/limiter/engine"
@@ -41,8 +43,34 @@ type Service interface {
 	RemoveOverride(ctx context.Context, event, kind, value string) (bool, error)
 }
 
-// Config sets up the page. Service, Top and Denials are needed.
+// Limiter is a limiter whose counters the page shows: a *counterd.Limiter.
+type Limiter interface{ Parts() *assembly.Parts }
+
+// Config sets up the page. The zero Config can be used.
 type Config struct {
+	Log *slog.Logger // If nil, that of the limiter is used.
+}
+
+// New returns the handler of all that is below /ui/. It is for operators: the program keeps others out. The handler
+// refuses the forms of foreign pages.
+func New(l Limiter, config Config) http.Handler {
+	parts := l.Parts()
+	var alone *peers.Fleet
+	return http.NewCrossOriginProtection().Handler(NewHandler(ServerConfig{
+		Service: parts.Service,
+		Top: func(r *http.Request, q top.Query) wire.Top {
+			return alone.Top(r.Context(), "", parts.Service.Top(alone.Asked(q)), q)
+		},
+		Denials: parts.Top.Denials,
+		Health:  parts.Health(),
+		Source:  func() (string, int64) { return "", parts.Rules.Generation() },
+		Clock:   parts.Settings.Clock,
+		Log:     cmp.Or(config.Log, parts.Settings.Log),
+	}))
+}
+
+// ServerConfig sets up the page of package server. Service, Top and Denials are needed.
+type ServerConfig struct {
 	Service Service
 	// Top returns the features with the most hits, for a request: those of other processes are asked with its token.
 	Top     func(*http.Request, top.Query) wire.Top
@@ -68,13 +96,13 @@ const policy = "default-src 'none'; style-src 'self'; img-src 'self'; form-actio
 
 // pages answers requests.
 type pages struct {
-	Config
+	ServerConfig
 	trying chan struct{} // what-ifs under way
 }
 
-// New returns the handler of all that is below /ui/. Each page answers GET, and a form POST. The caller of the handler
+// NewHandler returns the handler of all that is below /ui/. Each page answers GET, and a form POST. The caller of the handler
 // refuses the forms of foreign pages.
-func New(config Config) http.Handler {
+func NewHandler(config ServerConfig) http.Handler {
 	if config.Clock == nil {
 		config.Clock = time.Now
 	}

@@ -2,13 +2,14 @@ package wire
 
 import (
 	"bytes"
+	"errors"
+	"fmt"
 	"iter"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
-
-	"github.com/go-json-experiment/json/jsontext"
+	"unicode/utf8"
 )
 
 // Most bodies are plain: nothing in them is escaped or beyond ASCII, nothing is
@@ -437,10 +438,7 @@ func (d *Decision) AppendTo(b []byte) ([]byte, error) {
 // AppendTo appends what json.Marshal gives.
 func (d *Denial) AppendTo(b []byte) ([]byte, error) {
 	var w writer
-	b = w.str(b, `{"type":`, d.Type)
-	b = w.str(b, `,"title":`, d.Title)
-	b = integer(b, `,"status":`, int64(d.Status))
-	b = w.explanation(b, &d.Problem)
+	b = w.problem(b, &d.Problem)
 	if len(d.ViolatedPolicies) > 0 {
 		b = append(b, `,"violated-policies":`...)
 		for i, name := range d.ViolatedPolicies {
@@ -450,6 +448,13 @@ func (d *Denial) AppendTo(b []byte) ([]byte, error) {
 	}
 	b = append(b, ',')
 	b = w.decision(b, &d.Decision)
+	return append(b, '}'), w.err
+}
+
+// AppendTo appends what json.Marshal gives.
+func (p *Problem) AppendTo(b []byte) ([]byte, error) {
+	var w writer
+	b = w.problem(b, p)
 	return append(b, '}'), w.err
 }
 
@@ -482,6 +487,14 @@ func (s ResultSeq) AppendTo(b []byte) ([]byte, error) {
 // or both, is given with it.
 type writer struct {
 	err error // of a string that is not UTF-8
+}
+
+// problem appends a problem, but not its end.
+func (w *writer) problem(b []byte, p *Problem) []byte {
+	b = w.str(b, `{"type":`, p.Type)
+	b = w.str(b, `,"title":`, p.Title)
+	b = integer(b, `,"status":`, int64(p.Status))
+	return w.explanation(b, p)
 }
 
 // explanation appends the members of a problem behind its status.
@@ -564,11 +577,32 @@ func (w *writer) str(b []byte, before, value string) []byte {
 		b = append(b, value...)
 		return append(b, '"')
 	}
-	b, err := jsontext.AppendQuote(b, value)
-	if err != nil {
-		w.err = err
+	if !utf8.ValidString(value) {
+		w.err = errNotUTF8
 	}
-	return b
+	b = append(b, '"')
+	for i := range len(value) {
+		switch c := value[i]; {
+		case c == '"' || c == '\\':
+			b = append(b, '\\', c)
+		case c >= ' ':
+			b = append(b, c)
+		default:
+			b = appendControl(b, c)
+		}
+	}
+	return append(b, '"')
+}
+
+var errNotUTF8 = errors.New("wire: a string is not UTF-8")
+
+// appendControl appends the escape of a control character.
+func appendControl(b []byte, c byte) []byte {
+	const short = "btn.fr" // from \b on, without \v
+	if c >= '\b' && c <= '\r' && c != '\v' {
+		return append(b, '\\', short[c-'\b'])
+	}
+	return fmt.Appendf(b, "\\u%04x", c)
 }
 
 // isPlain reports whether nothing in a string has to be escaped.

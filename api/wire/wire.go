@@ -5,14 +5,12 @@
 package wire
 
 import (
+	"encoding/json"
 	"errors"
 	"regexp"
 	"strconv"
 	"strings"
 	"time"
-
-	"github.com/go-json-experiment/json"
-	"github.com/go-json-experiment/json/jsontext"
 )
 
 // Media types of bodies.
@@ -400,29 +398,27 @@ func unixMoment(seconds int64) (Moment, error) {
 	return Moment{time.Unix(seconds, 0).UTC()}, nil
 }
 
-// UnmarshalJSONFrom reads a string or a number.
-func (m *Moment) UnmarshalJSONFrom(d *jsontext.Decoder) error {
-	token, err := d.ReadToken()
-	if err != nil {
+// UnmarshalJSON reads a string or a number.
+func (m *Moment) UnmarshalJSON(text []byte) (err error) {
+	switch text[0] {
+	case '"':
+		var value string
+		if err := json.Unmarshal(text, &value); err != nil {
+			return err
+		}
+		*m, err = ParseMoment(value)
 		return err
-	}
-	switch token.Kind() {
-	case jsontext.KindString, jsontext.KindNumber:
-		*m, err = ParseMoment(token.String())
-		return err
-	case jsontext.KindNull:
+	case 'n':
 		*m = Moment{}
 		return nil
+	case 't', 'f', '{', '[':
+		return ErrMoment
 	}
-	return ErrMoment
+	*m, err = ParseMoment(string(text))
+	return err
 }
 
-// MarshalJSONTo writes RFC 3339 in UTC.
-func (m Moment) MarshalJSONTo(e *jsontext.Encoder) error {
-	return e.WriteToken(jsontext.String(m.UTC().Format(time.RFC3339)))
+// MarshalJSON returns RFC 3339 in UTC.
+func (m Moment) MarshalJSON() ([]byte, error) {
+	return m.UTC().AppendFormat(nil, `"`+time.RFC3339+`"`), nil
 }
-
-var (
-	_ json.UnmarshalerFrom = (*Moment)(nil)
-	_ json.MarshalerTo     = Moment{}
-)

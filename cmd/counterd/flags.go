@@ -15,6 +15,7 @@ import (
 
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/internal/durationflag"
+	"github.com/counterd/counterd/internal/server"
 	"github.com/counterd/counterd/internal/settings"
 	"github.com/counterd/counterd/internal/telemetry/otlp"
 	"github.com/counterd/counterd/memcache"
@@ -35,10 +36,9 @@ func oneLine(err error) string {
 	return strings.ReplaceAll(settings.Spell(err, settings.FlagName), "\n", "; ")
 }
 
-// serveFlags are the flags of the server: the settings of the root package, and those of the
-// process alone.
+// serveFlags are the flags of the server: its settings, and those of the process alone.
 type serveFlags struct {
-	settings.Settings
+	server.Settings
 	rules string // a file; empty: the example
 	log   string // a format
 }
@@ -71,12 +71,12 @@ Examples:
 
 // register defines the flags of the server. Defaults are those of the settings.
 func (s *serveFlags) register(flags flagSet) {
-	s.Settings = settings.Default()
+	s.Settings = server.DefaultSettings()
 	s.log = "text"
 	flags.StringVar(&s.Listen, "listen", s.Listen, "`address` to serve on")
 	flags.StringVar(&s.rules, "rules", "", "rules `file`, reloaded when it changes and on SIGHUP; none: one example event, url_shorten")
-	registerServers(flags, &s.Settings, "`servers`, host:port or socket paths, comma-separated; or dns:NAME:PORT: all addresses of a name; or aws:HOST:PORT: the nodes that a cluster's endpoint lists; none: the embedded store")
-	registerTLS(flags, &s.Settings)
+	registerServers(flags, &s.Settings.Settings, "`servers`, host:port or socket paths, comma-separated; or dns:NAME:PORT: all addresses of a name; or aws:HOST:PORT: the nodes that a cluster's endpoint lists; none: the embedded store")
+	registerTLS(flags, &s.Settings.Settings)
 	flags.StringVar(&s.MemcachedAuth, "memcached-auth", "", "`file` whose first line, user:password, logs in to the servers")
 	flags.StringVar(&s.Tokens, "tokens", "", "`file` of the tokens that let callers in, reloaded when it changes and on SIGHUP; the word none: all callers are let in, with any Host; unset: callers of this machine")
 	flags.StringVar(&s.TLSCert, "tls-cert", "", "`file` of the certificate to serve TLS with, and its intermediates, PEM; reloaded when it changes")
@@ -90,7 +90,7 @@ func (s *serveFlags) register(flags flagSet) {
 	flags.StringVar(&s.RLS, "rls", "", "`address` to serve Envoy's rate limit service on, over gRPC; its domains are events of the rules; none: it is not served")
 	flags.StringVar(&s.RLSConfig, "rls-config", "", "`file`, or folder of *.yaml files, of envoyproxy/ratelimit's configuration for -rls, reloaded when it changes and on SIGHUP; none: all domains are events")
 	flags.DurationVar(&s.DrainDelay, "drain-delay", 0, "how long requests are served on after SIGTERM, while readyz sends callers elsewhere")
-	registerKeySecret(flags, &s.Settings)
+	registerKeySecret(flags, &s.Settings.Settings)
 	flags.TextVar(&s.Protocol, "protocol", s.Protocol, "`commands` for the servers: meta, classic (behind a proxy), or auto: what each one knows")
 	flags.IntVar(&s.Replicas, "replicas", s.Replicas, fmt.Sprintf("`number` of servers that keep each counter: 1 to %d", memcache.MaxReplicas))
 	flags.DurationVar(&s.Timeout, "timeout", s.Timeout, "longest wait for the store, at most half the grace")

@@ -23,25 +23,21 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/counterd/counterd"
+	"github.com/counterd/counterd/internal/assembly"
+	"github.com/counterd/counterd/internal/server"
 	"github.com/counterd/counterd/internal/settings"
 	"github.com/counterd/counterd/internal/testkit"
 	"github.com/counterd/counterd/internal/testkit/leaktest"
 	"github.com/counterd/counterd/internal/testkit/memcachedtest"
 )
 
-// processFlags are flags of the process alone: the rules are an argument of counterd.New, and a
-// program has its own log (WithLog).
-var processFlags = []string{"rules", "log"}
-
-// optionsOfFlags are, for each other flag, a value that is not its default and the option with
-// the same value.
+// optionsOfFlags are, for each flag of the limiter, a value that is not its default and the option with
+// the same value. The other flags are of the server.
 var optionsOfFlags = map[string]struct {
 	value  string
 	of     any // the function
 	option counterd.Option
 }{
-	"peers":                 {"http://a:1,https://b", counterd.WithPeers, counterd.WithPeers("http://a:1", "https://b")},
-	"listen":                {"127.0.0.1:1", counterd.WithListen, counterd.WithListen("127.0.0.1:1")},
 	"memcached":             {"a:1,b:1", counterd.WithMemcached, counterd.WithMemcached("a:1", "b:1")},
 	"memcached-file":        {"servers", counterd.WithMemcachedFile, counterd.WithMemcachedFile("servers")},
 	"memcached-tls":         {"true", counterd.WithMemcachedTLS, counterd.WithMemcachedTLS()},
@@ -56,21 +52,33 @@ var optionsOfFlags = map[string]struct {
 	"timeout":               {"7ms", counterd.WithTimeout, counterd.WithTimeout(7 * time.Millisecond)},
 	"grace":                 {"7s", counterd.WithGrace, counterd.WithGrace(7 * time.Second)},
 	"max-pending":           {"7", counterd.WithMaxPending, counterd.WithMaxPending(7)},
-	"max-connections":       {"7", counterd.WithMaxConnections, counterd.WithMaxConnections(7)},
-	"admin":                 {"127.0.0.1:1", counterd.WithAdmin, counterd.WithAdmin("127.0.0.1:1")},
-	"drain-delay":           {"7s", counterd.WithDrainDelay, counterd.WithDrainDelay(7 * time.Second)},
-	"tokens":                {"tokens", counterd.WithTokens, counterd.WithTokens("tokens")},
-	"tls-cert":              {"cert", counterd.WithTLSCert, counterd.WithTLSCert("cert")},
-	"tls-key":               {"key", counterd.WithTLSKey, counterd.WithTLSKey("key")},
-	"tls-client-ca":         {"ca", counterd.WithTLSClientCA, counterd.WithTLSClientCA("ca")},
-	"rls":                   {"127.0.0.1:1", counterd.WithRLS, counterd.WithRLS("127.0.0.1:1")},
-	"rls-config":            {"folder", counterd.WithRLSConfig, counterd.WithRLSConfig("folder")},
-	"otlp-endpoint":         {"http://127.0.0.1:4318", counterd.WithOTLPEndpoint, counterd.WithOTLPEndpoint("http://127.0.0.1:4318")},
-	"access-log":            {"true", counterd.WithAccessLog, counterd.WithAccessLog()},
 }
 
 // programOptions are options without a flag.
-var programOptions = []string{"WithLog", "WithTracer", "WithContext", "WithReload"}
+var programOptions = []string{"WithLog", "WithContext"}
+
+// serverFlags are, for each flag of the server, a value that is not its default and the setting with that value.
+var serverFlags = map[string]struct {
+	value string
+	set   func(*server.Settings)
+}{
+	"peers":           {"http://a:1,https://b", func(s *server.Settings) { s.Peers = []string{"http://a:1", "https://b"} }},
+	"listen":          {"127.0.0.1:1", func(s *server.Settings) { s.Listen = "127.0.0.1:1" }},
+	"max-connections": {"7", func(s *server.Settings) { s.MaxConnections = 7 }},
+	"admin":           {"127.0.0.1:1", func(s *server.Settings) { s.Admin = "127.0.0.1:1" }},
+	"drain-delay":     {"7s", func(s *server.Settings) { s.DrainDelay = 7 * time.Second }},
+	"tokens":          {"tokens", func(s *server.Settings) { s.Tokens = "tokens" }},
+	"tls-cert":        {"cert", func(s *server.Settings) { s.TLSCert = "cert" }},
+	"tls-key":         {"key", func(s *server.Settings) { s.TLSKey = "key" }},
+	"tls-client-ca":   {"ca", func(s *server.Settings) { s.TLSClientCA = "ca" }},
+	"rls":             {"127.0.0.1:1", func(s *server.Settings) { s.RLS = "127.0.0.1:1" }},
+	"rls-config":      {"folder", func(s *server.Settings) { s.RLSConfig = "folder" }},
+	"otlp-endpoint":   {"http://127.0.0.1:4318", func(s *server.Settings) { s.OTLPEndpoint = "http://127.0.0.1:4318" }},
+	"access-log":      {"true", func(s *server.Settings) { s.AccessLog = true }},
+}
+
+// processFlags are flags of the process alone.
+var processFlags = []string{"rules", "log"}
 
 func parsedFlags(t *testing.T, args ...string) (serveFlags, flagSet) {
 	t.Helper()
@@ -81,50 +89,53 @@ func parsedFlags(t *testing.T, args ...string) (serveFlags, flagSet) {
 	return s, flags
 }
 
-// Each flag of the server is an option of the root package and an environment variable: they have the flag's name, and
-// set the same. Without flags all settings are the defaults of the options.
-func TestEveryFlagIsAnOption(t *testing.T) {
+// setOption applies an option of the root package to the settings of a server.
+func setOption(option counterd.Option, s *server.Settings) {
+	config := assembly.Config{Settings: s.Settings}
+	option(&config)
+	s.Settings = config.Settings
+}
+
+// Each flag is an option of the root package or a setting of the server, and an environment variable: they have the flag's
+// name, and set the same. Without flags all settings are the defaults.
+func TestEveryFlagIsASetting(t *testing.T) {
 	defaults, flags := parsedFlags(t)
 	help := output(t, exitOK, "-h")
-	assert.Equal(t, settings.Default(), defaults.Settings)
-	seen := map[string]bool{}
+	assert.Equal(t, server.DefaultSettings(), defaults.Settings)
+	all := server.DefaultSettings()
 	flags.VisitAll(func(f *flag.Flag) {
-		for _, name := range processFlags {
-			if f.Name == name {
-				return
-			}
-		}
-		same, has := optionsOfFlags[f.Name]
-		if !assert.True(t, has, "-%s has no option", f.Name) {
+		if slices.Contains(processFlags, f.Name) {
 			return
 		}
-		seen[f.Name] = true
-		set, _ := parsedFlags(t, "-"+f.Name+"="+same.value)
-		assert.NotEqual(t, defaults.Settings, set.Settings, "-%s=%s is the default", f.Name, same.value)
-		want := settings.Default()
-		same.option(&want)
+		option, ofLimiter := optionsOfFlags[f.Name]
+		own, ofServer := serverFlags[f.Name]
+		require.True(t, ofLimiter != ofServer, "-%s is not in one of the tables", f.Name)
+		value, apply := own.value, own.set
+		if ofLimiter {
+			value, apply = option.value, func(s *server.Settings) { setOption(option.option, s) }
+			name := runtime.FuncForPC(reflect.ValueOf(option.of).Pointer()).Name()
+			assert.Equal(t, settings.OptionName(f.Name), name[strings.LastIndexByte(name, '.')+1:])
+		}
+		set, _ := parsedFlags(t, "-"+f.Name+"="+value)
+		assert.NotEqual(t, defaults.Settings, set.Settings, "-%s=%s is the default", f.Name, value)
+		want := server.DefaultSettings()
+		apply(&want)
 		assert.Equal(t, want, set.Settings, "-%s", f.Name)
 		assert.Contains(t, help, "-"+f.Name)
 		assert.Contains(t, help, envName(f.Name))
-		t.Setenv(envName(f.Name), same.value)
-		name := runtime.FuncForPC(reflect.ValueOf(same.of).Pointer()).Name()
-		assert.Equal(t, settings.OptionName(f.Name), name[strings.LastIndexByte(name, '.')+1:])
+		t.Setenv(envName(f.Name), value)
+		if f.Name != "memcached-file" {
+			apply(&all)
+		}
 	})
-	assert.Len(t, seen, len(optionsOfFlags), "an option is of a flag that there is not")
 	_, err := parseServe(nil, io.Discard)
 	require.ErrorIs(t, err, errUsage, "one place of servers is enough")
 	t.Setenv("COUNTERD_MEMCACHED_FILE", "")
 	s, err := parseServe([]string{"-timeout", "60ms"}, io.Discard)
 	require.NoError(t, err)
-	want := settings.Default()
-	for name, same := range optionsOfFlags {
-		if name != "memcached-file" {
-			same.option(&want)
-		}
-	}
-	want.TracesURL = "http://127.0.0.1:4318/v1/traces"
-	want.Timeout = 60 * time.Millisecond // a flag goes before the environment
-	assert.Equal(t, want, s.Settings)
+	all.TracesURL = "http://127.0.0.1:4318/v1/traces"
+	all.Timeout = 60 * time.Millisecond // a flag goes before the environment
+	assert.Equal(t, all, s.Settings)
 }
 
 // Each option of the root package is a flag of the server, or of the few that only programs have.
@@ -335,7 +346,7 @@ func TestServersAndAddresses(t *testing.T) {
 		assert.NoError(t, new(serverList).Set(good), good)
 	}
 	for _, good := range []string{":8080", "127.0.0.1:0", "[::1]:8080", "localhost:http", ":0"} {
-		assert.NoError(t, settings.CheckListen(good), good)
+		assert.NoError(t, server.CheckListen(good), good)
 	}
 }
 

@@ -1,7 +1,7 @@
 // Command counterd is a distributed rate limiter and event counter with exact sliding windows,
 // over HTTP.
 //
-// This package is flags, environment and signals over the root package. See counterd -h.
+// This package is flags, environment and signals over package server. See counterd -h.
 package main
 
 import (

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/counterd/counterd"
+	"github.com/counterd/counterd/api"
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/events/rulesfile"
 )
@@ -24,7 +25,7 @@ func newFlooded(t *testing.T, limit string, options ...counterd.Option) http.Han
 	l, err := counterd.New(rules, append(options, counterd.WithLog(slog.New(slog.DiscardHandler)))...)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, l.Close()) })
-	return l.Handler()
+	return api.NewHandler(l, api.Config{})
 }
 
 // batch hits with each of the addresses, and returns the answer.

@@ -8,9 +8,9 @@ import (
 	"os/signal"
 	"syscall"
 
-	"github.com/counterd/counterd"
 	"github.com/counterd/counterd/events"
-	"github.com/counterd/counterd/internal/settings"
+	"github.com/counterd/counterd/internal/server"
+	"github.com/counterd/counterd/internal/server/follow"
 )
 
 // serve runs the server until the context ends.
@@ -28,23 +28,17 @@ func serveBy(ctx context.Context, args []string, unnamed *events.Rules, stdout, 
 	hangups := make(chan os.Signal, 1)
 	signal.Notify(hangups, syscall.SIGHUP)
 	defer signal.Stop(hangups)
-	rules, err := readRules(s.rules, unnamed)
+	rules, file := unnamed.Hashed(), follow.RulesFile{}
+	if s.rules != "" {
+		if rules, file, err = follow.ReadRules(s.rules); err != nil {
+			return err
+		}
+	}
+	s.Log, s.Start, s.Asks = newLog(s.log, stderr), ctx, hangups
+	server, err := server.New(rules, file, s.Settings)
 	if err != nil {
 		return err
 	}
-	s.Log, s.Start, s.Follow, s.Asks = newLog(s.log, stderr), ctx, true, hangups
-	limiter, err := counterd.New(rules, func(into *settings.Settings) { *into = s.Settings })
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, limiter.Close()) }()
-	return limiter.Serve(ctx)
-}
-
-// readRules returns the rules of the file, or those without one.
-func readRules(path string, unnamed *events.Rules) (counterd.Rules, error) {
-	if path == "" {
-		return counterd.RulesOf(unnamed), nil
-	}
-	return counterd.ReadRules(path)
+	defer func() { err = errors.Join(err, server.Close()) }()
+	return server.Serve(ctx)
 }

@@ -108,6 +108,15 @@ func (b *Backend) Health() []memcache.ServerHealth {
 	return b.fleet.Health()
 }
 
+// Fleet returns the fleet of servers, or nil if the store is embedded.
+func (b *Backend) Fleet() *memcache.Fleet { return b.fleet }
+
+// Repairer returns what repairs the replicas, or nil if there are none.
+func (b *Backend) Repairer() *repair.Repairer { return b.repairer }
+
+// Follower returns what follows the source of the servers, or nil if they are those of the start.
+func (b *Backend) Follower() *discovery.Follower { return b.follower }
+
 // HasServers reports whether the store is a fleet of servers.
 func (b *Backend) HasServers() bool { return b.fleet != nil }
 

@@ -3,10 +3,9 @@ package service
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"slices"
 	"time"
-
-	"go.opentelemetry.io/otel/trace"
 
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/internal/insight/denied"
@@ -15,6 +14,7 @@ import (
 	"github.com/counterd/counterd/internal/limiter/counting"
 	"github.com/counterd/counterd/internal/limiter/engine"
 	"github.com/counterd/counterd/internal/overrides"
+	"github.com/counterd/counterd/internal/telemetry"
 )
 
 // Config sets up a Service. Rules, Limiter and Counters are needed, the latter two on one
@@ -28,9 +28,8 @@ type Config struct {
 	Seal []byte
 	// Unsealed: hits may not reserve, since clients with different rights could alter reservations.
 	Unsealed bool
-	// Tracer makes a span of each decision, a child of the span in the call's context; nil:
-	// decisions have no spans.
-	Tracer trace.Tracer
+	// StartSpan begins the span of each decision. If nil, decisions have no spans.
+	StartSpan telemetry.Start
 	// Overrides are the temporary overrides, which Rules returns with the rules; nil: there are none.
 	Overrides *overrides.Set
 	// Top knows the features with the most hits of this process; nil: there is none.
@@ -123,17 +122,20 @@ func (s *Service) CheckParts(ctx context.Context, event *events.Event, parts []l
 
 type decider = func(context.Context, limiter.Hit) (limiter.Decision, error)
 
-// decide has the limiter decide, within a span.
+// decide makes the limiter decide, within a span.
 func (s *Service) decide(ctx context.Context, hit limiter.Hit, call limiter.Call, limiter decider) (limiter.Decision, error) {
-	if s.config.Tracer == nil {
+	if s.config.StartSpan == nil {
 		return limiter(ctx, hit)
 	}
-	ctx, span := startSpan(ctx, s.config.Tracer)
-	defer span.End() // also when the limiter panics
-	d, err := limiter(ctx, hit)
-	if span.IsRecording() {
-		describe(span, hit, call, &d, err)
+	ctx, end := s.config.StartSpan(ctx, spanName)
+	if end == nil {
+		return limiter(ctx, hit)
 	}
+	var attrs []slog.Attr
+	failed := true // unless the limiter returns
+	defer func() { end(failed, attrs...) }()
+	d, err := limiter(ctx, hit)
+	failed, attrs = err != nil, describe(hit, call, &d, err)
 	return d, err
 }
 
@@ -141,15 +143,18 @@ func (s *Service) decide(ctx context.Context, hit limiter.Hit, call limiter.Call
 // returns a result for each of them; that of a hit without an Event is events.ErrUnknownEvent.
 // The error is that of the context, if it had ended before anything was done.
 func (s *Service) Hits(ctx context.Context, hits []limiter.Hit) ([]limiter.Result, error) {
-	if s.config.Tracer == nil {
+	if s.config.StartSpan == nil {
 		return s.config.Limiter.Hits(ctx, hits)
 	}
-	ctx, span := startSpan(ctx, s.config.Tracer)
-	defer span.End()
-	results, err := s.config.Limiter.Hits(ctx, hits)
-	if span.IsRecording() {
-		describeAll(span, results, len(hits), err)
+	ctx, end := s.config.StartSpan(ctx, spanName)
+	if end == nil {
+		return s.config.Limiter.Hits(ctx, hits)
 	}
+	var attrs []slog.Attr
+	failed := true // unless the limiter returns
+	defer func() { end(failed, attrs...) }()
+	results, err := s.config.Limiter.Hits(ctx, hits)
+	failed, attrs = err != nil, describeAll(results, len(hits), err)
 	return results, err
 }
 

@@ -8,16 +8,12 @@ import (
 	"time"
 
 	"github.com/counterd/counterd/internal/discovery"
-	"github.com/counterd/counterd/internal/insight/peers"
-	"github.com/counterd/counterd/internal/telemetry/otlp"
 	"github.com/counterd/counterd/memcache"
 )
 
 const (
 	// maxGrace bounds the grace: a longer one keeps every bucket longer.
 	maxGrace = time.Minute
-	// maxDrainDelay bounds the delay: supervisors end a process that takes longer.
-	maxDrainDelay = 10 * time.Minute
 )
 
 // Validate returns all faults of the settings together, joined, each a *Fault. It reads no file.
@@ -26,14 +22,6 @@ func (s *Settings) Validate() error {
 	v.servers()
 	v.engine()
 	v.security()
-	v.access()
-	if s.OTLPEndpoint != "" {
-		url, err := otlp.Endpoint(s.OTLPEndpoint)
-		if err != nil {
-			v.faults = append(v.faults, &Fault{Setting: "otlp-endpoint", Cause: err})
-		}
-		s.TracesURL = url
-	}
 	if s.Log == nil {
 		v.fault("log", "the logger is nil: leave the option out, or discard the log by slog.DiscardHandler")
 	}
@@ -100,9 +88,6 @@ func (v *validator) engine() {
 	if v.MaxPending < 1 {
 		v.fault("max-pending", "%d is not at least 1", v.MaxPending)
 	}
-	if v.MaxConnections < 1 {
-		v.fault("max-connections", "%d is not at least 1", v.MaxConnections)
-	}
 }
 
 // security finds settings of connections to servers that do not fit together.
@@ -134,17 +119,20 @@ func (v *validator) security() {
 	if v.MemcachedAuth != "" && v.byEndpoint() {
 		v.fault("memcached-auth", "the endpoint of aws: takes no password: name the servers otherwise")
 	}
-	v.pair("memcached-cert", v.MemcachedCert, "memcached-key", v.MemcachedKey)
+	if err := CheckPair("memcached-cert", v.MemcachedCert, "memcached-key", v.MemcachedKey); err != nil {
+		v.faults = append(v.faults, err)
+	}
 }
 
-// pair finds a certificate without its key, and a key without its certificate.
-func (v *validator) pair(cert, certFile, key, keyFile string) {
+// CheckPair finds a certificate without its key, and a key without its certificate.
+func CheckPair(cert, certFile, key, keyFile string) error {
 	switch {
 	case certFile != "" && keyFile == "":
-		v.fault(cert, "name its private key by {%s}", key)
+		return &Fault{Setting: cert, Reason: "name its private key by {" + key + "}"}
 	case keyFile != "" && certFile == "":
-		v.fault(key, "name its certificate by {%s}", cert)
+		return &Fault{Setting: key, Reason: "name its certificate by {" + cert + "}"}
 	}
+	return nil
 }
 
 // overNetwork reports whether a server is not a socket.
@@ -165,63 +153,6 @@ func (v *validator) byEndpoint() bool {
 	source, _, err := v.Source()
 	_, cluster := source.(*discovery.Cluster)
 	return err == nil && cluster
-}
-
-// access finds settings that do not fit together, and addresses that other machines reach
-// although no setting limits the callers.
-func (v *validator) access() {
-	v.pair("tls-cert", v.TLSCert, "tls-key", v.TLSKey)
-	if v.TLSClientCA != "" && v.TLSCert == "" {
-		v.fault("tls-client-ca", "set {tls-cert} and {tls-key}, too: without them there is no TLS")
-	}
-	if v.DrainDelay < 0 || v.DrainDelay > maxDrainDelay {
-		v.fault("drain-delay", "%s is not between 0s and %s", v.DrainDelay, maxDrainDelay)
-	}
-	if err := peers.Check(v.Peers); err != nil {
-		v.faults = append(v.faults, &Fault{Setting: "peers", Cause: err})
-	}
-	v.address("listen", v.Listen)
-	if v.RLS != "" {
-		v.address("rls", v.RLS)
-	} else if v.RLSConfig != "" {
-		v.fault("rls-config", "set {rls}, too: without it nothing is asked by the configuration")
-	}
-	if v.Admin == "" {
-		return
-	}
-	if err := CheckListen(v.Admin); err != nil {
-		v.faults = append(v.faults, &Fault{Setting: "admin", Cause: err})
-	} else if v.Tokens == "" && !OnLoopback(v.Admin) {
-		// Probes and scrapers have no client certificate, so none is asked for there.
-		v.fault("admin", "%s is reachable from other machines: set {tokens} FILE, or {tokens} %s to leave it open", v.Admin, OpenToAll)
-	}
-}
-
-// address finds what is wrong with an address for clients.
-func (v *validator) address(setting, address string) {
-	if err := CheckListen(address); err != nil {
-		v.faults = append(v.faults, &Fault{Setting: setting, Cause: err})
-	} else if v.Tokens == "" && v.TLSClientCA == "" && !OnLoopback(address) {
-		v.fault(setting, "%s is reachable from other machines: set {tokens} FILE or {tls-client-ca} FILE, or {tokens} %s to leave it open", address, OpenToAll)
-	}
-}
-
-// CheckListen finds what is not written as an address to serve on.
-func CheckListen(address string) error {
-	_, port, err := net.SplitHostPort(address)
-	switch {
-	case err != nil:
-		return fmt.Errorf("%q is not host:port, nor :port for all addresses", address)
-	case !validPort(port):
-		return fmt.Errorf("%q has no valid port", address)
-	}
-	return nil
-}
-
-// validPort takes numbers, and the system's names of ports.
-func validPort(port string) bool {
-	_, err := net.LookupPort("tcp", port)
-	return port != "" && err == nil
 }
 
 // OnLoopback reports whether only this machine reaches the address.

@@ -37,7 +37,7 @@ func TestNothingAnswersAsCounterdDoes(t *testing.T) {
 		Limiter:  decider,
 	})
 	require.NoError(t, err)
-	counterd := api.NewHandler(api.Config{Service: counting})
+	counterd := api.NewServerHandler(api.ServerConfig{Service: counting})
 	ask := func(handler http.Handler) (http.Header, map[string]any) {
 		r := httptest.NewRequest(http.MethodPost, "/v1/events/e/hit", strings.NewReader(`{"features":{"ip":"10.0.0.1"},"cost":1}`))
 		r.Header.Set("Content-Type", "application/json")

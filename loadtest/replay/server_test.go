@@ -35,7 +35,7 @@ func realServer(t *testing.T, event events.Event, clock func() time.Time) http.H
 		Limiter:  decider,
 	})
 	require.NoError(t, err)
-	return api.NewHandler(api.Config{Service: counting})
+	return api.NewServerHandler(api.ServerConfig{Service: counting})
 }
 
 // The purpose of it all: the server counts a real log exactly.

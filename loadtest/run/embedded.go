@@ -2,12 +2,20 @@ package run
 
 import (
 	"context"
+	"errors"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
 	"github.com/counterd/counterd"
+	"github.com/counterd/counterd/api"
 	"github.com/counterd/counterd/loadtest/traffic"
+	"github.com/counterd/counterd/metrics"
 )
 
 // Embedded is the HTTP interface of a limiter in this process, without a network in front of it.
@@ -30,9 +38,20 @@ func (h handlerTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 }
 
 // NewEmbedded returns the limiter as a target of that name, and closes it with it. Each call may
-// take that long.
-func NewEmbedded(limiter *counterd.Limiter, name string, timeout time.Duration) (*Embedded, error) {
-	h, err := newHTTP(HTTPConfig{URLs: []string{"http://embedded.invalid"}, Timeout: timeout}, handlerTransport{limiter.Handler()})
+// take that long, and most of them be under way at a time.
+func NewEmbedded(limiter *counterd.Limiter, name string, timeout time.Duration, most int) (*Embedded, error) {
+	registry := prometheus.NewRegistry()
+	err := errors.Join(
+		metrics.Register(registry, limiter),
+		registry.Register(collectors.NewGoCollector()), registry.Register(collectors.NewProcessCollector(collectors.ProcessCollectorOpts{})),
+	)
+	if err != nil {
+		return nil, err
+	}
+	routes := http.NewServeMux()
+	routes.Handle("/metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
+	routes.Handle("/", api.NewHandler(limiter, api.Config{Log: slog.New(slog.DiscardHandler), MaxRequests: most}))
+	h, err := newHTTP(HTTPConfig{URLs: []string{"http://embedded.invalid"}, Timeout: timeout}, handlerTransport{routes})
 	return &Embedded{h, limiter, name}, err
 }
 

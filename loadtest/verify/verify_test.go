@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/counterd/counterd"
+	"github.com/counterd/counterd/api"
 	"github.com/counterd/counterd/api/wire"
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/events/rulesfile"
@@ -361,7 +362,7 @@ func TestCounterd(t *testing.T) {
 				require.NoError(t, err)
 				defer func() { require.NoError(t, server.Close()) }()
 				report, text := reportOf(t, Config{
-					URLs: []string{"http://a"}, transport: inProcess(server.Handler()), Skew: time.Millisecond,
+					URLs: []string{"http://a"}, transport: inProcess(api.NewHandler(server, api.Config{})), Skew: time.Millisecond,
 					Duration: 3 * time.Second, Clients: 6, Features: 12, Rate: 200, Seed: 1,
 				})
 				require.True(t, report.OK(), text)

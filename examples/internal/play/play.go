@@ -72,10 +72,10 @@ const (
 )
 
 // Limiter returns a limiter by the text of a rules file, which counts in this process.
-func (s *Stage) Limiter(text string) *counterd.Limiter {
+func (s *Stage) Limiter(text string, options ...counterd.Option) *counterd.Limiter {
 	rules, err := counterd.ParseRules([]byte(text))
 	s.Check(err)
-	limiter, err := counterd.New(rules, counterd.WithTimeout(timeout), counterd.WithGrace(grace))
+	limiter, err := counterd.New(rules, append(options, counterd.WithTimeout(timeout), counterd.WithGrace(grace))...)
 	s.Check(err)
 	s.Stop(func() { limiter.Close() })
 	return limiter

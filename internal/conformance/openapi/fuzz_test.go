@@ -82,7 +82,7 @@ func newAnyHandler(f *testing.F) http.Handler {
 		Limiter:  decider,
 	})
 	require.NoError(f, err)
-	return api.NewHandler(api.Config{
+	return api.NewServerHandler(api.ServerConfig{
 		Service: decides, Log: slog.New(slog.DiscardHandler),
 	})
 }

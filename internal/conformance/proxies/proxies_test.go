@@ -105,7 +105,7 @@ func newGuardedBackstage(t *testing.T, tokens func() *service.Tokens, methods ..
 		Limiter:  decider,
 	})
 	require.NoError(t, err)
-	b.counterd = httptest.NewServer(api.NewHandler(api.Config{
+	b.counterd = httptest.NewServer(api.NewServerHandler(api.ServerConfig{
 		LoopbackOnly: tokens == nil, // as in a process without flags
 		Service:      decides,
 		Gate:         service.NewGate(service.GateConfig{Tokens: tokens}),

@@ -85,7 +85,7 @@ type World struct {
 	Hot      *top.Top
 	Down     error // what each call of the store gets
 	DeniedIn func(minute time.Time) int64
-	Config   page.Config
+	Config   page.ServerConfig
 }
 
 // NewWorld returns a world in which nothing was hit.
@@ -113,7 +113,7 @@ func NewWorldOf(tb testing.TB, rules string, Clock func() time.Time) *World {
 	w.Service, err = service.New(service.Config{Rules: set.Rules, Limiter: decider, Counters: w.Counters, Overrides: set})
 	require.NoError(tb, err)
 	w.DeniedIn = func(minute time.Time) int64 { return max(0, int64(minute.Minute()*minute.Hour()%23)-14) }
-	w.Config = page.Config{
+	w.Config = page.ServerConfig{
 		Service: w, Clock: Clock,
 		Top: func(r *http.Request, q top.Query) wire.Top {
 			return (*peers.Fleet)(nil).Top(r.Context(), "", w.Hot.List(q), q)
@@ -127,7 +127,7 @@ func NewWorldOf(tb testing.TB, rules string, Clock func() time.Time) *World {
 	return w
 }
 
-func (w *World) Handler() http.Handler { return page.New(w.Config) }
+func (w *World) Handler() http.Handler { return page.NewHandler(w.Config) }
 
 func (w *World) Explain(ctx context.Context, event service.Event, features events.Features, cost int64) (limiter.Decision, []limiter.Explained, error) {
 	if w.Down != nil {

@@ -1,0 +1,304 @@
+// Package assembly puts the parts of a limiter together: its store and engines, what decides and counts, and what is
+// remembered of the decisions. The root package and package server are built on it.
+package assembly
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/counterd/counterd/events"
+	"github.com/counterd/counterd/hierarchy"
+	"github.com/counterd/counterd/internal/backend"
+	"github.com/counterd/counterd/internal/eventlog"
+	"github.com/counterd/counterd/internal/eventlog/journal"
+	"github.com/counterd/counterd/internal/insight/denied"
+	"github.com/counterd/counterd/internal/insight/top"
+	"github.com/counterd/counterd/internal/limiter"
+	"github.com/counterd/counterd/internal/limiter/counting"
+	"github.com/counterd/counterd/internal/limiter/engine"
+	"github.com/counterd/counterd/internal/overrides"
+	"github.com/counterd/counterd/internal/seal"
+	"github.com/counterd/counterd/internal/service"
+	"github.com/counterd/counterd/internal/settings"
+	"github.com/counterd/counterd/internal/sparse"
+	"github.com/counterd/counterd/internal/telemetry"
+	"github.com/counterd/counterd/memcache"
+)
+
+// Hooks are called as a limiter works, by many goroutines at a time. They must not panic. A nil hook is not called.
+type Hooks struct {
+	OnDecision   func(context.Context, limiter.Hit, *limiter.Decision, limiter.Call)
+	OnRoundTrip  func(context.Context, memcache.RoundTrip)
+	OnStoreError func(error) // in a decision
+}
+
+// RulesInForce are the rules in force, without overrides. They are safe for concurrent use.
+type RulesInForce struct {
+	Now        func() time.Time // used by Set
+	rules      atomic.Pointer[events.Rules]
+	replacing  sync.Mutex // held while rules is replaced
+	generation atomic.Int64
+}
+
+// NewRules puts the first rules in force.
+func NewRules(first *events.Rules) *RulesInForce {
+	r := &RulesInForce{Now: time.Now}
+	r.rules.Store(first)
+	r.generation.Store(1)
+	return r
+}
+
+// Rules returns the rules in force. They do not change: a caller that uses one result works
+// with one version.
+func (r *RulesInForce) Rules() *events.Rules { return r.rules.Load() }
+
+// Generation returns the number of the rules in force; the first have 1.
+func (r *RulesInForce) Generation() int64 { return r.generation.Load() }
+
+// Set puts other rules in force and returns their generation.
+func (r *RulesInForce) Set(rules *events.Rules) int64 {
+	r.replacing.Lock()
+	defer r.replacing.Unlock()
+	r.rules.Store(events.Succeed(r.rules.Load(), rules, r.Now().Unix()))
+	return r.generation.Add(1)
+}
+
+// Config sets up the parts. Settings, which are valid, and Rules are needed.
+type Config struct {
+	Settings settings.Settings
+	Rules    *RulesInForce
+	// Domains returns rules beside Rules, of any window, by which hits of several parts are decided. If nil, there are
+	// none.
+	Domains func() *events.Rules
+	// Unsealed means that clients with different rights could alter the reservations of others: hits may not reserve.
+	Unsealed bool
+	// StartSpan begins the span of each decision, and OnCoalesced gets the contexts of hits that share round trips: see
+	// limiter.Config. Both may be nil.
+	StartSpan   telemetry.Start
+	OnCoalesced func(hit, trips context.Context, hits int)
+	Hooks       []Hooks
+}
+
+// Parts are the parts of an open limiter. They are safe for concurrent use.
+type Parts struct {
+	Settings  settings.Settings
+	Rules     *RulesInForce
+	Service   *service.Service
+	Limiter   *limiter.Limiter
+	Counters  *counting.Counters
+	Buckets   *hierarchy.Counters
+	Denied    *denied.History
+	Overrides *overrides.Set
+	Top       *top.Top
+	Backend   *backend.Backend
+
+	config Config
+	hooks  atomic.Pointer[[]Hooks] // of the config, and those of Observe
+}
+
+// CheckRules returns an error for rules that a limiter of the config cannot keep.
+func (c *Config) CheckRules(rules *events.Rules) error {
+	if rules.HasLeases() && c.Unsealed {
+		return &settings.Fault{Setting: "tokens", Reason: "concurrency limits need {key-secret}, too: a client could alter the reservations of others"}
+	}
+	return journal.CheckRules(rules, c.Settings.Grace)
+}
+
+// Open opens the parts.
+func Open(c Config) (*Parts, error) {
+	if err := c.CheckRules(c.Rules.Rules()); err != nil {
+		return nil, err
+	}
+	p := &Parts{Settings: c.Settings, Rules: c.Rules, Top: top.New(top.Config{Clock: c.Settings.Clock}), config: c}
+	p.hooks.Store(&c.Hooks)
+	if err := p.open(); err != nil {
+		return nil, errors.Join(err, p.Close())
+	}
+	return p, nil
+}
+
+// open opens the parts, each on those opened before it.
+func (p *Parts) open() (err error) {
+	s, c := p.Settings, p.config
+	settings.LogWarnings(s.Log, "rules", "counterd validate", c.Rules.Rules().Warnings)
+	if p.Backend, err = backend.Open(s.Start, s, backend.Config{Retention: p.longest, OnRoundTrip: p.onRoundTrip}); err != nil {
+		return err
+	}
+	secret, err := backend.ReadKeySecret(s)
+	if err != nil {
+		return err
+	}
+	p.startOverrides(secret)
+	p.Buckets = hierarchy.NewCounters(hierarchy.Config{Store: p.Backend.Store, Clock: s.Clock, Grace: s.Grace, OnUse: p.Backend.OnUse})
+	p.startDenied()
+	if err := p.newEngines(); err != nil {
+		return err
+	}
+	p.Service, err = service.New(service.Config{
+		Rules: p.Overrides.Rules, Limiter: p.Limiter, Counters: p.Counters, StartSpan: c.StartSpan,
+		Seal: p.seal(secret), Unsealed: c.Unsealed, Overrides: p.Overrides, Top: p.Top,
+	})
+	return err
+}
+
+// Parts returns p, which is a limiter for packages api, page and metrics.
+func (p *Parts) Parts() *Parts { return p }
+
+// Observe adds hooks for decisions, round trips and failures of the store.
+func (p *Parts) Observe(h Hooks) {
+	for {
+		before := p.hooks.Load()
+		after := append(slices.Clip(*before), h)
+		if p.hooks.CompareAndSwap(before, &after) {
+			return
+		}
+	}
+}
+
+func (p *Parts) onRoundTrip(ctx context.Context, trip memcache.RoundTrip) {
+	for _, h := range *p.hooks.Load() {
+		if h.OnRoundTrip != nil {
+			h.OnRoundTrip(ctx, trip)
+		}
+	}
+}
+
+func (p *Parts) onDecision(ctx context.Context, h limiter.Hit, d *limiter.Decision, call limiter.Call) {
+	for _, hooks := range *p.hooks.Load() {
+		if hooks.OnDecision != nil {
+			hooks.OnDecision(ctx, h, d, call)
+		}
+	}
+	p.Top.OnDecision(ctx, h, d, call)
+	p.Denied.OnDecision(ctx, h, d, call)
+}
+
+// newEngines sets what decides hits and what counts without deciding, on buckets and on logs. Failures of the store are
+// logged at most once a second for each cause.
+func (p *Parts) newEngines() error {
+	logs, err := eventlog.New(p.Buckets.Base())
+	if err != nil {
+		return err
+	}
+	leases, err := eventlog.NewLeases(p.Buckets.Base())
+	if err != nil {
+		return err
+	}
+	engines := []engine.Engine{p.Buckets, logs, leases} // reservations name an engine by its place
+	warn := p.warnOf("store failed in a decision")
+	p.Limiter, err = limiter.New(limiter.Config{
+		Local:       backend.NewEmbedded(p.Settings.Log),
+		Timeout:     p.Settings.Timeout,
+		MaxPending:  p.Settings.MaxPending,
+		OnDecision:  p.onDecision,
+		OnCoalesced: p.config.OnCoalesced,
+		OnStoreError: func(err error) {
+			for _, h := range *p.hooks.Load() {
+				if h.OnStoreError != nil {
+					h.OnStoreError(err)
+				}
+			}
+			warn(err)
+		},
+	}, engines...)
+	p.Counters = counting.New(counting.Config{MaxPending: p.Settings.MaxPending}, p.Buckets, logs, leases)
+	return err
+}
+
+// warnOf returns a function that logs an error at most once a second for each cause.
+func (p *Parts) warnOf(text string) func(error) {
+	var failures sparse.Lines
+	return func(err error) {
+		failures.Do(sparse.CauseOf(err), func(suppressed int64) {
+			p.Settings.Log.Warn(text, "error", err, "suppressed", suppressed)
+		})
+	}
+}
+
+// startDenied starts what counts denied hits, without a share in the calls of others that may wait for the store.
+func (p *Parts) startDenied() {
+	p.Denied = denied.Start(denied.Config{
+		Rules: p.Rules.Rules, Counters: counting.New(counting.Config{}, p.Buckets), Clock: p.Settings.Clock,
+		OnStoreError: p.warnOf("denied hits are missing in their history"),
+	})
+}
+
+// startOverrides starts the temporary overrides, which the processes with the key secret share.
+func (p *Parts) startOverrides(secret []byte) {
+	config := overrides.Config{
+		Store: p.Backend.Store, Alone: !p.Backend.HasServers(), Rules: p.Rules.Rules, Suits: p.config.CheckRules, Clock: p.Settings.Clock,
+		OnError: func(err error) {
+			p.Settings.Log.Warn("the temporary overrides cannot be read, or not be written", "error", err)
+		},
+	}
+	if secret != nil {
+		config.Seal = seal.KeyOf(secret, "counterd: overrides")
+	}
+	p.Overrides = overrides.Start(p.Settings.Start, config)
+}
+
+// seal returns what seals reservations: the seal of the key secret, or one of this process if its counters are its
+// own. If nil, there is none.
+func (p *Parts) seal(secret []byte) []byte {
+	switch {
+	case secret == nil && !p.Settings.Embedded():
+		return nil
+	case secret == nil:
+		secret = []byte(rand.Text())
+	}
+	return service.SealOf(secret)
+}
+
+// SetRules puts other rules in force. Rules that the limiter cannot keep are an error.
+func (p *Parts) SetRules(rules *events.Rules) error {
+	if err := p.config.CheckRules(rules); err != nil {
+		return err
+	}
+	p.Rules.Set(rules)
+	return nil
+}
+
+// AllRules returns all rules in force, with overrides.
+func (p *Parts) AllRules() []*events.Rules {
+	rules := []*events.Rules{p.Overrides.Rules()}
+	if p.config.Domains != nil {
+		rules = append(rules, p.config.Domains())
+	}
+	return rules
+}
+
+// longest returns the longest retention of all counters, those of denied hits among them.
+func (p *Parts) longest() time.Duration {
+	longest := max(denied.MinRetention, p.Rules.Rules().Longest()) // overrides change no window
+	if p.config.Domains != nil {
+		longest = max(longest, events.MaxWindow, p.config.Domains().Longest())
+	}
+	return longest
+}
+
+// Health returns the health of the store and of the clock.
+func (p *Parts) Health() service.Health {
+	if p.Backend == nil {
+		return service.Health{}
+	}
+	return service.Health{Servers: p.Backend.States(), Clock: p.Backend.Clock}
+}
+
+// Close waits for the operations of the store that are under way, and joins all goroutines.
+func (p *Parts) Close() error {
+	if p.Denied != nil {
+		p.Denied.Close()
+	}
+	if p.Overrides != nil {
+		p.Overrides.Close()
+	}
+	if p.Backend == nil {
+		return nil
+	}
+	return p.Backend.Close()
+}

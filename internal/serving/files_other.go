@@ -1,8 +1,0 @@
-//go:build !unix
-
-package serving
-
-import "math"
-
-// maxFiles returns how many files the process may have open: here no bound is known.
-func maxFiles() int { return math.MaxInt }
