@@ -19,7 +19,7 @@ var (
 	anotherOne   = []byte("a secret of thirty-two bytes, no")
 	secretItem   = "counterd:secret"
 	otherItem    = "counterd:secret:other"
-	betweenLooks = 20 * time.Millisecond
+	betweenLooks = 300 * time.Millisecond
 )
 
 // keysOn returns the keys of the counters on a server.
