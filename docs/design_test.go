@@ -19,7 +19,12 @@ import (
 	"go.uber.org/goleak"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	goleak.VerifyTestMain(m, goleak.Cleanup(func(status int) {
+		os.RemoveAll(programsFolder)
+		os.Exit(status)
+	}))
+}
 
 const module = "github.com/counterd/counterd"
 

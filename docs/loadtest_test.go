@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -43,13 +44,27 @@ func readExact(text string) (list []shown, err error) {
 	return list, nil
 }
 
+var programsFolder string // of programs, once they are built
+
+// programs builds counterd and loadtest once for all tests, and returns their folder.
+var programs = sync.OnceValues(func() (string, error) {
+	var err error
+	if programsFolder, err = os.MkdirTemp("", "counterd-docs-"); err != nil {
+		return "", err
+	}
+	output, err := exec.Command("go", "build", "-o", programsFolder, "../cmd/counterd", "../loadtest").CombinedOutput()
+	if err != nil {
+		return "", fmt.Errorf("%w: %s", err, output)
+	}
+	return programsFolder, nil
+})
+
 // buildPrograms returns the folder that make build would put the programs into.
 func buildPrograms(t *testing.T) string {
 	t.Helper()
-	dir := t.TempDir()
-	build, err := exec.Command("go", "build", "-o", dir, "../cmd/counterd", "../loadtest").CombinedOutput()
-	require.NoError(t, err, "%s", build)
-	return dir
+	folder, err := programs()
+	require.NoError(t, err)
+	return folder
 }
 
 // What docs/loadtest.md, docs/limits.md and docs/testdata/exact.md call exact is what its

@@ -12,16 +12,11 @@ import (
 )
 
 // Counterd builds the program into the folder, and returns its path.
-func Counterd(folder string) (string, error) { return build(folder, "counterd", "cmd/counterd") }
-
-// Loadtest builds that program. Beside counterd it finds it.
-func Loadtest(folder string) (string, error) { return build(folder, "loadtest", "loadtest") }
-
-func build(folder, name, from string) (string, error) {
-	path := filepath.Join(folder, name)
-	out, err := exec.Command("go", "build", "-o", path, "github.com/counterd/counterd/"+from).CombinedOutput()
+func Counterd(folder string) (string, error) {
+	path := filepath.Join(folder, "counterd")
+	out, err := exec.Command("go", "build", "-o", path, "github.com/counterd/counterd/cmd/counterd").CombinedOutput()
 	if err != nil {
-		return "", fmt.Errorf("building %s: %w: %s", name, err, out)
+		return "", fmt.Errorf("building counterd: %w: %s", err, out)
 	}
 	return path, nil
 }
