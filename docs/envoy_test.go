@@ -40,7 +40,7 @@ var (
 // The page's commands are run, and their answers are those shown.
 func TestTheEnvoyPageIsTrue(t *testing.T) {
 	config, rules := configsOfEnvoy(t)
-	folder, counterd := t.TempDir(), build(t)
+	folder, counterd := t.TempDir(), filepath.Join(buildPrograms(t), "counterd")
 	require.NoError(t, os.WriteFile(filepath.Join(folder, "shop.yaml"), []byte(config), 0o600))
 	require.NoError(t, os.WriteFile(filepath.Join(folder, "rules.yaml"), []byte(rules), 0o600))
 	command := strings.TrimSpace(blockBehind(t, "envoy.md", "such as this `shop.yaml`", "sh"))

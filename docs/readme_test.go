@@ -17,7 +17,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/counterd/counterd/internal/testkit"
-	"github.com/counterd/counterd/internal/testkit/builttest"
 )
 
 // console matches the blocks of a page that show commands with their output.
@@ -93,14 +92,6 @@ func blockBehind(t *testing.T, page, line, language string) string {
 // serves is a command of a page that serves.
 var serves = regexp.MustCompile(`(?m)^go run ./cmd/counterd (.*)\n`)
 
-// build returns the path of a counterd.
-func build(t *testing.T) string {
-	t.Helper()
-	binary, err := builttest.Counterd(t.TempDir())
-	require.NoError(t, err)
-	return binary
-}
-
 // serve runs a command of a page that serves, by a counterd, in a folder and on free ports, and returns
 // its address.
 func serve(t *testing.T, counterd, command, dir string) string {
@@ -144,12 +135,13 @@ func TestTheReadmeIsTrue(t *testing.T) {
 	const begin = "A limit takes five lines"
 	folder := t.TempDir()
 	require.NoError(t, os.WriteFile(filepath.Join(folder, "rules.yaml"), []byte(blockBehind(t, readme, begin, "yaml")), 0o600))
-	address := serve(t, build(t), blockBehind(t, readme, begin, "sh"), folder)
+	address := serve(t, filepath.Join(buildPrograms(t), "counterd"), blockBehind(t, readme, begin, "sh"), folder)
 	list := readShown(t, readme)
 	require.Greater(t, len(list), 6)
 	for _, shown := range list {
 		command := strings.ReplaceAll(shown.command, readmeAddress, address)
-		command = strings.Replace(command, "./loadtest replay loadtest", "./loadtest replay -url http://"+address+" loadtest", 1)
+		command = strings.Replace(command, "go run ./loadtest replay", filepath.Join(buildPrograms(t), "loadtest")+" replay", 1)
+		command = strings.Replace(command, "replay loadtest/", "replay -url http://"+address+" loadtest/", 1)
 		run := exec.Command("bash", "-o", "pipefail", "-c", command)
 		run.Dir = ".."
 		var stderr bytes.Buffer
@@ -169,7 +161,7 @@ func TestTheReadmeServesOverTLS(t *testing.T) {
 	steps.Dir = folder
 	output, err := steps.CombinedOutput()
 	require.NoError(t, err, "%s", output)
-	_, port, err := net.SplitHostPort(serve(t, build(t), block, folder))
+	_, port, err := net.SplitHostPort(serve(t, filepath.Join(buildPrograms(t), "counterd"), block, folder))
 	require.NoError(t, err)
 	ask := exec.CommandContext(t.Context(), "bash", "-ec", `curl -s --cacert cert.pem --connect-to localhost::127.0.0.1: -H "Authorization: Bearer $(awk '/^ops/ {print $3}' tokens)" \
 		--json '{"features": {"ip": "192.168.0.1"}}' https://localhost:`+port+`/v1/events/url_shorten/hit`)

@@ -2,8 +2,6 @@ package main
 
 import (
 	"crypto/x509"
-	"errors"
-	"fmt"
 	"net"
 	"net/http"
 	"os"
@@ -14,7 +12,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/counterd/counterd/api/client"
 	"github.com/counterd/counterd/internal/testkit/fakeserver"
 	"github.com/counterd/counterd/internal/testkit/memcachedtest"
 	"github.com/counterd/counterd/loadtest/child"
@@ -134,27 +131,6 @@ func TestCredentialFlags(t *testing.T) {
 		assert.Contains(t, got.err, want)
 		assert.Equal(t, exitUsage, got.status, want)
 	}
-}
-
-// The advice names the flag that helps, and no flag where none does.
-func TestAdviceOfCredentials(t *testing.T) {
-	flags := credentials{secure: true}
-	answer := func(status int) error {
-		refused := &client.Error{}
-		refused.Status = status
-		return refused
-	}
-	unavailable := func(err error) error { return fmt.Errorf("%w: %w", client.ErrUnavailable, err) }
-	for want, err := range map[string]error{
-		"; -token-file holds a token that the target knows":           answer(http.StatusUnauthorized),
-		"; -token-file holds one that is good for all that is called": answer(http.StatusForbidden),
-		"; -ca names the authorities":                                 unavailable(x509.UnknownAuthorityError{}),
-		"; -cert and -key show one of an authority":                   unavailable(&net.OpError{Op: "remote error", Err: errors.New("tls: expired certificate")}),
-	} {
-		assert.Contains(t, flags.advised(err).Error(), want)
-	}
-	expired := unavailable(x509.CertificateInvalidError{Reason: x509.Expired})
-	assert.Equal(t, expired, flags.advised(expired), "the target is there, and asks for nothing")
 }
 
 // Metrics may be at an address of their own that speaks TLS, where the target does not.

@@ -24,6 +24,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/counterd/counterd/internal/testkit"
 	"github.com/counterd/counterd/loadtest/child"
 	"github.com/counterd/counterd/loadtest/fleet"
 	"github.com/counterd/counterd/loadtest/process"
@@ -43,7 +44,7 @@ type program struct {
 func startProgram(t *testing.T, args ...string) *program {
 	t.Helper()
 	p := &program{Cmd: exec.Command(builtLoadtest, args...), lines: make(chan string, 1000), ended: make(chan error, 1)}
-	p.Env = append(os.Environ(), "TMPDIR="+t.TempDir())
+	p.Env = append(os.Environ(), asLoadtest+"=1", "TMPDIR="+t.TempDir())
 	p.Stdout = &p.out
 	said, err := p.StderrPipe()
 	require.NoError(t, err)
@@ -129,24 +130,24 @@ func alive(pid int) bool {
 // gone waits until none of the processes runs.
 func gone(t *testing.T, pids map[int]string) {
 	t.Helper()
-	assert.NoError(t, fleet.Until(t.Context(), maxWait, func() error {
-		for pid, name := range pids {
+	testkit.Await(t, maxWait, fmt.Sprint("the end of ", pids), func() bool {
+		for pid := range pids {
 			if alive(pid) {
-				return fmt.Errorf("%s is left, process %d", name, pid)
+				return false
 			}
 		}
-		return nil
-	}))
+		return true
+	})
 }
 
 // called waits until its counterd have answered hits, and returns all that it has started.
 func (p *program) called(t *testing.T, programs, hits int) map[int]string {
 	t.Helper()
 	var all map[int]string
-	require.NoError(t, fleet.Until(t.Context(), maxWait, func() error {
+	testkit.Await(t, maxWait, fmt.Sprintf("%d hits by %d programs", hits, programs), func() bool {
 		all = p.children(t)
 		if len(all) < programs {
-			return fmt.Errorf("it has started %v", all)
+			return false
 		}
 		sum := 0
 		for pid, name := range all {
@@ -154,11 +155,8 @@ func (p *program) called(t *testing.T, programs, hits int) map[int]string {
 				sum += hitsOf(pid)
 			}
 		}
-		if sum < hits {
-			return fmt.Errorf("%d hits", sum)
-		}
-		return nil
-	}))
+		return sum >= hits
+	})
 	return all
 }
 
@@ -183,37 +181,29 @@ func hitsOf(pid int) (sum int) {
 
 // An interrupted verify of what it has started itself reports, and leaves nothing behind.
 func TestInterruptsOfWhatIsStartedHere(t *testing.T) {
+	interruptOwn(t, os.Interrupt, 4, 500, []string{"violations   none", "interrupted: what was seen"}, "verify", "-duration", "1h")
+}
+
+// interruptOwn interrupts a command that starts as many programs, after as many hits, and wants texts in its report.
+func interruptOwn(t *testing.T, signal os.Signal, programs, hits int, says []string, args ...string) {
+	t.Helper()
 	if !process.Known {
 		t.Skip("how to find the processes is known on Linux only")
 	}
-	for name, c := range map[string]struct {
-		args     []string
-		signal   os.Signal
-		programs int
-		hits     int // until the signal
-		says     []string
-	}{
-		"verify":        {[]string{"verify", "-duration", "1h"}, os.Interrupt, 4, 500, []string{"violations   none", "interrupted: what was seen"}},
-		"verify, chaos": {[]string{"verify", "-duration", "1h", "-servers", "3", "-replicas", "2", "-chaos"}, syscall.SIGTERM, 5, 3000, []string{"violations   none"}},
-		"verify, soak":  {[]string{"verify", "-soak", "1h"}, os.Interrupt, 5, 500, []string{"violations   none", "interrupted: what was seen", "not compared in the end"}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			p := startProgram(t, c.args...)
-			started := p.called(t, c.programs, c.hits)
-			require.NoError(t, p.Process.Signal(c.signal))
-			p.says(t, "another interrupt ends it at once")
-			status, said := p.status(t), p.rest()
-			assert.Equal(t, exitInterrupted, status, "%s%s", said, &p.out)
-			assert.Contains(t, said, "loadtest: interrupted\n")
-			for _, text := range c.says {
-				assert.Regexp(t, text, p.out.String())
-			}
-			gone(t, started)
-			left, err := os.ReadDir(strings.TrimPrefix(p.Env[len(p.Env)-1], "TMPDIR="))
-			require.NoError(t, err)
-			assert.Empty(t, left)
-		})
+	p := startProgram(t, args...)
+	started := p.called(t, programs, hits)
+	require.NoError(t, p.Process.Signal(signal))
+	p.says(t, "another interrupt ends it at once")
+	status, said := p.status(t), p.rest()
+	assert.Equal(t, exitInterrupted, status, "%s%s", said, &p.out)
+	assert.Contains(t, said, "loadtest: interrupted\n")
+	for _, text := range says {
+		assert.Regexp(t, text, p.out.String())
 	}
+	gone(t, started)
+	left, err := os.ReadDir(strings.TrimPrefix(p.Env[len(p.Env)-1], "TMPDIR="))
+	require.NoError(t, err)
+	assert.Empty(t, left)
 }
 
 // The second interrupt ends at once what does not end by itself, and what it has started.
@@ -254,7 +244,6 @@ func TestInterruptsOfCallsToOthers(t *testing.T) {
 		status int
 		says   string
 	}{
-		"verify, right": {[]string{"verify", "-duration", "1h"}, 1000, "", exitInterrupted, `interrupted: what was seen until then is judged\n(?s:.*)violations +none\n`},
 		"verify, wrong": {[]string{"verify", "-duration", "1h"}, 1000, "Retry-After", exitFailed, `interrupted: what was seen(?s:.*)WRONG  headers`},
 		"run":           {[]string{"run", "-duration", "1h", "-max-failures", "0"}, 100, "", exitInterrupted, `; interrupted\n(?s:.*)\d+ answered`},
 		"run, too slow": {[]string{"run", "-duration", "1h", "-max-p99", "1ns"}, 100, "", exitFailed, `; interrupted\n`},

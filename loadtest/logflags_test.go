@@ -90,6 +90,7 @@ func TestAnotherFormat(t *testing.T) {
 
 // Several files are one log, and what is malformed is named with its file.
 func TestReplayOfSeveralFiles(t *testing.T) {
+	t.Parallel()
 	folder := t.TempDir()
 	var names []string
 	for i, text := range []string{log, "foo\n" + log, log} {

@@ -27,17 +27,35 @@ import (
 	"github.com/counterd/counterd/loadtest/replay"
 )
 
-// The programs, built once.
+// The programs: counterd is built once, and the test binary is loadtest where asLoadtest is set.
 var builtCounterd, builtLoadtest string
 
+// asLoadtest makes the test binary be loadtest.
+const asLoadtest = "COUNTERD_TEST_AS_LOADTEST"
+
 func TestMain(m *testing.M) {
+	if os.Getenv(asLoadtest) != "" {
+		main()
+	}
 	builttest.Main(m, func(path string) {
-		var err error
-		if builtLoadtest, err = builttest.Loadtest(filepath.Dir(path)); err != nil {
+		builtCounterd, builtLoadtest = path, filepath.Join(filepath.Dir(path), "loadtest")
+		if err := copySelf(builtLoadtest); err != nil {
 			panic(err)
 		}
-		builtCounterd = path
 	})
+}
+
+// copySelf copies the test binary.
+func copySelf(path string) error {
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	program, err := os.ReadFile(self)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(path, program, 0o700)
 }
 
 const log = `192.0.2.1 - - [17/May/2015:10:05:03 +0000] "GET / HTTP/1.1" 200 1
@@ -70,6 +88,7 @@ func serve(t *testing.T, fake *fakeserver.Server) string {
 
 // A server that wants a token gets it with each request.
 func TestReplayWithAToken(t *testing.T) {
+	t.Parallel()
 	fake := &fakeserver.Server{}
 	fake.Event.Name = "url_shorten"
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -90,6 +109,7 @@ func TestReplayWithAToken(t *testing.T) {
 }
 
 func TestReplay(t *testing.T) {
+	t.Parallel()
 	got := runWith(t, strings.NewReader(log), "replay", "-url", serve(t, &fakeserver.Server{}), "-windows", "90s,3h", "-")
 	require.Equal(t, exitOK, got.status, got.err)
 	assert.Equal(t, "loadtest: 1 malformed lines: 2; 1: feature of kind \"ip\": the value is not an IP address\n", got.err)
@@ -105,6 +125,7 @@ differences  0
 }
 
 func TestReplayJSON(t *testing.T) {
+	t.Parallel()
 	file := filepath.Join(t.TempDir(), "access.log") // compressed, whatever its name
 	var zipped bytes.Buffer
 	w := gzip.NewWriter(&zipped)
@@ -126,6 +147,7 @@ func TestReplayJSON(t *testing.T) {
 }
 
 func TestReplayDifferences(t *testing.T) {
+	t.Parallel()
 	lost := &fakeserver.Server{Times: func(n int) int { return min(1, n-1) }}
 	got := runWith(t, strings.NewReader(log), "replay", "-url", serve(t, lost), "-c", "1")
 	assert.Equal(t, exitFailed, got.status)
@@ -134,6 +156,7 @@ func TestReplayDifferences(t *testing.T) {
 }
 
 func TestReplayFailures(t *testing.T) {
+	t.Parallel()
 	failing := &fakeserver.Server{Status: func(n int) int { return http.StatusServiceUnavailable * (1 - min(1, n-1)) }}
 	got := runWith(t, strings.NewReader(log), "replay", "-url", serve(t, failing))
 	assert.Equal(t, exitFailed, got.status)

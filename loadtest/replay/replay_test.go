@@ -184,17 +184,6 @@ func TestRunFindsWrongCounts(t *testing.T) {
 	}
 }
 
-func TestRunRealLog(t *testing.T) {
-	log := readRealLog(t)
-	result, err := replay.Run(t.Context(), configWithin(t, newServer()), log)
-	require.NoError(t, err)
-	assert.Equal(t, &replay.Result{
-		Event: "e", Retention: "24h", Lines: 10_000, Events: 2821, Skipped: 7179, MalformedLines: []string{}, Counters: 543,
-		Windows: []string{"1m", "15m", "1h", "6h", "24h"}, LeftOutWindows: []string{}, FirstDifferences: []replay.Difference{},
-		Comparisons: 543 * (4*4 + 1),
-	}, result)
-}
-
 func TestRunShortRetention(t *testing.T) {
 	server := newServer()
 	server.Event.Retention = time.Hour

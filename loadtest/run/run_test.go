@@ -357,40 +357,23 @@ func TestCosts(t *testing.T) {
 	})
 }
 
-// What has begun anew since is not taken for a figure.
+// What has begun anew since is not taken for a figure, nor where the sum hides it: another server has counted, or the
+// same one beyond what it had.
 func TestATargetThatRestarts(t *testing.T) {
-	bubble.Test(t, func(t *testing.T) {
-		target := &fake{}
-		target.read = func() run.Reading {
-			if target.got.Load() == 0 {
-				return run.Reading{Trips: 1000, Began: []float64{7}}
-			}
-			return run.Reading{Trips: 10, Began: []float64{7}}
-		}
-		report, err := run.Run(t.Context(), run.Config{Target: target, Source: source(t, nil), Profile: arrival.Constant(100), Duration: time.Second})
-		require.NoError(t, err)
-		assert.Nil(t, report.Store)
-		assert.Contains(t, report.StoreNote, "restarted")
-		assert.Nil(t, report.Process)
-	})
-}
-
-// Nor is it where the sum hides it: another server has counted, or the same one beyond what
-// it had.
-func TestARestartThatTheSumHides(t *testing.T) {
-	bubble.Test(t, func(t *testing.T) {
-		target := &fake{}
-		target.read = func() run.Reading {
-			if target.got.Load() == 0 {
-				return run.Reading{Trips: 1000, Began: []float64{100, 200.5}}
-			}
-			return run.Reading{Trips: 5000, Began: []float64{101, 300}}
-		}
-		report, err := run.Run(t.Context(), run.Config{Target: target, Source: source(t, nil), Profile: arrival.Constant(100), Duration: time.Second})
-		require.NoError(t, err)
-		assert.Nil(t, report.Store)
-		assert.Contains(t, report.StoreNote, "restarted")
-	})
+	for _, readings := range [][2]run.Reading{
+		{{Trips: 1000, Began: []float64{7}}, {Trips: 10, Began: []float64{7}}},
+		{{Trips: 1000, Began: []float64{100, 200.5}}, {Trips: 5000, Began: []float64{101, 300}}},
+	} {
+		bubble.Test(t, func(t *testing.T) {
+			target := &fake{}
+			target.read = func() run.Reading { return readings[min(target.got.Load(), 1)] }
+			report, err := run.Run(t.Context(), run.Config{Target: target, Source: source(t, nil), Profile: arrival.Constant(100), Duration: time.Second})
+			require.NoError(t, err)
+			assert.Nil(t, report.Store)
+			assert.Contains(t, report.StoreNote, "restarted")
+			assert.Nil(t, report.Process)
+		})
+	}
 }
 
 // The warm-up is the beginning of the profile, and is not measured.

@@ -70,23 +70,6 @@ func TestABusySpellIsNoKnee(t *testing.T) {
 	}
 }
 
-// What a comment of search says of its errors.
-func TestABorneRateIsHardlyEverJudgedTooHigh(t *testing.T) {
-	for p, want := range map[float64]float64{0.1: 0.001, 0.2: 0.012, 0.3: 0.054} {
-		rng := rand.New(rand.NewPCG(1, 2))
-		const judgments = 200_000
-		wrong := 0
-		for range judgments {
-			s := newSearch(100)
-			for s.rate == 100 {
-				s.tried(rng.Float64() < p)
-			}
-			wrong += len(s.tooHigh)
-		}
-		assert.InDelta(t, want, float64(wrong)/judgments, 0.002, "p = %v", p)
-	}
-}
-
 // Trials that say nothing at all end.
 func TestASearchAmongCoinTossesEnds(t *testing.T) {
 	unsettled := 0

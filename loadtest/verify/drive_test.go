@@ -71,23 +71,6 @@ func TestHowCallsEnd(t *testing.T) {
 	}
 }
 
-// A context that outlasts another one ends some time after it, or when it is cut.
-func TestOutlasting(t *testing.T) {
-	bubble.Test(t, func(t *testing.T) {
-		began := time.Now()
-		ctx, end := context.WithCancel(t.Context())
-		later, cut := outlasting(ctx, interruptGrace)
-		cutEarly, cutNow := outlasting(ctx, interruptGrace)
-		defer cut()
-		end()
-		cutNow()
-		require.Error(t, cutEarly.Err())
-		assert.NoError(t, later.Err())
-		<-later.Done()
-		assert.Equal(t, interruptGrace, time.Since(began))
-	})
-}
-
 // A server that an interrupt leaves away is known to be, so that what it had is not missed.
 func TestAKillIsInterrupted(t *testing.T) {
 	servers, err := fleet.Start(t.Context(), fleet.Config{Memcached: "memcached", Servers: 1, Timeout: time.Second})

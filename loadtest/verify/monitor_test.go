@@ -1,7 +1,6 @@
 package verify
 
 import (
-	"bytes"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -61,12 +60,4 @@ func TestWhatStaysBehind(t *testing.T) {
 		}
 		assert.Equal(t, []Usage{{c.goroutines, c.heap}}, s.After)
 	}
-}
-
-// The report says what an interrupt left out.
-func TestTheRowsOfASoak(t *testing.T) {
-	var text bytes.Buffer
-	soak := &Soak{Before: []Usage{{22, 1}}}
-	soak.rows(func(name, format string, args ...any) { fmt.Fprintf(&text, name+": "+format+"\n", args...) })
-	assert.Contains(t, text.String(), "not compared in the end")
 }

@@ -286,9 +286,9 @@ func asJSON(t *testing.T, v any) string {
 
 func TestSuggestOnTheRealLog(t *testing.T) {
 	text := realText(t)
-	for _, deny := range []string{"0", "0.1", "0.5", "1", "5", "33.3333"} {
-		if !testkit.Thorough() && deny != "1" {
-			continue
+	for _, deny := range []string{"0", "0.1", "0.5", "5", "33.3333"} { // 1 is in TestASuggestedBucket
+		if !testkit.Thorough() {
+			break
 		}
 		t.Run(deny, func(t *testing.T) {
 			t.Parallel()
@@ -360,53 +360,6 @@ func TestALimitThatAShorterOneNeverReaches(t *testing.T) {
 	report := agreeOn(t, text.String(), []string{"ip"}, "ip=host", "0", false)
 	require.Equal(t, "1/s denies all that it would", report.Kinds[0].Windows[1].LeftOut)
 	require.Contains(t, report.Rules, "rate: [1/s]\n")
-}
-
-// What the engine says of the suggested rules: the share is kept, no limit could be one
-// less, and the limits that are left out would change nothing.
-func TestTheEngineAgrees(t *testing.T) {
-	if !testkit.Thorough() {
-		t.Skip("make test-all runs it, without the race detector")
-	}
-	text := realText(t)
-	log := readLog(t, text, "ip=host")
-	denied := func(rates []string) whatif.Score {
-		rules, err := rulesfile.Parse([]byte("events: {test: {limits: [{per: ip, rate: [" + strings.Join(rates, ", ") + "]}]}}"))
-		require.NoError(t, err)
-		report, err := whatif.Run(t.Context(), whatif.Config{Event: rules.Events["test"], Log: log})
-		require.NoError(t, err)
-		return report.All
-	}
-	leftOut := 0
-	for deny, may := range map[string]int{"0": 0, "0.1": 1, "1": 17, "10": 175} {
-		report := agreeOn(t, text, []string{"ip"}, "ip=host", deny, false)
-		require.LessOrEqual(t, report.WhatIf.All.EverDenied, may)
-		rules, err := rulesfile.Parse([]byte(report.Rules))
-		require.NoError(t, err)
-		again, err := whatif.Run(t.Context(), whatif.Config{Event: rules.Events["test"], Log: log, Top: 3})
-		require.NoError(t, err)
-		require.Equal(t, report.WhatIf, again, "that is what the file does")
-
-		units := []string{"s", "m", "h", "d"}
-		var kept, all []string
-		for w, window := range report.Kinds[0].Windows {
-			all = append(all, fmt.Sprintf("%d/%s", window.Chosen, units[w]))
-			if window.Rate != "" {
-				kept = append(kept, window.Rate)
-			}
-		}
-		leftOut += len(all) - len(kept)
-		require.Equal(t, denied(all), denied(kept), "what is left out denies nothing")
-		for i, rate := range kept {
-			n, unit, _ := strings.Cut(rate, "/")
-			number, err := strconv.Atoi(n)
-			require.NoError(t, err)
-			less := slices.Clone(kept)
-			less[i] = fmt.Sprintf("%d/%s", number-1, unit)
-			require.Greater(t, denied(less).EverDenied, may, "%s could be %s", rate, less[i])
-		}
-	}
-	require.Positive(t, leftOut)
 }
 
 const fourLines = `192.0.2.1 - - [17/May/2015:10:05:03 +0000] "GET / HTTP/1.1" 200 1
