@@ -535,13 +535,6 @@ func TestBadRequests(t *testing.T) {
 	assert.Empty(t, s.log.String(), "and nobody is woken")
 }
 
-func TestAllowNamesTheMethods(t *testing.T) {
-	s := newServer()
-	assert.Equal(t, "POST", request(t, s, "GET", "/v1/events/url_shorten/increment", "").Header().Get("Allow"))
-	assert.Equal(t, "GET, HEAD", request(t, s, "POST", "/v1/events/url_shorten/count", "{}").Header().Get("Allow"))
-	assert.Equal(t, "DELETE", request(t, s, "GET", "/v1/events/url_shorten/counters", "").Header().Get("Allow"))
-}
-
 func TestSeveralFaultsAreReportedTogether(t *testing.T) {
 	s := newServer()
 	w := request(t, s, "POST", "/v1/events/url_shorten/increment", `{"features": {"ip": "x", "user": "", "Z": "1"}, "by": 0}`)

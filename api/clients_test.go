@@ -55,12 +55,11 @@ func newClientsOver(t *testing.T, h http.Handler, most int, secure *tls.Config, 
 
 // newPipedClients starts a server whose connections are pipes. In a bubble its timeouts take no time.
 func newPipedClients(t *testing.T, h http.Handler, secure *tls.Config, changes ...func(*http.Server)) *clients {
-	inner := make(dialled)
-	closed := make(chan struct{})
-	c := startClients(t, h, pipeListener{inner, closed}, 0, secure, changes...)
+	inner := pipeListener{make(chan net.Conn), make(chan struct{})}
+	c := startClients(t, h, inner, 0, secure, changes...)
 	c.connect = func() (net.Conn, error) {
 		mine, theirs := net.Pipe()
-		inner <- fromConn{theirs, "127.0.0.1"}
+		inner.dialled <- pipe{theirs}
 		return mine, nil
 	}
 	return c
@@ -68,9 +67,16 @@ func newPipedClients(t *testing.T, h http.Handler, secure *tls.Config, changes .
 
 // pipeListener accepts connections until it is closed.
 type pipeListener struct {
-	dialled
-	closed chan struct{}
+	dialled chan net.Conn
+	closed  chan struct{}
 }
+
+func (pipeListener) Addr() net.Addr { return &net.TCPAddr{} }
+
+// pipe is a connection from this machine.
+type pipe struct{ net.Conn }
+
+func (pipe) RemoteAddr() net.Addr { return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 1} }
 
 func (l pipeListener) Accept() (net.Conn, error) {
 	select {

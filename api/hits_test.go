@@ -231,55 +231,6 @@ func TestWhatNeverFits(t *testing.T) {
 	}
 }
 
-func TestAllowListsAndOverrides(t *testing.T) {
-	l := newLimits(t, `events: {e: {limits: [{per: ip, rate: 1/d, allow: [10.0.0.0/8], overrides: {"198.51.100.7": 3/h}}]}}`)
-	hit := func(ip string) *httptest.ResponseRecorder {
-		return request(t, l, "POST", "/v1/events/e/hit", `{"features": {"ip": "`+ip+`"}}`)
-	}
-	for i := range 3 {
-		d := answer[wire.Decision](t, hit("10.1.2.3"))
-		assert.Equal(t, int64(i+1), d.Limits[0].Count, "never limited, still counted")
-		assert.Equal(t, i > 0, d.Limits[0].Over)
-	}
-	for range 3 {
-		d := answer[wire.Decision](t, hit("198.51.100.7"))
-		assert.Equal(t, "ip-3-per-1h", d.Limits[0].Name)
-	}
-	assert.Equal(t, []string{"ip-3-per-1h"}, denied(t, hit("198.51.100.7")).ViolatedPolicies)
-	assert.Equal(t, http.StatusOK, hit("203.0.113.9").Code)
-	assert.Equal(t, []string{"ip-1-per-24h"}, denied(t, hit("203.0.113.9")).ViolatedPolicies)
-}
-
-func TestShadowSoftAndElastic(t *testing.T) {
-	l := newLimits(t, `events:
-  shadow: {limits: [{per: ip, rate: 1/d, shadow: true}, {per: [], rate: 2/h}]}
-  soft: {limits: [{per: ip, rate: 10/d, throttle: soft 10%}]}
-  elastic: {limits: [{per: ip, rate: 1/d, throttle: elastic}, {per: [], rate: 2/d}]}
-`)
-	hit := func(event string) *httptest.ResponseRecorder {
-		return request(t, l, "POST", "/v1/events/"+event+"/hit", who)
-	}
-	hit("shadow")
-	d := answer[wire.Decision](t, hit("shadow"))
-	assert.True(t, d.Limits[0].Shadow)
-	assert.False(t, d.Limits[0].Allowed, "its no is reported")
-	assert.Equal(t, int64(2), d.Limits[0].Count, "and the hit is counted")
-	assert.Equal(t, []string{"all-2-per-1h"}, denied(t, hit("shadow")).ViolatedPolicies)
-
-	for range 10 {
-		assert.False(t, answer[wire.Decision](t, hit("soft")).Limits[0].Over)
-	}
-	d = answer[wire.Decision](t, hit("soft"))
-	assert.True(t, d.Limits[0].Over)
-	assert.Equal(t, int64(10), d.Limits[0].Limit)
-	assert.Zero(t, d.Limits[0].Remaining)
-	denied(t, hit("soft"))
-
-	hit("elastic")
-	assert.True(t, answer[wire.Decision](t, hit("elastic")).Limits[0].Over)
-	denied(t, hit("elastic"))
-}
-
 // Far from its limit a hit is decided on bounds, and says so; a check is exact.
 func TestACountThatIsABoundSaysSo(t *testing.T) {
 	l := newLimits(t, "events: {e: {limits: [{per: ip, rate: 100/m}]}}")
@@ -397,33 +348,6 @@ func TestABatchIsDecidedInOrder(t *testing.T) {
 	assert.Equal(t, int64(1), l.adds.Load(), "in one trip")
 	count := answer[wire.Count](t, request(t, l, "GET", "/v1/events/e/count?window=24h&feature=ip:203.0.113.9", ""))
 	assert.Equal(t, int64(10), count.Count)
-}
-
-func TestABatchOfCosts(t *testing.T) {
-	l := newLimits(t, "events: {e: {limits: [{per: ip, rate: 10/d}]}}")
-	who := map[string]string{"ip": "203.0.113.9"}
-	results := batchOf(t, l,
-		wire.BatchHit{Event: "e", Features: who, Cost: new(int64(6))},
-		wire.BatchHit{Event: "e", Features: who, Cost: new(int64(6))}, // does not fit
-		wire.BatchHit{Event: "e", Features: who, Cost: new(int64(4))}, // does, since the one before left no trace
-		wire.BatchHit{Event: "e", Features: who},
-		wire.BatchHit{Event: "e", Features: who, Cost: new(int64(11))}, // never will
-	)
-	assert.Equal(t, []int{200, 429, 200, 429, 429}, statuses(results))
-	assert.Nil(t, results[4].RetryAfter)
-}
-
-func TestABatchOfSeveralEvents(t *testing.T) {
-	l := newLimits(t, "events: {a: {limits: [{per: ip, rate: 1/d}]}, b: {limits: [{per: user, rate: 2/d}, {per: [], rate: 3/d}]}}")
-	a := wire.BatchHit{Event: "a", Features: map[string]string{"ip": "203.0.113.9"}}
-	b := func(user string) wire.BatchHit {
-		return wire.BatchHit{Event: "b", Features: map[string]string{"user": user}}
-	}
-	results := batchOf(t, l, a, b("1"), a, b("1"), b("1"), b("2"), b("2"))
-	assert.Equal(t, []int{200, 200, 429, 200, 429, 200, 429}, statuses(results))
-	assert.Equal(t, []string{"a", "b", "a"}, []string{results[0].Event, results[1].Event, results[2].Event})
-	assert.False(t, results[4].Limits[1].Allowed, "what a denied hit is told of its limits holds after the whole batch")
-	assert.False(t, results[6].Limits[1].Allowed, "the event as a whole is at its limit")
 }
 
 // A hit that is at fault has a result of its own; the others are decided.

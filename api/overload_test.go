@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -21,7 +20,6 @@ import (
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/events/rulesfile"
 	"github.com/counterd/counterd/hierarchy"
-	"github.com/counterd/counterd/internal/connections"
 	"github.com/counterd/counterd/internal/limiter"
 	"github.com/counterd/counterd/internal/limiter/counting"
 	"github.com/counterd/counterd/internal/service"
@@ -201,25 +199,4 @@ func TestARefusedConnectionIsToldSo(t *testing.T) {
 	response, err = http.ReadResponse(busy.reader, nil)
 	require.NoError(t, err)
 	assert.Equal(t, 200, response.StatusCode)
-}
-
-// A client that is refused sees the end of the answer before the connection is closed.
-func TestTheEndOfAnAnswerIsNotHeldBack(t *testing.T) {
-	inner, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	listener := connections.NewListener(inner, 1)
-	defer listener.Close()
-	client, err := net.Dial("tcp", inner.Addr().String())
-	require.NoError(t, err)
-	defer client.Close()
-	require.NoError(t, client.SetDeadline(time.Now().Add(longest)))
-	conn, err := listener.Accept()
-	require.NoError(t, err)
-	defer conn.Close()
-	half, ok := conn.(interface{ CloseWrite() error })
-	require.True(t, ok, "net/http asks for it")
-	require.NoError(t, half.CloseWrite())
-	_, err = client.Read(make([]byte, 1))
-	assert.ErrorIs(t, err, io.EOF)
-	assert.Equal(t, 1, listener.Open())
 }

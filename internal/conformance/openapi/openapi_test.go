@@ -199,6 +199,27 @@ func TestTheDescription(t *testing.T) {
 	require.NoError(t, described().doc.Validate(t.Context(), openapi3.EnableSchemaPatternValidation()))
 }
 
+// Exchanges that are not as described are found.
+func TestFaultsAreFound(t *testing.T) {
+	alive := exchanges.Exchange{
+		Method: "GET", Path: "/healthz", Host: "localhost", Status: 200,
+		AnswerHeader: http.Header{"Content-Type": {wire.TypeJSON}, "X-Request-Id": {"r"}, "Cache-Control": {"no-store"}, "X-Content-Type-Options": {"nosniff"}}, Answer: []byte(`{"status": "alive"}`),
+	}
+	require.NoError(t, described().check(alive))
+	for fault, change := range map[string]func(*exchanges.Exchange){
+		"the operation has no such status": func(e *exchanges.Exchange) { e.Status = 204 },
+		"the answer has no header X-More":  func(e *exchanges.Exchange) { e.AnswerHeader.Set("X-More", "1") },
+		"response body doesn't match":      func(e *exchanges.Exchange) { e.Answer = []byte(`{"status": 7}`) },
+		"unknown parameters":               func(e *exchanges.Exchange) { e.RawQuery = "a=b" },
+		"there is no such operation":       func(e *exchanges.Exchange) { e.Path = "/nothing" },
+	} {
+		faulty := alive
+		faulty.AnswerHeader = alive.AnswerHeader.Clone()
+		change(&faulty)
+		assert.ErrorContains(t, described().check(faulty), fault)
+	}
+}
+
 // Each exchange of the tests of package api is as described, and each described answer is that of an exchange.
 func TestExchanges(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "exchanges")
