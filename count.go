@@ -54,7 +54,7 @@ func (l *Limiter) Increment(ctx context.Context, event string, features Features
 	if err != nil {
 		return err
 	}
-	_, err = l.service.Increment(ctx, known, events.Features(features), by, at)
+	_, err = l.service.Increment(ctx, known, features, by, at)
 	return err
 }
 
@@ -97,5 +97,5 @@ func (l *Limiter) counter(ctx context.Context, name string, features Features) (
 	if err != nil {
 		return events.Counter{}, err
 	}
-	return event.Counter(events.Features(features))
+	return event.Counter(features)
 }

@@ -4,13 +4,14 @@ import (
 	"math"
 	"time"
 
+	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/internal/limiter"
 	"github.com/counterd/counterd/internal/limiter/engine"
 )
 
 // Features are the actor of an event: a value for each kind, as in {"ip": "192.0.2.1"}. A value
 // of kind ip is an address.
-type Features map[string]string
+type Features = events.Features
 
 // Never is the wait for room that never comes: the cost is above the limit, or a deny list has
 // the feature.

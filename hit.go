@@ -45,7 +45,7 @@ func (l *Limiter) decide(ctx context.Context, name string, features Features, co
 	if err := checkKinds(event.Event, features); err != nil {
 		return Decision{}, err
 	}
-	d, err := by(ctx, event, events.Features(features), cost)
+	d, err := by(ctx, event, features, cost)
 	if err != nil {
 		return Decision{}, err
 	}
@@ -126,7 +126,7 @@ func (l *Limiter) Hits(ctx context.Context, hits []Hit) ([]Result, error) {
 			hit.Cost = 1
 		}
 		places = append(places, i)
-		wanted = append(wanted, limiter.Hit{Event: event, Features: events.Features(hit.Features), Cost: hit.Cost, Reserved: hit.Reserve})
+		wanted = append(wanted, limiter.Hit{Event: event, Features: hit.Features, Cost: hit.Cost, Reserved: hit.Reserve})
 	}
 	if l.closed.Load() {
 		return nil, ErrClosed

@@ -33,7 +33,7 @@ func WithHooks(h Hooks) Option {
 		hooks := assembly.Hooks{OnRoundTrip: h.OnRoundTrip, OnStoreError: h.OnStoreError}
 		if h.OnDecision != nil {
 			hooks.OnDecision = func(ctx context.Context, hit limiter.Hit, d *limiter.Decision, call limiter.Call) {
-				decided := Hit{Event: hit.Event.Name, Features: Features(hit.Features), Cost: hit.Cost, Reserve: hit.Reserved}
+				decided := Hit{Event: hit.Event.Name, Features: hit.Features, Cost: hit.Cost, Reserve: hit.Reserved}
 				h.OnDecision(ctx, decided, call == limiter.CallCheck, decisionOf(*d))
 			}
 		}

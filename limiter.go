@@ -43,6 +43,7 @@ func New(rules Rules, options ...Option) (*Limiter, error) {
 	if err != nil {
 		return nil, err
 	}
+	settings.LogWarnings(s.Log, "rules", "counterd validate", rules.parsed.Warnings)
 	return &Limiter{parts: parts, service: parts.Service}, nil
 }
 

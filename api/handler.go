@@ -48,7 +48,7 @@ type Config struct {
 	// how long it took. The calls come from the requests' goroutines, many at a time, and
 	// must not panic. If nil, it is not called. See also package metrics.
 	OnRequest func(route, method string, status int, took time.Duration)
-	Log       *slog.Logger // If nil, that of the limiter is used.
+	Log       *slog.Logger // If nil, the log of the limiter is used.
 	// AccessLog makes the handler log each request, with its route, event, status and verdict.
 	AccessLog bool
 	// MaxRequests bounds the requests that are answered at a time, and the memory for them. If zero, 10,000 are.

@@ -24,7 +24,8 @@ func Register(registry prometheus.Registerer, l Limiter) error {
 	return errors.Join(r.errs...)
 }
 
-// Requests registers the metrics of the HTTP interface. It returns what counts a request, for api.Config.OnRequest.
+// Requests registers the metrics of the HTTP interface. The function that it returns counts a request: it is for
+// api.Config.OnRequest.
 func Requests(registry prometheus.Registerer) (onRequest func(route, method string, status int, took time.Duration), err error) {
 	var r registration
 	onRequest = metrics.OnRequests(r.to(registry))

@@ -1,5 +1,5 @@
-// Package assembly puts the parts of a limiter together: its store and engines, what decides and counts, and what is
-// remembered of the decisions. The root package and package server are built on it.
+// Package assembly puts the parts of a limiter together: its store and engines, the limiter and the counters on them, and
+// the records of its decisions. The root package and package server are built on it.
 package assembly
 
 import (
@@ -72,8 +72,7 @@ func (r *RulesInForce) Set(rules *events.Rules) int64 {
 type Config struct {
 	Settings settings.Settings
 	Rules    *RulesInForce
-	// Domains returns rules beside Rules, of any window, by which hits of several parts are decided. If nil, there are
-	// none.
+	// Domains returns the rules of hits of several parts. Their windows may have any length. It may be nil.
 	Domains func() *events.Rules
 	// Unsealed means that clients with different rights could alter the reservations of others: hits may not reserve.
 	Unsealed bool
@@ -125,7 +124,6 @@ func Open(c Config) (*Parts, error) {
 // open opens the parts, each on those opened before it.
 func (p *Parts) open() (err error) {
 	s, c := p.Settings, p.config
-	settings.LogWarnings(s.Log, "rules", "counterd validate", c.Rules.Rules().Warnings)
 	if p.Backend, err = backend.Open(s.Start, s, backend.Config{Retention: p.longest, OnRoundTrip: p.onRoundTrip}); err != nil {
 		return err
 	}
@@ -178,7 +176,7 @@ func (p *Parts) onDecision(ctx context.Context, h limiter.Hit, d *limiter.Decisi
 	p.Denied.OnDecision(ctx, h, d, call)
 }
 
-// newEngines sets what decides hits and what counts without deciding, on buckets and on logs. Failures of the store are
+// newEngines sets the limiter and the counters, on buckets and on logs. Failures of the store are
 // logged at most once a second for each cause.
 func (p *Parts) newEngines() error {
 	logs, err := eventlog.New(p.Buckets.Base())
@@ -220,7 +218,7 @@ func (p *Parts) warnOf(text string) func(error) {
 	}
 }
 
-// startDenied starts what counts denied hits, without a share in the calls of others that may wait for the store.
+// startDenied starts the history of denied hits. Its calls take no share of the calls that may wait for the store.
 func (p *Parts) startDenied() {
 	p.Denied = denied.Start(denied.Config{
 		Rules: p.Rules.Rules, Counters: counting.New(counting.Config{}, p.Buckets), Clock: p.Settings.Clock,
@@ -243,7 +241,7 @@ func (p *Parts) startOverrides(secret []byte) {
 }
 
 // seal returns what seals reservations: the seal of the key secret, or one of this process if its counters are its
-// own. If nil, there is none.
+// own. It may be nil.
 func (p *Parts) seal(secret []byte) []byte {
 	switch {
 	case secret == nil && !p.Settings.Embedded():

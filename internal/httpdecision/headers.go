@@ -1,4 +1,5 @@
-// Package headers says in the header fields of a response what the limits of a decision are.
+// Package httpdecision answers HTTP requests by decisions: the headers of a decision, problem documents, the features of a
+// request, and the middleware. It depends on no router and no library for JSON.
 package httpdecision
 
 import (

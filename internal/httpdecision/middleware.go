@@ -38,7 +38,7 @@ type MiddlewareConfig struct {
 	Reserve time.Duration
 
 	// MaxWaiting bounds the requests that wait for their turn where a rule has a queue: one beyond it
-	// is answered 503. 0: memproto.DefaultMaxWaiting.
+	// is answered 503. 0: wire.DefaultMaxWaiting.
 	MaxWaiting int
 
 	// OnDenied answers a request that a limit denied. The headers that tell how
@@ -48,25 +48,7 @@ type MiddlewareConfig struct {
 	Log      *slog.Logger // nil: slog.Default
 }
 
-// NewMiddleware returns a middleware for net/http, and for routers that take such
-// ones: each request is a hit, and the next handler serves requests that are
-// admitted. It finds the decision by DecisionOf.
-//
-// Where a rule has a queue, an admitted request waits for its turn. If its context ends before, it gives its
-// turn back, with all that it counts.
-//
-// A request of a method that the event does not have is served and not counted; it has no
-// decision.
-//
-// The leases that a request takes are renewed while the next handler runs, and released when it
-// returns, or panics. If one is lost all the same, the context of the request is canceled, and
-// context.Cause returns engine.ErrEnded.
-//
-// The answers to others are problem documents: 429 to a denied one (see
-// MiddlewareConfig.OnDenied), 503 where the store cannot be asked and a rule wants
-// requests refused then, 400 where a request carries a feature wrongly or lacks
-// the features that the limits are per. A request whose client has left by then is
-// neither counted nor served.
+// NewMiddleware returns the middleware of the root package's Limiter.Middleware, which documents it.
 //
 // The error reports all faults of the config together. It is held against the
 // rules in force; later rules have to fit it as well: an event that they

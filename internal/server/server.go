@@ -35,7 +35,7 @@ type Server struct {
 	closing  chan struct{}
 }
 
-// New returns a Server by the rules, which follow their file, if any. Memcached servers that do not answer are no error.
+// New returns a Server by the rules, which follow their file, if any. It does not fail if Memcached servers do not answer.
 func New(rules *events.Rules, file follow.RulesFile, s Settings) (*Server, error) {
 	if err := s.Validate(); err != nil {
 		return nil, err
@@ -145,7 +145,7 @@ func (p *Server) Serve(ctx context.Context) error {
 	return listeners.Serve(ctx, len(p.rules.Rules().Events))
 }
 
-// apiConfig returns what the handlers of the HTTP interface work with, without a gate.
+// apiConfig returns the config of the HTTP interface, without a gate.
 func (p *Server) apiConfig() api.ServerConfig {
 	config := api.ServerConfig{
 		Service:   p.parts.Service,
@@ -178,7 +178,7 @@ func (p *Server) page() http.Handler {
 	})
 }
 
-// rlsConfig returns what Envoy's rate limit service works with. It answers at most that many calls at a time.
+// rlsConfig returns the config of Envoy's rate limit service, which answers at most that many calls at a time.
 func (p *Server) rlsConfig(most int) rls.Config {
 	return rls.Config{
 		Service:     p.parts.Service,

@@ -69,6 +69,7 @@ func newRules(first *events.Rules, file RulesFile, log *slog.Logger) *Rules {
 	r.Files = newFiles("rules", paths, r.take, log)
 	r.inForce, r.judged = file.found, file.found
 	r.state = func() []any { return []any{"generation", r.Generation()} }
+	settings.LogWarnings(r.log, "rules", "counterd validate", first.Warnings)
 	return r
 }
 
