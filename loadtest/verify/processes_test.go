@@ -38,7 +38,7 @@ func TestMain(m *testing.M) {
 // What is wrong only now and then takes longer to be found.
 func TestTargetsThatAreWrongAtTimes(t *testing.T) {
 	t.Parallel()
-	findWrong(t, 1, map[string]wrong{
+	findWrong(t, map[string]wrong{
 		"fixed windows": {&target{fixedWindows: true}, judge.Windows, "user-5-per-3s"},
 		"counts of seconds, where the rules say minutes": {
 			&target{rules: minuteRules, countsPrecisely: true}, judge.Counts, "a count of",
