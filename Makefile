@@ -126,8 +126,8 @@ modules:
 # The tests of make test with the race detector, and a 200th of the seeds.
 race: built
 	$(BUILT) go test -race -vet=off -shuffle=on -timeout 30m -skip '^($(SEQUENTIAL))$$' $$(go list ./... | grep -vE '/($(SINGLE))$$')
-# These packages have no concurrency to test, and make test runs all of their tests.
-SINGLE = api/wire|internal/insight/dryrun|events|events/rulesfile|internal/yamlfile|internal/testkit/builttest|loadtest/columns|loadtest/exactlog|loadtest/page|loadtest/plan|loadtest/traffic|loadtest/whatif|api/page|internal/rls/rlsconfig
+# These packages have no concurrency to test, or are tools: make test runs their tests.
+SINGLE = api/page|api/wire|docs|events|events/rulesfile|internal/eventlog/journal|internal/insight/dryrun|internal/rls/rlsconfig|internal/testkit.*|internal/yamlfile|loadtest/(accesslog|bench|columns|exactlog|fleet|league|memcached|migrate|page|plan|process|replay|rlsclient|share|traffic|verify.*|whatif)|loadtest
 # These have one goroutine, in which the race detector finds nothing, for minutes. make test runs them.
 SEQUENTIAL = TestSimulationFindsSabotage|TestSimulationFindsSabotageOfReplicas|TestSimulationFindsSabotageOfSettlements|TestOutsideThePromiseOfReplicas|TestResetForgetsOneCounterOnly|TestGrowth|TestNothingIsLostUnsaid|TestAnIncrementOfAFullLog|TestZipf|TestMemory|TestChunks.*|TestTheLogIsBounded|TestAFullLogOfIncrements|TestIncrementsLeaveRoomForHits|TestAFloodOfCountedHitsIsDenied|TestEmbeddedMemoryIsBounded|TestEmbeddedGivesBackRoom|TestChosenFeaturesTakeNoMoreMemory|TestACounterWithManyBuckets
 

@@ -41,7 +41,7 @@ func (p *Responder) AnswerDecision(w http.ResponseWriter, r *http.Request, event
 func (p *Responder) answerUnavailable(w http.ResponseWriter, r *http.Request, event service.Event, decision *wire.Decision) {
 	RequestID(w, r)
 	p.Lines.Do("outage", func(suppressed int64) {
-		p.LogOf(w, r).Warn("hits are refused: the store does not Answer, or not in time", "event", event.Name, "suppressed", suppressed)
+		p.LogOf(w, r).Warn("hits are refused: the store does not answer, or not in time", "event", event.Name, "suppressed", suppressed)
 	})
 	problem := ProblemOf(engine.ErrStore, r.Method)
 	p.Answer(w, problem.Status, wire.TypeProblem, &wire.Denial{Problem: problem, Decision: *decision})

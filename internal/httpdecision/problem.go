@@ -53,7 +53,7 @@ var statuses = []struct {
 	{engine.ErrEnded, http.StatusGone, "The reservation, or the lease, has ended."},
 	{service.ErrDraining, http.StatusServiceUnavailable, "The process is about to end: ask another one."},
 	{service.ErrUnready, http.StatusServiceUnavailable, "No server of the store answers."},
-	{service.ErrNotReset, http.StatusServiceUnavailable, "The store did not Answer, or not in time: the counter may be forgotten in part. Repeat the reset; where that does not help, raise counterd's -timeout, the longest wait for the store."},
+	{service.ErrNotReset, http.StatusServiceUnavailable, "The store did not answer, or not in time: the counter may be forgotten in part. Repeat the reset; where that does not help, raise counterd's -timeout, the longest wait for the store."},
 	{wire.ErrTooManyWait, http.StatusServiceUnavailable, "Too many requests wait for their turns. This one was not served, and does not count."},
 	{service.ErrOverload, http.StatusServiceUnavailable, "The server has too much to do. Nothing was done for this request."},
 	{engine.ErrBadCounter, http.StatusServiceUnavailable, "An item of the counter on its Memcached server holds no count: another client of the server wrote it. Reset the counter, or wait until the item expires."},

@@ -16,7 +16,7 @@ func InParts[O any](t *testing.T, seeds uint64, run func(t *testing.T, first, n 
 		for part := range uint64(parts) {
 			t.Run(fmt.Sprint(part), func(t *testing.T) {
 				t.Parallel()
-				o := run(t, part*1_000_000, seeds/parts)
+				o := run(t, part*1_000_000, max(seeds/parts, 1))
 				mu.Lock()
 				defer mu.Unlock()
 				takeIn(o)

@@ -35,7 +35,7 @@ func embedded(t *testing.T, text string, options ...counterd.Option) *run.Embedd
 	// A busy machine is no failure of the store.
 	limiter, err := counterd.New(parsed, append(options, counterd.WithTimeout(30*time.Second), counterd.WithGrace(time.Minute), counterd.WithLog(slog.New(slog.DiscardHandler)))...)
 	require.NoError(t, err)
-	target, err := run.NewEmbedded(limiter, "here", time.Minute, 100)
+	target, err := run.NewEmbedded(limiter, "here", time.Minute, 10_000)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, target.Close()) })
 	return target
