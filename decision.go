@@ -1,12 +1,10 @@
 package counterd
 
 import (
-	"math"
 	"time"
 
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/internal/limiter"
-	"github.com/counterd/counterd/internal/limiter/engine"
 )
 
 // Features are the actor of an event: a value for each kind, as in {"ip": "192.0.2.1"}. A value
@@ -15,7 +13,7 @@ type Features = events.Features
 
 // Never is the wait for room that never comes: the cost is above the limit, or a deny list has
 // the feature.
-const Never time.Duration = math.MaxInt64
+const Never = events.Never
 
 // Hit is an event to decide in a batch.
 type Hit struct {
@@ -78,16 +76,9 @@ type LimitState struct {
 	OnError string
 }
 
-func waitOf(w engine.Wait) time.Duration {
-	if w == engine.Never {
-		return Never
-	}
-	return time.Duration(w)
-}
-
 func decisionOf(d limiter.Decision) Decision {
 	decision := Decision{
-		Allowed: d.Allowed, Unavailable: d.Unavailable, At: d.At, RetryAfter: waitOf(d.RetryAfter), Wait: waitOf(d.Wait),
+		Allowed: d.Allowed, Unavailable: d.Unavailable, At: d.At, RetryAfter: d.RetryAfter, Wait: d.Wait,
 		Limits: make([]LimitState, len(d.Limits)),
 	}
 	for i := range d.Limits {
@@ -99,7 +90,7 @@ func decisionOf(d limiter.Decision) Decision {
 func stateOf(l *limiter.LimitState) LimitState {
 	state := LimitState{
 		Name: l.Name, Feature: l.Feature.String(), Limit: l.N, Window: l.Window, Algorithm: l.Algorithm,
-		Count: l.Count, Remaining: l.Remaining, Burst: l.Burst, Reset: waitOf(l.Reset), Allowed: l.Allowed,
+		Count: l.Count, Remaining: l.Remaining, Burst: l.Burst, Reset: l.Reset, Allowed: l.Allowed,
 		Exact: l.Exact, Shadow: l.Shadow, Over: l.Over, Incomplete: l.Incomplete, Unreserved: l.Unreserved,
 	}
 	if l.Failed {

@@ -24,6 +24,7 @@ import (
 	"github.com/counterd/counterd/hierarchy"
 	"github.com/counterd/counterd/internal/httpdecision"
 	"github.com/counterd/counterd/internal/limiter"
+	"github.com/counterd/counterd/internal/limiter/engine"
 	"github.com/counterd/counterd/internal/service"
 	"github.com/counterd/counterd/internal/store"
 	"github.com/counterd/counterd/internal/store/storetest"
@@ -339,7 +340,7 @@ func TestMiddlewareOnDenied(t *testing.T) {
 			same, found := httpdecision.DecisionOf(r.Context())
 			assert.True(t, found)
 			assert.Equal(t, d, same)
-			http.Error(w, fmt.Sprintf("come back in %ds", d.RetryAfter.Seconds()), http.StatusServiceUnavailable)
+			http.Error(w, fmt.Sprintf("come back in %ds", engine.CeilSeconds(d.RetryAfter)), http.StatusServiceUnavailable)
 		}
 	})
 	assert.Equal(t, 200, get(g, "203.0.113.9").Code)

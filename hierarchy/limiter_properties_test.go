@@ -205,16 +205,16 @@ func TestRetryAfterIsTheFirstSecond(t *testing.T) {
 				check, err := newForgetfulLimiter(t, store, func() time.Time { return d.At }).Check(t.Context(), h)
 				require.NoError(t, err)
 				require.Equal(t, d.RetryAfter, check.RetryAfter, "a check says the same")
-				if d.RetryAfter == engine.Never {
+				if d.RetryAfter == events.Never {
 					never++
-					require.True(t, slices.ContainsFunc(d.Limits, func(s limiter.LimitState) bool { return s.Reset == engine.Never && h.Cost > s.N }))
+					require.True(t, slices.ContainsFunc(d.Limits, func(s limiter.LimitState) bool { return s.Reset == events.Never && h.Cost > s.N }))
 					continue
 				}
 				denials++
 				require.Positive(t, d.RetryAfter)
 				requireAt(t, store, h, d.At, d.RetryAfter, func(d limiter.Decision) bool { return d.Allowed }, limits)
 				for i, s := range d.Limits {
-					if s.Reset != engine.Never && s.Reset != 0 {
+					if s.Reset != events.Never && s.Reset != 0 {
 						requireAt(t, store, h, d.At, s.Reset, func(d limiter.Decision) bool { return d.Limits[i].Allowed }, limits)
 					}
 				}
@@ -228,7 +228,7 @@ func TestRetryAfterIsTheFirstSecond(t *testing.T) {
 
 // requireAt fails unless the hit, and a check of it, is admitted that long after
 // the second, and denied a second earlier.
-func requireAt(t *testing.T, store *storetest.Solo, h limiter.Hit, at time.Time, wait engine.Wait, admits func(limiter.Decision) bool, about string) {
+func requireAt(t *testing.T, store *storetest.Solo, h limiter.Hit, at time.Time, wait time.Duration, admits func(limiter.Decision) bool, about string) {
 	t.Helper()
 	for _, early := range []int64{0, 1} {
 		now := func() time.Time { return at.Add(time.Duration(wait) - time.Duration(early)*time.Second) }

@@ -14,7 +14,6 @@ import (
 
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/internal/limiter"
-	"github.com/counterd/counterd/internal/limiter/engine"
 	"github.com/counterd/counterd/internal/service"
 )
 
@@ -173,9 +172,8 @@ func limitViewOf(id, event string, d *limiter.Decision, s *limiter.LimitState, e
 	}
 	if !s.Allowed && !s.Unknown {
 		v.Reset = "This limit never has room for such a hit."
-		if s.Reset != engine.Never {
-			wait := time.Duration(s.Reset)
-			v.Reset = fmt.Sprintf("Has room for the hit at %s, in %s, if nothing else comes.", momentAt(d.At.Add(wait), d.At), ahead(wait))
+		if s.Reset != events.Never {
+			v.Reset = fmt.Sprintf("Has room for the hit at %s, in %s, if nothing else comes.", momentAt(d.At.Add(s.Reset), d.At), ahead(s.Reset))
 		}
 	}
 	sum := explained.Sum

@@ -216,13 +216,13 @@ func verdictOf(event string, cost int64, d *limiter.Decision) (words, good strin
 		return "would be denied: it is on the deny list of " + worst.Name + ".", "bad"
 	case worst.Limit() == 0:
 		return "would be denied, always: the limit " + worst.Name + " is 0.", "bad"
-	case worst.Reset == engine.Never:
+	case worst.Reset == events.Never:
 		return fmt.Sprintf("would be denied, always: it costs %s, and %s admits %s at the most.", grouped(cost), worst.Name, grouped(worst.Limit())), "bad"
 	default:
 		words = "would be denied: " + usage(event, worst)
 		if d.RetryAfter > 0 {
-			at := d.At.Add(time.Duration(d.RetryAfter))
-			words += fmt.Sprintf("; fits again at %s, in %s", momentAt(at, d.At), ahead(time.Duration(d.RetryAfter)))
+			at := d.At.Add(d.RetryAfter)
+			words += fmt.Sprintf("; fits again at %s, in %s", momentAt(at, d.At), ahead(d.RetryAfter))
 		}
 		return words + ".", "bad"
 	}
@@ -232,7 +232,7 @@ func verdictOf(event string, cost int64, d *limiter.Decision) (words, good strin
 func longest(d *limiter.Decision, wanted func(*limiter.LimitState) bool) (found *limiter.LimitState) {
 	for i := range d.Limits {
 		s := &d.Limits[i]
-		if wanted(s) && (found == nil || found.Reset.Longer(s.Reset) != found.Reset) {
+		if wanted(s) && (found == nil || s.Reset > found.Reset) {
 			found = s
 		}
 	}
@@ -245,7 +245,7 @@ func admitted(event string, cost int64, d *limiter.Decision) (words, good string
 		return "would be admitted, but the store did not answer: see on_error of each limit.", "warn"
 	}
 	if d.Wait > 0 {
-		return fmt.Sprintf("would be admitted, and wait %s for its turn.", ahead(time.Duration(d.Wait))), "warn"
+		return fmt.Sprintf("would be admitted, and wait %s for its turn.", ahead(d.Wait)), "warn"
 	}
 	tightest := &d.Limits[0]
 	for i := range d.Limits {

@@ -87,10 +87,10 @@ func (b *Response) denialOf(event string, d limiter.Decision, status int) *wire.
 }
 
 // fits says when a hit fits that has to wait.
-func fits(w engine.Wait) string {
-	n, unit := w.Seconds(), "second"
+func fits(w time.Duration) string {
+	n, unit := engine.CeilSeconds(w), "second"
 	switch {
-	case w == engine.Never:
+	case w == events.Never:
 		return "it will never fit."
 	case belowSecond(w) > 0:
 		n, unit = belowSecond(w), "millisecond"
@@ -102,20 +102,22 @@ func fits(w engine.Wait) string {
 }
 
 // belowSecond returns a wait in milliseconds, rounded up, if that is less than a second; else 0.
-func belowSecond(w engine.Wait) int64 {
-	ms := w.Milliseconds()
-	if w <= 0 || ms >= 1000 {
+func belowSecond(w time.Duration) int64 {
+	if w > 999*time.Millisecond {
 		return 0
 	}
-	return ms
+	return ceilMilliseconds(w)
 }
+
+// ceilMilliseconds returns the wait, which is not events.Never, in whole milliseconds, rounded up.
+func ceilMilliseconds(w time.Duration) int64 { return (w + time.Millisecond - 1).Milliseconds() }
 
 // retryAfterMS returns the wait of a decision in milliseconds if that is less than a second, or a queue is
 // full; else 0.
 func retryAfterMS(d limiter.Decision) int64 {
 	queues := func(s limiter.LimitState) bool { return s.Algorithm == events.LeakyBucket && service.Denies(&s) }
-	if d.RetryAfter != engine.Never && slices.ContainsFunc(d.Limits, queues) {
-		return d.RetryAfter.Milliseconds()
+	if d.RetryAfter != events.Never && slices.ContainsFunc(d.Limits, queues) {
+		return ceilMilliseconds(d.RetryAfter)
 	}
 	return belowSecond(d.RetryAfter)
 }
@@ -182,11 +184,11 @@ func (b *Response) windowOf(i int, length time.Duration) string {
 }
 
 // secondsOf returns nil for Never.
-func (b *Response) secondsOf(w engine.Wait) *int64 {
-	if w == engine.Never {
+func (b *Response) secondsOf(w time.Duration) *int64 {
+	if w == events.Never {
 		return nil
 	}
-	b.seconds = append(b.seconds, w.Seconds())
+	b.seconds = append(b.seconds, engine.CeilSeconds(w))
 	return &b.seconds[len(b.seconds)-1]
 }
 

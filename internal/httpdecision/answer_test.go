@@ -13,15 +13,14 @@ import (
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/events/rulesfile"
 	"github.com/counterd/counterd/internal/limiter"
-	"github.com/counterd/counterd/internal/limiter/engine"
 )
 
 // anyDecision returns a decision with up to three limits, each with any of what a
 // limit may have.
 func anyDecision(random *rand.Rand, by []events.Feature) limiter.Decision {
 	flip := func() bool { return random.IntN(2) == 0 }
-	wait := func() engine.Wait {
-		return []engine.Wait{engine.Never, 0, engine.Seconds(1), engine.Seconds(2), engine.Wait(86399_001 * time.Millisecond)}[random.IntN(5)]
+	wait := func() time.Duration {
+		return []time.Duration{events.Never, 0, 1 * time.Second, 2 * time.Second, 86399_001 * time.Millisecond}[random.IntN(5)]
 	}
 	d := limiter.Decision{
 		Allowed: flip(), Unavailable: flip(), At: time.Unix(random.Int64N(1e10), 0).UTC(), RetryAfter: wait(),

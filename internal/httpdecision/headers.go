@@ -5,7 +5,6 @@ package httpdecision
 import (
 	"cmp"
 	"fmt"
-	"math"
 	"strconv"
 
 	"github.com/counterd/counterd/events"
@@ -42,8 +41,8 @@ const maxLists = 2 << 10
 // Shadow limits are not among them: what is not enforced is no client's concern.
 // Nor is, of the limits whose counters could not be asked, how much remains.
 func Append(fields []Field, rules *events.Rules, d *limiter.Decision) []Field {
-	if service.OutcomeOf(d) == service.Denied && d.RetryAfter != engine.Never {
-		fields = append(fields, Field{retryAfter, strconv.FormatInt(d.RetryAfter.Seconds(), 10)})
+	if service.OutcomeOf(d) == service.Denied && d.RetryAfter != events.Never {
+		fields = append(fields, Field{retryAfter, strconv.FormatInt(engine.CeilSeconds(d.RetryAfter), 10)})
 	}
 	if rules.Sends(events.HeaderRateLimit) {
 		fields = appendStructured(fields, d.Limits)
@@ -84,8 +83,8 @@ func appendStructured(fields []Field, limits []limiter.LimitState) []Field {
 			continue
 		}
 		list = list.add(states, s.Name).param(";r=", s.Remaining)
-		if !s.Allowed && s.Reset != engine.Never {
-			list = list.param(";t=", s.Reset.Seconds())
+		if !s.Allowed && s.Reset != events.Never {
+			list = list.param(";t=", engine.CeilSeconds(s.Reset))
 		}
 	}
 	if len(list) > maxLists && len(limits) > 1 {
@@ -143,8 +142,8 @@ func appendTightest(fields []Field, limits []limiter.LimitState) []Field {
 		return fields
 	}
 	fields = append(fields, Field{limit, strconv.FormatInt(s.Limit(), 10)}, Field{remaining, strconv.FormatInt(s.Remaining, 10)})
-	if s.Reset != engine.Never {
-		fields = append(fields, Field{reset, strconv.FormatInt(s.Reset.Seconds(), 10)})
+	if s.Reset != events.Never {
+		fields = append(fields, Field{reset, strconv.FormatInt(engine.CeilSeconds(s.Reset), 10)})
 	}
 	return fields
 }
@@ -167,13 +166,10 @@ func tightest(limits []limiter.LimitState) (tightest limiter.LimitState, found b
 
 // denies returns for how long the limit denies the hit: 0 where it does not.
 func denies(s *limiter.LimitState) int64 {
-	switch {
-	case s.Allowed:
+	if s.Allowed {
 		return 0
-	case s.Reset == engine.Never:
-		return math.MaxInt64
 	}
-	return s.Reset.Seconds()
+	return engine.CeilSeconds(s.Reset)
 }
 
 // WaitOf returns the value of Wait; empty: a hit by that decision does not wait.

@@ -140,7 +140,7 @@ func (m *middleware) answerHit(w http.ResponseWriter, r *http.Request, event ser
 			l.keep(m, r, cancel)
 			defer l.release(m, w, r) // also if the handler panics
 		}
-		if err := m.Await(r.Context(), time.Duration(d.Wait)); err != nil {
+		if err := m.Await(r.Context(), d.Wait); err != nil {
 			m.release(w, r, withoutLeases(d.Reserved))
 			if errors.Is(err, wire.ErrTooManyWait) {
 				err = fmt.Errorf("%w: %w", service.ErrOverload, err)

@@ -155,7 +155,7 @@ func (h *hit) denyListed() {
 	denying := h.limits[:0]
 	for _, u := range h.limits {
 		if u.listing == events.Denied && !u.window.rule.Shadow {
-			u.reset = engine.Never
+			u.reset = events.Never
 			denying = append(denying, u)
 		}
 	}
@@ -194,17 +194,17 @@ func (f *batch) decision(h *hit) Decision {
 		s.Over = s.Allowed && s.Count > s.Limit()
 		s.Incomplete = u.isYoung() || !s.Unknown && u.isLost(f.l.since, engine.CeilSeconds(f.l.grace))
 		if !s.Shadow && (!s.Allowed || s.Reset > 0) { // it may have let in what it has no room for again
-			d.RetryAfter = d.RetryAfter.Longer(s.Reset)
+			d.RetryAfter = max(d.RetryAfter, s.Reset)
 		}
 	}
 	return d
 }
 
 // waitOf returns how long an admitted hit waits for its turn by its limits.
-func waitOf(limits []limitEval) (longest engine.Wait) {
+func waitOf(limits []limitEval) (longest time.Duration) {
 	for i := range limits {
 		if u := &limits[i]; u.enforced() {
-			longest = longest.Longer(u.wait)
+			longest = max(longest, u.wait)
 		}
 	}
 	return longest

@@ -16,9 +16,9 @@ type Decision struct {
 	At          time.Time // the second in which the hit was stamped, UTC
 	// RetryAfter is the wait until the first moment in which all limits admit the
 	// hit if nothing else comes; 0 where they do now.
-	RetryAfter engine.Wait
+	RetryAfter time.Duration
 	// Wait is how long a hit that is allowed waits for its turn, of leaky buckets: the longest.
-	Wait   engine.Wait
+	Wait   time.Duration
 	Limits []LimitState // of all rules that apply, in their order, or that of the hit's parts
 	// Reserved is what an admitted hit that reserves, takes leases, or waits, has added on each counter that
 	// keeps it to be settled.
@@ -46,7 +46,7 @@ type LimitState struct {
 	Unknown    bool
 	Overridden bool           // a temporary override has set Listing, or N
 	Remaining  int64          // N, or the burst, less Count, never below 0
-	Reset      engine.Wait    // until a hit of this cost fits this limit
+	Reset      time.Duration  // until a hit of this cost fits this limit
 	Allowed    bool           // whether this limit admits the hit
 	Listing    events.Listing // on which of the rule's lists the hit is
 	Shadow     bool           // its no is reported, not enforced

@@ -13,7 +13,6 @@ import (
 
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/hierarchy"
-	"github.com/counterd/counterd/internal/limiter/engine"
 	"github.com/counterd/counterd/internal/store"
 	"github.com/counterd/counterd/internal/store/storetest"
 	"github.com/counterd/counterd/internal/testkit"
@@ -76,7 +75,7 @@ func TestADenialThatIsGivenAgainIsTrue(t *testing.T) {
 			c.clock.Advance(6*time.Second + 950*time.Millisecond)
 			denied := c.hit(t, 4)
 			require.False(t, denied.Allowed)
-			require.Equal(t, engine.Seconds(2), denied.RetryAfter)
+			require.Equal(t, 2*time.Second, denied.RetryAfter)
 			require.Equal(t, c.check(t, 4), denied)
 			since(t, c)
 			want := c.check(t, 4)
@@ -196,7 +195,7 @@ func TestADenialIsNotUnknownWhereOthersFail(t *testing.T) {
 				require.NoError(t, err)
 				require.True(t, c.hit(t, 3).Allowed)
 				c.clock.Advance(2 * time.Second)
-				require.Equal(t, engine.Seconds(8), c.hit(t, 3).RetryAfter)
+				require.Equal(t, 8*time.Second, c.hit(t, 3).RetryAfter)
 				if test.wary {
 					c.clock.Advance(time.Second)
 				}
@@ -217,7 +216,7 @@ func TestADenialIsNotUnknownWhereOthersFail(t *testing.T) {
 						require.Equal(t, want.RetryAfter, d.RetryAfter)
 					}
 					assert.GreaterOrEqual(t, d.RetryAfter, want.RetryAfter)
-					assert.LessOrEqual(t, d.RetryAfter, engine.Seconds(10))
+					assert.LessOrEqual(t, d.RetryAfter, 10*time.Second)
 					for k, s := range d.Limits[:2] {
 						s.Reset = want.Limits[k].Reset
 						assert.Equal(t, want.Limits[k], s)
@@ -306,10 +305,10 @@ func TestAWaitIsNoLongerThanItsWindow(t *testing.T) {
 			d := c.hit(t, 1)
 			require.False(t, d.Allowed)
 			require.False(t, slices.ContainsFunc(d.Limits, func(s LimitState) bool { return s.Failed }))
-			assert.Equal(t, engine.Seconds(test.want), d.RetryAfter)
+			assert.Equal(t, time.Duration(test.want)*time.Second, d.RetryAfter)
 			failing.fail = nil
 			if test.true {
-				c.clock.Advance(time.Duration(d.RetryAfter) - time.Second)
+				c.clock.Advance(d.RetryAfter - time.Second)
 				assert.False(t, c.check(t, 1).Allowed)
 				c.clock.Advance(time.Second)
 				assert.True(t, c.check(t, 1).Allowed)

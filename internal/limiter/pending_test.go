@@ -154,7 +154,7 @@ func TestOverloadChangesNothingThatNeedsNoStore(t *testing.T) {
 				require.NoError(t, err)
 				assert.False(t, d.Allowed)
 				assert.False(t, d.Unavailable)
-				assert.Equal(t, engine.Never, d.RetryAfter)
+				assert.Equal(t, events.Never, d.RetryAfter)
 			})
 		}
 		_, err := o.l.Hit(t.Context(), Hit{event, events.Features{"ip": "x"}, 1, 0, nil})

@@ -93,8 +93,8 @@ func (q *query) statusOf(of *descriptor) *descriptorStatus {
 	} else {
 		answer.LimitRemaining = uint32(min(said.Remaining, math.MaxUint32))
 	}
-	if said.Reset > 0 { // neither now nor never
-		of.reset.Seconds = said.Reset.Seconds()
+	if said.Reset > 0 && said.Reset != events.Never {
+		of.reset.Seconds = engine.CeilSeconds(said.Reset)
 		answer.DurationUntilReset = &of.reset
 	}
 	return answer
@@ -109,7 +109,7 @@ func (p *part) isOver(state *limiter.LimitState) bool {
 // saysMore reports whether a limit says more of a descriptor than another one; over: both are over.
 func saysMore(state, than *limiter.LimitState, over bool) bool {
 	if over {
-		return than.Reset != engine.Never && (state.Reset == engine.Never || state.Reset > than.Reset)
+		return state.Reset > than.Reset
 	}
 	return state.Remaining < than.Remaining
 }

@@ -321,5 +321,5 @@ func Unanswered(limit *limiter.LimitState) bool { return limit.Failed && limit.U
 // Denies reports whether the limit is a reason to deny the hit. A hit that never fits is
 // denied even where the store does not answer.
 func Denies(limit *limiter.LimitState) bool {
-	return limit.Vetoes() && (!Unanswered(limit) || limit.Reset == engine.Never)
+	return limit.Vetoes() && (!Unanswered(limit) || limit.Reset == events.Never)
 }

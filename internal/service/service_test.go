@@ -228,9 +228,9 @@ func TestDenies(t *testing.T) {
 		{limiter.LimitState{Allowed: true}, false, false},
 		{limiter.LimitState{}, true, false},
 		{limiter.LimitState{Shadow: true}, false, false},
-		{limiter.LimitState{Unknown: true, Reset: engine.Never}, true, false}, // a deny list
+		{limiter.LimitState{Unknown: true, Reset: events.Never}, true, false}, // a deny list
 		{limiter.LimitState{Failed: true, Unknown: true}, false, true},        // on_error: deny
-		{limiter.LimitState{Failed: true, Unknown: true, Reset: engine.Never}, true, true},
+		{limiter.LimitState{Failed: true, Unknown: true, Reset: events.Never}, true, true},
 		{limiter.LimitState{Failed: true}, true, false}, // on_error: local
 		{limiter.LimitState{Failed: true, Exact: true, Allowed: true}, false, false},
 	} {

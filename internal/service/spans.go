@@ -3,6 +3,7 @@ package service
 import (
 	"log/slog"
 
+	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/internal/limiter"
 	"github.com/counterd/counterd/internal/limiter/engine"
 )
@@ -23,8 +24,8 @@ func describe(hit limiter.Hit, call limiter.Call, d *limiter.Decision, err error
 		return attrs
 	}
 	attrs = append(attrs, slog.String("counterd.verdict", OutcomeOf(d).String()))
-	if d.RetryAfter != engine.Never {
-		attrs = append(attrs, slog.Int64("counterd.retry_after", d.RetryAfter.Seconds()))
+	if d.RetryAfter != events.Never {
+		attrs = append(attrs, slog.Int64("counterd.retry_after", engine.CeilSeconds(d.RetryAfter)))
 	}
 	return append(attrs, describeLimits(d.Limits)...)
 }
