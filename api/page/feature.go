@@ -154,13 +154,13 @@ func (p *pages) explain(view *featureView, r *http.Request, s search) (counters 
 }
 
 // limitViewOf returns the state of a limit as it is shown.
-func limitViewOf(id, event string, d *limiter.Decision, s *limiter.LimitState, explained *limiter.Explained) limitView {
+func limitViewOf(id, event string, d *events.Decision, s *events.LimitState, explained *limiter.Explained) limitView {
 	v := limitView{
 		ID: id, Name: shown(s.Name), Usage: sentence(usage(event, s)), Good: "ok", Percent: 100, Remarks: remarks(s, explained.Rule),
 		Rule: cmp.Or(explained.Rule.Place, "a rule of the program"),
 	}
-	if s.Limit() > 0 {
-		v.Percent = min(s.Count*100/s.Limit(), 100)
+	if s.Most() > 0 {
+		v.Percent = min(s.Count*100/s.Most(), 100)
 	}
 	switch {
 	case s.Unknown:
@@ -188,7 +188,7 @@ func limitViewOf(id, event string, d *limiter.Decision, s *limiter.LimitState, e
 	for _, of := range explained.Frees {
 		at := time.UnixMilli(of.At)
 		left = max(left-of.Count, 0)
-		v.Frees = append(v.Frees, freed{inUTC(momentAt(at, d.At)), ahead(at.Sub(d.At)), grouped(of.Count), fmt.Sprintf("%s of %s", grouped(left), grouped(s.Limit()))})
+		v.Frees = append(v.Frees, freed{inUTC(momentAt(at, d.At)), ahead(at.Sub(d.At)), grouped(of.Count), fmt.Sprintf("%s of %s", grouped(left), grouped(s.Most()))})
 	}
 	return v
 }

@@ -22,7 +22,7 @@ import (
 )
 
 // atOnce returns the decisions of so many hits at once, by several processes.
-func atOnce(t *testing.T, processes []*process, event *events.Event, hits int) (allowed []limiter.Decision) {
+func atOnce(t *testing.T, processes []*process, event *events.Event, hits int) (allowed []events.Decision) {
 	var running sync.WaitGroup
 	var mu sync.Mutex
 	for i := range hits {
@@ -244,12 +244,12 @@ func TestTurnsAreGivenBack(t *testing.T) {
 				require.Equal(t, (filled.level+rate-1)/rate, d.Wait.Milliseconds())
 				if d.Wait == 0 {
 					admitted = append(admitted, engine.Reserved{Time: now})
-					require.Empty(t, d.Reserved, "it has its turn")
+					require.Empty(t, result.Reserved, "it has its turn")
 					continue
 				}
-				require.Len(t, d.Reserved, 1)
-				require.Equal(t, now+d.Wait.Milliseconds(), d.Reserved[0].Ends)
-				admitted, taken = append(admitted, d.Reserved[0]), append(taken, d.Reserved[0])
+				require.Len(t, result.Reserved, 1)
+				require.Equal(t, now+d.Wait.Milliseconds(), result.Reserved[0].Ends)
+				admitted, taken = append(admitted, result.Reserved[0]), append(taken, result.Reserved[0])
 			}
 			if random.IntN(2) > 0 || len(taken) == 0 {
 				continue

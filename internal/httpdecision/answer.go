@@ -22,7 +22,7 @@ const quotaExceeded = "Request cannot be satisfied as assigned quota has been ex
 
 // AnswerDecision writes a decision: a denial with denyStatus, as a problem document, and that of a
 // store which does not answer as one of its own. A denyStatus of 200 is an answer like any other.
-func (p *Responder) AnswerDecision(w http.ResponseWriter, r *http.Request, event service.Event, d limiter.Decision, denyStatus int) {
+func (p *Responder) AnswerDecision(w http.ResponseWriter, r *http.Request, event service.Event, d events.Decision, denyStatus int) {
 	Response := NewResponse()
 	defer Response.Free()
 	switch outcome := service.OutcomeOf(&d); {
@@ -31,9 +31,7 @@ func (p *Responder) AnswerDecision(w http.ResponseWriter, r *http.Request, event
 	case outcome == service.Denied && denyStatus != http.StatusOK:
 		p.Answer(w, denyStatus, wire.TypeProblem, Response.denialOf(event.Name, d, denyStatus))
 	default:
-		decision := Response.DecisionOf(event.Name, d)
-		decision.Reservation = event.ReservationOf(&d)
-		p.Answer(w, http.StatusOK, wire.TypeJSON, decision)
+		p.Answer(w, http.StatusOK, wire.TypeJSON, Response.DecisionOf(event.Name, d))
 	}
 }
 
@@ -70,7 +68,7 @@ func NewResponse() *Response { return responses.Get().(*Response) }
 func (b *Response) Free() { responses.Put(b) }
 
 // denialOf returns the problem document of a denied hit, until the next call.
-func (b *Response) denialOf(event string, d limiter.Decision, status int) *wire.Denial {
+func (b *Response) denialOf(event string, d events.Decision, status int) *wire.Denial {
 	b.DecisionOf(event, d)
 	b.denial.Type = wire.TypeQuotaExceeded
 	b.denial.Title = quotaExceeded
@@ -114,8 +112,8 @@ func ceilMilliseconds(w time.Duration) int64 { return (w + time.Millisecond - 1)
 
 // retryAfterMS returns the wait of a decision in milliseconds if that is less than a second, or a queue is
 // full; else 0.
-func retryAfterMS(d limiter.Decision) int64 {
-	queues := func(s limiter.LimitState) bool { return s.Algorithm == events.LeakyBucket && service.Denies(&s) }
+func retryAfterMS(d events.Decision) int64 {
+	queues := func(s events.LimitState) bool { return s.Algorithm == events.LeakyBucket && service.Denies(&s) }
 	if d.RetryAfter != events.Never && slices.ContainsFunc(d.Limits, queues) {
 		return ceilMilliseconds(d.RetryAfter)
 	}
@@ -123,7 +121,7 @@ func retryAfterMS(d limiter.Decision) int64 {
 }
 
 // DecisionOf returns the decision as the contract has it, until the next call.
-func (b *Response) DecisionOf(event string, d limiter.Decision) *wire.Decision {
+func (b *Response) DecisionOf(event string, d events.Decision) *wire.Decision {
 	b.seconds = b.seconds[:0]
 	out := &b.denial.Decision
 	*out = wire.Decision{
@@ -131,14 +129,15 @@ func (b *Response) DecisionOf(event string, d limiter.Decision) *wire.Decision {
 		Event:      event,
 		At:         wire.Moment{Time: d.At},
 		RetryAfter: b.secondsOf(d.RetryAfter), RetryAfterMS: retryAfterMS(d), Wait: float64(d.Wait.Milliseconds()) / 1000,
-		Limits: slices.Grow(out.Limits[:0], len(d.Limits))[:len(d.Limits)],
+		Reservation: d.Reservation,
+		Limits:      slices.Grow(out.Limits[:0], len(d.Limits))[:len(d.Limits)],
 	}
 	for i := range d.Limits {
 		s := &d.Limits[i]
 		limit := &out.Limits[i]
 		*limit = wire.LimitState{
 			Name:       s.Name,
-			Limit:      s.N,
+			Limit:      s.Limit,
 			Window:     cmp.Or(s.WindowName, b.windowOf(i, s.Window)),
 			Algorithm:  s.Algorithm,
 			Count:      s.Count,
@@ -209,7 +208,7 @@ func (b *Response) resultOf(s *service.Service, i int, event *events.Event, resu
 		return faultyResult(i, result.Err)
 	}
 	decision := b.DecisionOf(event.Name, result.Decision)
-	decision.Reservation = s.ReservationOf(&result.Decision)
+	decision.Reservation = s.ReservationOf(result.Reserved)
 	return wire.Result{Status: outcomeStatuses[service.OutcomeOf(&result.Decision)], Decision: decision}
 }
 

@@ -100,7 +100,7 @@ func (h *hit) note(c *counterState, name func(string) string) {
 		r.Counter = name(r.Counter)
 	}
 	r.Engine, r.Retention, r.Precision = c.name.engine, c.name.counter.Remembered(), c.name.counter.Precision
-	h.request.decision.Reserved = append(h.request.decision.Reserved, r)
+	h.request.result.Reserved = append(h.request.result.Reserved, r)
 }
 
 // limitEval is one limit as it answers one hit.
@@ -111,7 +111,7 @@ type limitEval struct {
 	part    int          // of the hit
 	cached  *cachedLimit // what a cached denial found, where there is one
 
-	unreserved bool // an admitted hit: see LimitState
+	unreserved bool // an admitted hit: see events.LimitState
 
 	count int64
 	exact bool

@@ -22,7 +22,7 @@ import (
 var someUser = events.Features{"ip": "192.0.2.1", "user": "a"}
 
 // hit is one of the first process. The store's trips are those of it from here on.
-func (c *cached) hit(t *testing.T, cost int64) Decision {
+func (c *cached) hit(t *testing.T, cost int64) events.Decision {
 	t.Helper()
 	c.store.Trips, c.store.RolledBack = 0, false
 	d, err := c.limiters[0].Hit(t.Context(), Hit{c.event, someUser, cost, 0, nil})
@@ -31,7 +31,7 @@ func (c *cached) hit(t *testing.T, cost int64) Decision {
 }
 
 // check is that of a process that remembers nothing.
-func (c *cached) check(t *testing.T, cost int64) Decision {
+func (c *cached) check(t *testing.T, cost int64) events.Decision {
 	t.Helper()
 	d, err := newForgetfulLimiter(t, c.store, c.clock.Now).Check(t.Context(), Hit{c.event, someUser, cost, 0, nil})
 	require.NoError(t, err)
@@ -108,7 +108,7 @@ func TestOneProcessDeniesTruly(t *testing.T) {
 			l, err := New(Config{Timeout: time.Second}, counters)
 			require.NoError(t, err)
 			asked := newForgetfulLimiter(t, store, clock.Now)
-			requireTrue := func(h Hit, d Decision) {
+			requireTrue := func(h Hit, d events.Decision) {
 				want, err := asked.Check(t.Context(), h)
 				require.NoError(t, err)
 				require.Equal(t, want.RetryAfter, d.RetryAfter, "%+v, %+v", want, d)
@@ -304,7 +304,7 @@ func TestAWaitIsNoLongerThanItsWindow(t *testing.T) {
 			}
 			d := c.hit(t, 1)
 			require.False(t, d.Allowed)
-			require.False(t, slices.ContainsFunc(d.Limits, func(s LimitState) bool { return s.Failed }))
+			require.False(t, slices.ContainsFunc(d.Limits, func(s events.LimitState) bool { return s.Failed }))
 			assert.Equal(t, time.Duration(test.want)*time.Second, d.RetryAfter)
 			failing.fail = nil
 			if test.true {

@@ -153,7 +153,7 @@ func TestRoundTripsToSeveralServers(t *testing.T) {
 		&watched{Engine: newCounters(st, clock.Now), tick: time.Second, other: "b"})
 	require.NoError(t, err)
 	event := testkit.Event(t, "[{per: ip, rate: 1/m, on_error: deny}, {per: user, rate: 2/m}]")
-	hit := func() Decision {
+	hit := func() events.Decision {
 		d, err := l.Hit(t.Context(), Hit{event, someUser, 1, 0, nil})
 		require.NoError(t, err)
 		return d
