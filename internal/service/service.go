@@ -152,7 +152,7 @@ func (s *Service) Top(q top.Query) top.List {
 }
 
 // Overrides returns the temporary overrides in force, in the order of their names.
-func (s *Service) Overrides() []overrides.Override {
+func (s *Service) Overrides() []events.Override {
 	if s.config.Overrides == nil {
 		return nil
 	}
@@ -160,8 +160,8 @@ func (s *Service) Overrides() []overrides.Override {
 }
 
 // OverridesOf returns the temporary overrides in force of the features of an event.
-func (s *Service) OverridesOf(event Event, features events.Features) []overrides.Override {
-	return slices.DeleteFunc(s.Overrides(), func(o overrides.Override) bool {
+func (s *Service) OverridesOf(event Event, features events.Features) []events.Override {
+	return slices.DeleteFunc(s.Overrides(), func(o events.Override) bool {
 		value, given := features[o.Kind]
 		counted, err := event.CountedValue(o.Kind, value)
 		return o.Event != event.Name || !given || err != nil || counted != o.Value
@@ -173,7 +173,7 @@ var errNoOverrides = &events.OverrideError{Reason: "this process keeps none"}
 
 // SetOverride sets a temporary override. See overrides.Set.Put. It is by the caller of WithAudit, whose
 // log has what was done.
-func (s *Service) SetOverride(ctx context.Context, o overrides.Override) (overrides.Override, error) {
+func (s *Service) SetOverride(ctx context.Context, o events.Override) (events.Override, error) {
 	if s.config.Overrides == nil {
 		return o, errNoOverrides
 	}
@@ -196,7 +196,7 @@ func (s *Service) RemoveOverride(ctx context.Context, event, kind, value string)
 	return found, err
 }
 
-func auditOverride(ctx context.Context, change string, o overrides.Override, err error) {
+func auditOverride(ctx context.Context, change string, o events.Override, err error) {
 	if errors.Is(err, engine.ErrStore) {
 		change += ", perhaps"
 	}
