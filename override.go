@@ -6,8 +6,7 @@ import (
 	"github.com/counterd/counterd/events"
 )
 
-// Override replaces, until a time, what the rules define for one value of a feature: the value is allowed, denied, or has
-// other rates.
+// Override allows or denies one value of a feature, or replaces its rates, until a time.
 type Override = events.Override
 
 // SetOverride sets a temporary override, in place of one of its value. This Limiter decides by it when SetOverride

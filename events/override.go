@@ -13,7 +13,7 @@ import (
 // MaxOverrideRates is the most rates of an Override.
 const MaxOverrideRates = 8
 
-// Override replaces, until a time, what the rules of an event define for one value of a kind: see Rules.With.
+// Override replaces the lists or limits of an event for one value of a kind, until a time: see Rules.With.
 type Override struct {
 	// Event is the name of the event.
 	Event string
@@ -22,10 +22,10 @@ type Override struct {
 	// Listing is the list that the value is on: Allowed or Denied, for all rules per the kind, alone or with other
 	// kinds. The lists of the rules have no effect then. If it is Unlisted, Rates replace limits.
 	Listing Listing
-	// Rates, such as ParseRate returns, replace the limits with the same windows, of rules per the kind alone. Limits
-	// with other windows stay. Limits that have no windows, such as token buckets, cannot be replaced.
+	// Rates, which ParseRate reads, replace the limits that have the same windows, in rules per the kind alone. Other
+	// limits stay. A limit without windows, such as a token bucket, cannot be replaced.
 	Rates []Limit
-	// Until is the time from which the rules hold again, in whole seconds and at most 30 days ahead.
+	// Until is the time when the override ends, in whole seconds and at most 30 days ahead.
 	Until time.Time
 	// For is the duration to set the override for, instead of Until. It is zero in overrides that are in force.
 	For time.Duration
