@@ -5,7 +5,6 @@ import (
 	"errors"
 	"time"
 
-	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/internal/limiter"
 	"github.com/counterd/counterd/internal/service"
 )
@@ -37,7 +36,7 @@ func (l *Limiter) CheckN(ctx context.Context, event string, features Features, c
 }
 
 // decide has the service decide a hit.
-func (l *Limiter) decide(ctx context.Context, name string, features Features, cost int64, by func(context.Context, service.Event, events.Features, int64) (limiter.Decision, error)) (Decision, error) {
+func (l *Limiter) decide(ctx context.Context, name string, features Features, cost int64, by func(context.Context, service.Event, Features, int64) (Decision, error)) (Decision, error) {
 	event, err := l.event(ctx, name)
 	if err != nil {
 		return Decision{}, err
@@ -45,13 +44,7 @@ func (l *Limiter) decide(ctx context.Context, name string, features Features, co
 	if err := checkKinds(event.Event, features); err != nil {
 		return Decision{}, err
 	}
-	d, err := by(ctx, event, features, cost)
-	if err != nil {
-		return Decision{}, err
-	}
-	decision := decisionOf(d)
-	decision.Reservation = l.service.ReservationOf(&d)
-	return decision, nil
+	return by(ctx, event, features, cost)
 }
 
 // Reserve is HitN with a cost that is an estimate, for at most so long, 1 s to 24 h in whole seconds: Settle
@@ -60,7 +53,7 @@ func (l *Limiter) Reserve(ctx context.Context, event string, features Features, 
 	if err := limiter.CheckReserved(d); err != nil {
 		return Decision{}, err
 	}
-	return l.decide(ctx, event, features, cost, func(ctx context.Context, event service.Event, features events.Features, cost int64) (limiter.Decision, error) {
+	return l.decide(ctx, event, features, cost, func(ctx context.Context, event service.Event, features Features, cost int64) (Decision, error) {
 		return l.service.Reserve(ctx, event, features, cost, d)
 	})
 }
@@ -140,8 +133,8 @@ func (l *Limiter) Hits(ctx context.Context, hits []Hit) ([]Result, error) {
 			results[places[i]].Err = result.Err
 			continue
 		}
-		results[places[i]].Decision = decisionOf(result.Decision)
-		results[places[i]].Decision.Reservation = l.service.ReservationOf(&result.Decision)
+		result.Decision.Reservation = l.service.ReservationOf(result.Reserved)
+		results[places[i]].Decision = result.Decision
 	}
 	return results, nil
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 
+	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/internal/assembly"
 	"github.com/counterd/counterd/internal/limiter"
 	"github.com/counterd/counterd/memcache"
@@ -18,7 +19,8 @@ type Hooks struct {
 	StartSpan func(ctx context.Context, name string) (context.Context, func(failed bool, attributes ...slog.Attr))
 	// OnRoundTrip is called after each round trip to a Memcached server.
 	OnRoundTrip func(ctx context.Context, trip memcache.RoundTrip)
-	// OnDecision is called after each decision of a hit, or of a check.
+	// OnDecision is called after each decision of a hit, or of a check. The decision has no Reservation. The hook must
+	// not change its Limits.
 	OnDecision func(ctx context.Context, hit Hit, check bool, d Decision)
 	// OnStoreError is called with each failure of the store in a decision.
 	OnStoreError func(error)
@@ -32,9 +34,9 @@ func WithHooks(h Hooks) Option {
 		}
 		hooks := assembly.Hooks{OnRoundTrip: h.OnRoundTrip, OnStoreError: h.OnStoreError}
 		if h.OnDecision != nil {
-			hooks.OnDecision = func(ctx context.Context, hit limiter.Hit, d *limiter.Decision, call limiter.Call) {
+			hooks.OnDecision = func(ctx context.Context, hit limiter.Hit, d *events.Decision, call limiter.Call) {
 				decided := Hit{Event: hit.Event.Name, Features: hit.Features, Cost: hit.Cost, Reserve: hit.Reserved}
-				h.OnDecision(ctx, decided, call == limiter.CallCheck, decisionOf(*d))
+				h.OnDecision(ctx, decided, call == limiter.CallCheck, *d)
 			}
 		}
 		c.Hooks = append(c.Hooks, hooks)

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/counterd/counterd/internal/httpdecision"
-	"github.com/counterd/counterd/internal/limiter"
 )
 
 // MiddlewareOption is a setting of a middleware.
@@ -47,7 +46,7 @@ func MaxWaiting(n int) MiddlewareOption {
 func OnDenied(answer func(http.ResponseWriter, *http.Request, Decision)) MiddlewareOption {
 	return func(c *httpdecision.MiddlewareConfig) {
 		if answer != nil {
-			c.OnDenied = func(w http.ResponseWriter, r *http.Request, d limiter.Decision) { answer(w, r, decisionOf(d)) }
+			c.OnDenied = answer
 		}
 	}
 }
@@ -93,15 +92,7 @@ func refuse(w http.ResponseWriter, _ *http.Request) {
 
 // DecisionOf returns the decision by which a middleware has allowed, or denied, the request of a
 // context. Of several middlewares it is that of the innermost.
-func DecisionOf(ctx context.Context) (Decision, bool) {
-	d, found := httpdecision.DecisionOf(ctx)
-	if !found {
-		return Decision{}, false
-	}
-	decision := decisionOf(d)
-	decision.Reservation = httpdecision.ReservationOf(ctx)
-	return decision, true
-}
+func DecisionOf(ctx context.Context) (Decision, bool) { return httpdecision.DecisionOf(ctx) }
 
 // oneLine returns the text of joined errors in one line.
 func oneLine(err error) string { return strings.ReplaceAll(err.Error(), "\n", "; ") }

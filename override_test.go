@@ -11,6 +11,7 @@ import (
 
 	"github.com/counterd/counterd"
 	"github.com/counterd/counterd/api/wire"
+	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/internal/testkit"
 	"github.com/counterd/counterd/internal/testkit/bubble"
 )
@@ -20,11 +21,14 @@ func TestOverrides(t *testing.T) {
 	for _, algorithm := range []string{"sliding-window", "sliding-log"} {
 		bubble.Test(t, func(t *testing.T) {
 			l := start(t, parse(t, "events: {login: {limits: [{per: ip, rate: 3/d, algorithm: "+algorithm+"}]}}"))
-			set := func(o counterd.Override) counterd.Override {
+			set := func(o counterd.Override) {
 				o.Event, o.Kind, o.Value, o.Until = "login", "ip", visitor["ip"], time.Now().UTC().Truncate(time.Second).Add(time.Hour)
 				require.NoError(t, l.SetOverride(ctx, o))
-				assert.Equal(t, []counterd.Override{o}, l.Overrides())
-				return o
+				all := l.Overrides()
+				require.Len(t, all, 1)
+				assert.WithinDuration(t, time.Now(), all[0].Set, time.Second)
+				o.Set = all[0].Set
+				assert.Equal(t, o, all[0])
 			}
 			hits := func(limit int64, admitted ...bool) {
 				t.Helper()
@@ -39,19 +43,19 @@ func TestOverrides(t *testing.T) {
 				}
 			}
 			hits(3, true, true, true, false)
-			set(counterd.Override{Rates: []string{"5/d"}})
+			set(counterd.Override{Rates: []events.Limit{{N: 5, Window: 24 * time.Hour}}})
 			hits(5, true, true, false)
 			removed, err := l.RemoveOverride(ctx, "login", "ip", visitor["ip"])
 			require.NoError(t, err)
 			assert.True(t, removed)
 			assert.Empty(t, l.Overrides())
 			hits(3, false)
-			set(counterd.Override{Allow: true})
+			set(counterd.Override{Listing: events.Allowed})
 			hits(0, true, true)
 			count, err := l.Count(ctx, "login", visitor, 24*time.Hour)
 			require.NoError(t, err)
 			assert.EqualValues(t, 7, count, "what is allowed is counted")
-			set(counterd.Override{Deny: true})
+			set(counterd.Override{Listing: events.Denied})
 			hits(0, false)
 			time.Sleep(time.Hour + time.Second)
 			assert.Empty(t, l.Overrides())
@@ -79,11 +83,11 @@ func TestChangesOfOverrides(t *testing.T) {
 
 	until := time.Now().Add(time.Hour)
 	for name, o := range map[string]counterd.Override{
-		"an unknown event": {Event: "nothing", Kind: "ip", Value: "192.0.2.1", Deny: true, Until: until},
-		"both":             {Event: "login", Kind: "ip", Value: "192.0.2.1", Deny: true, Allow: true, Until: until},
-		"no rate":          {Event: "login", Kind: "ip", Value: "192.0.2.1", Rates: []string{"often"}, Until: until},
+		"an unknown event": {Event: "nothing", Kind: "ip", Value: "192.0.2.1", Listing: events.Denied, Until: until},
+		"both":             {Event: "login", Kind: "ip", Value: "192.0.2.1", Listing: events.Denied, Rates: []events.Limit{{N: 5, Window: time.Minute}}, Until: until},
+		"no window":        {Event: "login", Kind: "ip", Value: "192.0.2.1", Rates: []events.Limit{{N: 5}}, Until: until},
 		"nothing":          {Event: "login", Kind: "ip", Value: "192.0.2.1", Until: until},
-		"no time":          {Event: "login", Kind: "ip", Value: "192.0.2.1", Deny: true},
+		"no time":          {Event: "login", Kind: "ip", Value: "192.0.2.1", Listing: events.Denied},
 	} {
 		assert.Error(t, l.SetOverride(ctx, o), name)
 	}
@@ -91,7 +95,7 @@ func TestChangesOfOverrides(t *testing.T) {
 	var none context.Context
 	require.ErrorIs(t, l.SetOverride(none, counterd.Override{Event: "login"}), counterd.ErrInvalid)
 	require.NoError(t, l.Close())
-	require.ErrorIs(t, l.SetOverride(ctx, counterd.Override{Event: "login", Kind: "ip", Value: "192.0.2.1", Deny: true, Until: until}), counterd.ErrClosed)
+	require.ErrorIs(t, l.SetOverride(ctx, counterd.Override{Event: "login", Kind: "ip", Value: "192.0.2.1", Listing: events.Denied, Until: until}), counterd.ErrClosed)
 	_, err = l.RemoveOverride(ctx, "login", "ip", "192.0.2.1")
 	require.ErrorIs(t, err, counterd.ErrClosed)
 }

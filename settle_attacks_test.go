@@ -228,7 +228,7 @@ func TestForgedTimes(t *testing.T) {
 		d, err := l.HitN(ctx, "chat", bob, 90)
 		require.NoError(t, err)
 		assert.True(t, d.Allowed)
-		assert.Empty(t, d.Limits[0].OnError)
+		assert.False(t, d.Limits[0].Failed)
 		wide := append(slices.Clone(genuine[:at-size]), genuine[at-size:]...)
 		wide[1+2+1+int(name)] = 1 // the identity has 57 bits
 		require.Equal(t, http.StatusBadRequest, s.settle(forge(wide), `, "cost": 7`))

@@ -127,7 +127,7 @@ func someReservation() string {
 	if err != nil {
 		panic(err)
 	}
-	return s.ReservationOf(&d)
+	return d.Reservation
 }
 
 // classed are all routes there are, each with a request that its class may make.

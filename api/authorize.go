@@ -31,10 +31,11 @@ func (e *endpoints) authorize(x *exchange, event service.Event) error {
 			return httpdecision.RequestError{{Detail: fmt.Sprintf(
 				"%s has limits with concurrent, and a proxy cannot release leases: hit the event in the service, which settles, or name another one here", event.Name)}}
 		}
-		d, err := httpdecision.HitOf(e.service, x.request, event, nil, 1, 0)
-		if err != nil {
-			return err
+		result := httpdecision.HitOf(e.service, x.request, event, nil, 1, 0)
+		if result.Err != nil {
+			return result.Err
 		}
+		d := result.Decision
 		x.verdict = service.OutcomeOf(&d).String()
 		httpdecision.SetHeaders(x.Header(), event.Rules, &d)
 		if !d.Allowed {

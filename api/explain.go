@@ -1,6 +1,7 @@
 package api
 
 import (
+	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/internal/httpdecision"
 
 	"github.com/counterd/counterd/api/wire"
@@ -38,7 +39,7 @@ func (e *endpoints) explain(x *exchange, event service.Event) error {
 }
 
 // explainedOf returns a decision as the contract has it, with what it was computed from.
-func explainedOf(d *wire.Decision, states []limiter.LimitState, explained []limiter.Explained) wire.Explained {
+func explainedOf(d *wire.Decision, states []events.LimitState, explained []limiter.Explained) wire.Explained {
 	out := wire.Explained{Decision: *d, Limits: make([]wire.ExplainedLimit, len(d.Limits))}
 	for i, state := range d.Limits {
 		limit, of := &out.Limits[i], &explained[i]

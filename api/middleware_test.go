@@ -24,6 +24,7 @@ import (
 	"github.com/counterd/counterd/hierarchy"
 	"github.com/counterd/counterd/internal/httpdecision"
 	"github.com/counterd/counterd/internal/limiter"
+	"github.com/counterd/counterd/internal/limiter/engine"
 	"github.com/counterd/counterd/internal/service"
 	"github.com/counterd/counterd/internal/store"
 	"github.com/counterd/counterd/internal/store/storetest"
@@ -335,11 +336,11 @@ func TestMiddlewareEventOf(t *testing.T) {
 
 func TestMiddlewareOnDenied(t *testing.T) {
 	g := newGate(t, "events: {e: {limits: [{per: ip, rate: 1/m}]}}", func(c *httpdecision.MiddlewareConfig) {
-		c.OnDenied = func(w http.ResponseWriter, r *http.Request, d limiter.Decision) {
+		c.OnDenied = func(w http.ResponseWriter, r *http.Request, d events.Decision) {
 			same, found := httpdecision.DecisionOf(r.Context())
 			assert.True(t, found)
 			assert.Equal(t, d, same)
-			http.Error(w, fmt.Sprintf("come back in %ds", d.RetryAfter.Seconds()), http.StatusServiceUnavailable)
+			http.Error(w, fmt.Sprintf("come back in %ds", engine.CeilSeconds(d.RetryAfter)), http.StatusServiceUnavailable)
 		}
 	})
 	assert.Equal(t, 200, get(g, "203.0.113.9").Code)
@@ -384,7 +385,7 @@ func TestMiddlewareWithoutAStore(t *testing.T) {
 	for onError, want := range map[string]int{"allow": 200, "deny": 503} {
 		g := newGate(t, "events: {e: {limits: [{per: ip, rate: 1/m, on_error: "+onError+"}]}}", func(c *httpdecision.MiddlewareConfig) {
 			c.Service = serviceOf(newTestLimiter(t, failingStore{}), c.Service.Rules)
-			c.OnDenied = func(http.ResponseWriter, *http.Request, limiter.Decision) { t.Error("it is not denied by a limit") }
+			c.OnDenied = func(http.ResponseWriter, *http.Request, events.Decision) { t.Error("it is not denied by a limit") }
 		})
 		for range 3 {
 			w := get(g, "203.0.113.9")

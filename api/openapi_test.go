@@ -188,7 +188,7 @@ func TestEveryDescribedAnswer(t *testing.T) {
 
 	// One override more than there may be.
 	for i := range overrides.Max {
-		one := overrides.Override{Event: "url_shorten", For: time.Hour}
+		one := events.Override{Event: "url_shorten", For: time.Hour}
 		one.Kind, one.Value, one.Listing = "ip", fmt.Sprintf("192.0.2.%d", i), events.Allowed
 		if _, err := config.Service.SetOverride(t.Context(), one); err != nil {
 			require.ErrorIs(t, err, overrides.ErrTooMany)

@@ -8,7 +8,6 @@ import (
 
 	"github.com/counterd/counterd/api/wire"
 	"github.com/counterd/counterd/events"
-	"github.com/counterd/counterd/internal/overrides"
 	"github.com/counterd/counterd/internal/service"
 )
 
@@ -45,7 +44,7 @@ func (e *endpoints) setOverride(x *exchange, event service.Event) error {
 }
 
 // overrideOf reads an override, whose event the path has.
-func overrideOf(in wire.SetOverride) (o overrides.Override, faults []wire.Fault) {
+func overrideOf(in wire.SetOverride) (o events.Override, faults []wire.Fault) {
 	fault := func(pointer, format string, args ...any) {
 		faults = append(faults, wire.Fault{Pointer: pointer, Detail: fmt.Sprintf(format, args...)})
 	}
@@ -106,7 +105,7 @@ func (e *endpoints) removeOverride(x *exchange) error {
 	return nil
 }
 
-func wireOverride(o overrides.Override) wire.Override {
+func wireOverride(o events.Override) wire.Override {
 	return wire.Override{
 		Event: o.Event, Feature: o.Feature(), Verdict: o.Listing.String(), Rates: o.FormatRates(),
 		Until: wire.Moment{Time: o.Until}, Set: wire.Moment{Time: o.Set.Truncate(time.Second)}, By: o.By, Idle: o.Idle,

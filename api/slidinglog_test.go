@@ -329,7 +329,7 @@ func TestTooManyRequestsWait(t *testing.T) {
 			d, _ := httpdecision.DecisionOf(r.Context())
 			mu.Lock()
 			defer mu.Unlock()
-			served = append(served, time.Duration(d.Wait).Minutes(), float64(d.Limits[1].Count))
+			served = append(served, d.Wait.Minutes(), float64(d.Limits[1].Count))
 		}))
 		serve := func() *httptest.ResponseRecorder {
 			w := httptest.NewRecorder()

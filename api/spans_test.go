@@ -119,7 +119,7 @@ func TestWhatSpansSayOfDecisions(t *testing.T) {
 func TestSpansOfAPanic(t *testing.T) {
 	spans := tracetest.NewSpanRecorder()
 	decider, err := limiter.New(limiter.Config{
-		OnDecision: func(context.Context, limiter.Hit, *limiter.Decision, limiter.Call) { panic("told") }}, hierarchy.NewCounters(hierarchy.Config{CacheBytes: 1 << 19, Store: memcache.NewEmbedded(memcache.EmbeddedConfig{Clock: clock}), Clock: clock}))
+		OnDecision: func(context.Context, limiter.Hit, *events.Decision, limiter.Call) { panic("told") }}, hierarchy.NewCounters(hierarchy.Config{CacheBytes: 1 << 19, Store: memcache.NewEmbedded(memcache.EmbeddedConfig{Clock: clock}), Clock: clock}))
 	require.NoError(t, err)
 	rules := testRules()
 	tracer := sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(spans)).Tracer("test")

@@ -1,6 +1,6 @@
-// Package events is the vocabulary of counterd: events, features, the
-// counters that they name, and the rules that say how each event is counted.
-// It validates features and writes and reads rates; it neither counts nor decides.
+// Package events is the vocabulary of counterd: events, features, the counters that they name, the rules that define
+// how each event is counted, overrides of rules, and decisions. It validates features and writes and reads rates; it
+// neither counts nor decides.
 // Package rulesfile reads rules from a file.
 //
 // An event says what was done (url_shorten). A feature says by which actor: a value of

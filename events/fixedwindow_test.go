@@ -116,10 +116,10 @@ func TestDecisionsEqualAnExactLog(t *testing.T) {
 					require.GreaterOrEqual(t, state.Count, held+h.Cost)
 					log.Add("", now, h.Cost)
 				} else {
-					want, delta := engine.Seconds(last+1-now), 0.
+					want, delta := time.Duration(last+1-now)*time.Second, 0.
 					if event.Rules[0].InLog() { // it knows milliseconds
 						local := clock.Now().Add(time.Duration(i) * 400 * time.Millisecond)
-						want, delta = engine.Wait(time.Unix(last+1, 0).Sub(local)), float64(time.Millisecond)
+						want, delta = time.Duration(time.Unix(last+1, 0).Sub(local)), float64(time.Millisecond)
 					}
 					require.InDelta(t, float64(want), float64(d.RetryAfter), delta, "the turn of the window")
 				}
@@ -170,7 +170,7 @@ func TestClocksAtTheTurnOfACalendar(t *testing.T) {
 				admitted[i]++
 				require.EqualValues(t, admitted[i], d.Limits[0].Count)
 			} else {
-				require.Equal(t, []engine.Wait{engine.Seconds(28 * 86400), engine.Seconds(1)}[i], d.RetryAfter)
+				require.Equal(t, []time.Duration{28 * 86400 * time.Second, 1 * time.Second}[i], d.RetryAfter)
 			}
 		}
 	}

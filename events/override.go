@@ -1,25 +1,48 @@
 package events
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
 	"slices"
 	"strings"
+	"time"
 )
 
 // MaxOverrideRates is the most rates of an Override.
 const MaxOverrideRates = 8
 
-// Override is what holds for one value of a kind instead of what the rules of an event say of it: see Rules.With.
+// Override replaces the lists or limits of an event for one value of a kind, until a time: see Rules.With.
 type Override struct {
+	// Event is the name of the event.
+	Event string
+	// Kind and Value are the feature, such as ip and 192.0.2.1.
 	Kind, Value string
-	// Listing is Allowed or Denied: the value is on that list of all rules per its kind, alone or with others, and on
-	// none of the rules' own. Unlisted: Rates hold.
+	// Listing is the list that the value is on: Allowed or Denied, for all rules per the kind, alone or with other
+	// kinds. The lists of the rules have no effect then. If it is Unlisted, Rates replace limits.
 	Listing Listing
-	// Rates, N and Window, are for rules per the kind alone. Each replaces the N of the limits of its window. Limits
-	// of other windows stay. Windows do not change, so the counters have all that the limits need.
+	// Rates, which ParseRate reads, replace the limits that have the same windows, in rules per the kind alone. Other
+	// limits stay. A limit without windows, such as a token bucket, cannot be replaced.
 	Rates []Limit
+	// Until is the time when the override ends, in whole seconds and at most 30 days ahead.
+	Until time.Time
+	// For is the duration to set the override for, instead of Until. It is zero in overrides that are in force.
+	For time.Duration
+	// Set is the time when the override was set. The store sets it.
+	Set time.Time
+	// By is the name of the token that set the override. If empty, a program set it.
+	By string
+	// Idle reports whether an override in force has no effect, because the rules have no limit for it.
+	Idle bool
+}
+
+// Feature returns the value with its kind, as in ip:192.0.2.1.
+func (o Override) Feature() string { return o.Kind + ":" + o.Value }
+
+// String returns allow, deny, or the rates.
+func (o Override) String() string {
+	return cmp.Or(o.Listing.String(), strings.Join(o.FormatRates(), ", "))
 }
 
 // OverrideError is why an override cannot be. It wraps ErrInvalid.

@@ -105,7 +105,7 @@ func TestDecisionsEqualTheFullCover(t *testing.T) {
 
 // requireLikeLog fails unless the decision is the log's, and no more was read for
 // it than the covers hold.
-func requireLikeLog(t *testing.T, log *oracle.Log, h limiter.Hit, d limiter.Decision, store *storetest.Solo) {
+func requireLikeLog(t *testing.T, log *oracle.Log, h limiter.Hit, d events.Decision, store *storetest.Solo) {
 	t.Helper()
 	applied, err := h.Event.Apply(nil, h.Features)
 	require.NoError(t, err)
@@ -135,7 +135,7 @@ func requireLikeLog(t *testing.T, log *oracle.Log, h limiter.Hit, d limiter.Deci
 		}
 	}
 	require.Equal(t, want, d.Allowed)
-	fits := !slices.ContainsFunc(d.Limits, func(s limiter.LimitState) bool { return !s.Allowed })
+	fits := !slices.ContainsFunc(d.Limits, func(s events.LimitState) bool { return !s.Allowed })
 	switch {
 	case store == nil:
 	case store.RolledBack: // what is read after that is for the reset
@@ -209,17 +209,17 @@ func TestRetryAfterIsTheFirstSecond(t *testing.T) {
 				check, err := newForgetfulLimiter(t, store, func() time.Time { return d.At }).Check(t.Context(), h)
 				require.NoError(t, err)
 				require.Equal(t, d.RetryAfter, check.RetryAfter, "a check says the same")
-				if d.RetryAfter == engine.Never {
+				if d.RetryAfter == events.Never {
 					never++
-					require.True(t, slices.ContainsFunc(d.Limits, func(s limiter.LimitState) bool { return s.Reset == engine.Never && h.Cost > s.N }))
+					require.True(t, slices.ContainsFunc(d.Limits, func(s events.LimitState) bool { return s.Reset == events.Never && h.Cost > s.Limit }))
 					continue
 				}
 				denials++
 				require.Positive(t, d.RetryAfter)
-				requireAt(t, store, h, d.At, d.RetryAfter, func(d limiter.Decision) bool { return d.Allowed }, limits)
+				requireAt(t, store, h, d.At, d.RetryAfter, func(d events.Decision) bool { return d.Allowed }, limits)
 				for i, s := range d.Limits {
-					if s.Reset != engine.Never && s.Reset != 0 {
-						requireAt(t, store, h, d.At, s.Reset, func(d limiter.Decision) bool { return d.Limits[i].Allowed }, limits)
+					if s.Reset != events.Never && s.Reset != 0 {
+						requireAt(t, store, h, d.At, s.Reset, func(d events.Decision) bool { return d.Limits[i].Allowed }, limits)
 					}
 				}
 			}
@@ -232,7 +232,7 @@ func TestRetryAfterIsTheFirstSecond(t *testing.T) {
 
 // requireAt fails unless the hit, and a check of it, is admitted that long after
 // the second, and denied a second earlier.
-func requireAt(t *testing.T, store *storetest.Solo, h limiter.Hit, at time.Time, wait engine.Wait, admits func(limiter.Decision) bool, about string) {
+func requireAt(t *testing.T, store *storetest.Solo, h limiter.Hit, at time.Time, wait time.Duration, admits func(events.Decision) bool, about string) {
 	t.Helper()
 	for _, early := range []int64{0, 1} {
 		now := func() time.Time { return at.Add(time.Duration(wait) - time.Duration(early)*time.Second) }

@@ -2,8 +2,7 @@ package hierarchy
 
 import (
 	"slices"
-
-	"github.com/counterd/counterd/internal/limiter/engine"
+	"time"
 )
 
 // search looks for the first second in which a hit fits a limit, if nothing else
@@ -119,11 +118,11 @@ func (q *search) pick() Bucket {
 
 // Wait returns how long after the stamp the window has left behind what has to leave. Where the
 // found bucket is not of the finest level yet, that lies no later in it than the stamp.
-func (w *windows) Wait(number int) engine.Wait {
+func (w *windows) Wait(number int) time.Duration {
 	q := &w.searches[number]
 	last, stamp := q.found.Last(), w.stamp
 	if q.found.Level > w.finest {
 		last = min(last, BucketAt(w.finest, max(stamp, q.found.First())).Last())
 	}
-	return engine.Seconds(max(q.of.leaves(q.limit, last)-stamp, 1))
+	return time.Duration(max(q.of.leaves(q.limit, last)-stamp, 1)) * time.Second
 }

@@ -531,15 +531,15 @@ func newSettleBench(t *testing.T, limits string) *settleBench {
 	return b
 }
 
-func (b *settleBench) hit(cost int64, reserved time.Duration) limiter.Decision {
-	d, err := b.limiter.Hit(b.t.Context(), limiter.Hit{Event: b.event, Features: settleAddress, Cost: cost, Reserved: reserved})
-	require.NoError(b.t, err)
-	return d
+func (b *settleBench) hit(cost int64, reserved time.Duration) limiter.Result {
+	result := b.limiter.Decide(b.t.Context(), limiter.Hit{Event: b.event, Features: settleAddress, Cost: cost, Reserved: reserved}, limiter.CallHit)
+	require.NoError(b.t, result.Err)
+	return result
 }
 
 func (b *settleBench) reserve(cost int64) engine.Reserved {
 	d := b.hit(cost, time.Hour)
-	require.True(b.t, d.Allowed)
+	require.True(b.t, d.Decision.Allowed)
 	require.Len(b.t, d.Reserved, 1)
 	return d.Reserved[0]
 }
@@ -585,7 +585,7 @@ func TestAResetEndsWhatIsReservedMeanwhile(t *testing.T) {
 	}
 	require.NoError(t, b.c.Reset(t.Context(), b.counter))
 	require.Zero(t, b.count())
-	require.True(t, b.hit(60, 0).Allowed)
+	require.True(t, b.hit(60, 0).Decision.Allowed)
 	require.NoError(t, b.c.Settle(t.Context(), r, 0))
 	require.EqualValues(t, 60, b.count())
 }

@@ -714,7 +714,7 @@ func (s *simulation) judge() (faults []string, admitted, denied int) {
 }
 
 // log enters an admitted hit for each of the limits that hold for it.
-func (s *simulation) log(op *operation, h limiter.Hit, d limiter.Decision, log map[limitKey][]admission) {
+func (s *simulation) log(op *operation, h limiter.Hit, d events.Decision, log map[limitKey][]admission) {
 	applied, _ := h.Event.Apply(nil, h.Features)
 	i := 0
 	for _, a := range applied {

@@ -5,6 +5,7 @@ import (
 	"math"
 	"time"
 
+	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/internal/limiter"
 	"github.com/counterd/counterd/internal/limiter/engine"
 )
@@ -122,7 +123,7 @@ type timeline struct {
 const timelineHeight = 48
 
 // timelineOf draws what a count consists of.
-func timelineOf(at time.Time, s *limiter.LimitState, explained *limiter.Explained) (t timeline) {
+func timelineOf(at time.Time, s *events.LimitState, explained *limiter.Explained) (t timeline) {
 	sum := explained.Sum
 	if len(sum) == 0 || s.Burst > 0 { // a bucket has a level alone
 		return t

@@ -14,7 +14,6 @@ import (
 
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/internal/limiter"
-	"github.com/counterd/counterd/internal/limiter/engine"
 	"github.com/counterd/counterd/internal/service"
 )
 
@@ -155,13 +154,13 @@ func (p *pages) explain(view *featureView, r *http.Request, s search) (counters 
 }
 
 // limitViewOf returns the state of a limit as it is shown.
-func limitViewOf(id, event string, d *limiter.Decision, s *limiter.LimitState, explained *limiter.Explained) limitView {
+func limitViewOf(id, event string, d *events.Decision, s *events.LimitState, explained *limiter.Explained) limitView {
 	v := limitView{
 		ID: id, Name: shown(s.Name), Usage: sentence(usage(event, s)), Good: "ok", Percent: 100, Remarks: remarks(s, explained.Rule),
 		Rule: cmp.Or(explained.Rule.Place, "a rule of the program"),
 	}
-	if s.Limit() > 0 {
-		v.Percent = min(s.Count*100/s.Limit(), 100)
+	if s.Most() > 0 {
+		v.Percent = min(s.Count*100/s.Most(), 100)
 	}
 	switch {
 	case s.Unknown:
@@ -173,9 +172,8 @@ func limitViewOf(id, event string, d *limiter.Decision, s *limiter.LimitState, e
 	}
 	if !s.Allowed && !s.Unknown {
 		v.Reset = "This limit never has room for such a hit."
-		if s.Reset != engine.Never {
-			wait := time.Duration(s.Reset)
-			v.Reset = fmt.Sprintf("Has room for the hit at %s, in %s, if nothing else comes.", momentAt(d.At.Add(wait), d.At), ahead(wait))
+		if s.Reset != events.Never {
+			v.Reset = fmt.Sprintf("Has room for the hit at %s, in %s, if nothing else comes.", momentAt(d.At.Add(s.Reset), d.At), ahead(s.Reset))
 		}
 	}
 	sum := explained.Sum
@@ -190,7 +188,7 @@ func limitViewOf(id, event string, d *limiter.Decision, s *limiter.LimitState, e
 	for _, of := range explained.Frees {
 		at := time.UnixMilli(of.At)
 		left = max(left-of.Count, 0)
-		v.Frees = append(v.Frees, freed{inUTC(momentAt(at, d.At)), ahead(at.Sub(d.At)), grouped(of.Count), fmt.Sprintf("%s of %s", grouped(left), grouped(s.Limit()))})
+		v.Frees = append(v.Frees, freed{inUTC(momentAt(at, d.At)), ahead(at.Sub(d.At)), grouped(of.Count), fmt.Sprintf("%s of %s", grouped(left), grouped(s.Most()))})
 	}
 	return v
 }

@@ -10,7 +10,6 @@ import (
 	"strings"
 
 	"github.com/counterd/counterd/events"
-	"github.com/counterd/counterd/internal/overrides"
 )
 
 // overrideView is a temporary override in force.
@@ -32,7 +31,7 @@ var overrideTimes = []struct{ Value, Text string }{
 	{"15m", "15 minutes"}, {"1h", "1 hour"}, {"2h", "2 hours"}, {"8h", "8 hours"}, {"24h", "1 day"}, {"168h", "7 days"},
 }
 
-func (p *pages) overrideViews(all []overrides.Override) (views []overrideView) {
+func (p *pages) overrideViews(all []events.Override) (views []overrideView) {
 	now := p.Clock()
 	for _, o := range all {
 		query := url.Values{"event": {o.Event}, "feature": {o.Feature()}}
@@ -100,7 +99,7 @@ func (p *pages) changeOverride(r *http.Request, fields, query url.Values) error 
 	if err != nil {
 		return err
 	}
-	o := overrides.Override{Event: query.Get("event")}
+	o := events.Override{Event: query.Get("event")}
 	o.Kind = fields.Get("kind")
 	o.Value = features[o.Kind]
 	switch fields.Get("verdict") {

@@ -119,7 +119,7 @@ type overrideService struct {
 	err error
 }
 
-func (s *overrideService) SetOverride(ctx context.Context, o overrides.Override) (overrides.Override, error) {
+func (s *overrideService) SetOverride(ctx context.Context, o events.Override) (events.Override, error) {
 	if s.err != nil {
 		return o, s.err
 	}

@@ -33,13 +33,13 @@ import (
 type Service interface {
 	Rules() *events.Rules
 	Event(name string) (service.Event, error)
-	Explain(ctx context.Context, event service.Event, features events.Features, cost int64) (limiter.Decision, []limiter.Explained, error)
+	Explain(ctx context.Context, event service.Event, features events.Features, cost int64) (events.Decision, []limiter.Explained, error)
 	History(ctx context.Context, counter events.Counter, level engine.Level, from, to time.Time) (engine.History, error)
 	DeniedHistory(ctx context.Context, counter events.Counter, level engine.Level, from, to time.Time) (engine.History, error)
 	Reset(ctx context.Context, counter events.Counter) error
-	Overrides() []overrides.Override
-	OverridesOf(event service.Event, features events.Features) []overrides.Override
-	SetOverride(ctx context.Context, o overrides.Override) (overrides.Override, error)
+	Overrides() []events.Override
+	OverridesOf(event service.Event, features events.Features) []events.Override
+	SetOverride(ctx context.Context, o events.Override) (events.Override, error)
 	RemoveOverride(ctx context.Context, event, kind, value string) (bool, error)
 }
 

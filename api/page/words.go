@@ -11,7 +11,6 @@ import (
 	"unicode/utf8"
 
 	"github.com/counterd/counterd/events"
-	"github.com/counterd/counterd/internal/limiter"
 	"github.com/counterd/counterd/internal/limiter/engine"
 	"github.com/counterd/counterd/internal/service"
 )
@@ -180,7 +179,7 @@ func by(f events.Feature) string {
 }
 
 // usage writes how much of a limit is used: 10 of 10 url_shorten in the last minute by ip 192.0.2.1.
-func usage(event string, s *limiter.LimitState) string {
+func usage(event string, s *events.LimitState) string {
 	what, within := shown(event), "in the last "+length(s.Window)
 	switch {
 	case s.WindowName != "":
@@ -191,18 +190,18 @@ func usage(event string, s *limiter.LimitState) string {
 	case s.Algorithm == events.Concurrency:
 		what, within = "leases of "+what, "at this time"
 	case s.Algorithm == events.LeakyBucket:
-		within = fmt.Sprintf("in a queue that passes on %s per %s", grouped(s.N), length(s.Window))
+		within = fmt.Sprintf("in a queue that passes on %s per %s", grouped(s.Limit), length(s.Window))
 	case s.Burst > 0:
-		within = fmt.Sprintf("from a bucket that gets %s per %s back", grouped(s.N), length(s.Window))
+		within = fmt.Sprintf("from a bucket that gets %s per %s back", grouped(s.Limit), length(s.Window))
 	case s.Algorithm == events.FixedWindow, s.Algorithm == events.FixedLog:
 		within = "in this window of " + length(s.Window)
 	}
-	return fmt.Sprintf("%s of %s %s %s %s", grouped(s.Count), grouped(s.Limit()), what, within, by(s.Feature))
+	return fmt.Sprintf("%s of %s %s %s %s", grouped(s.Count), grouped(s.Most()), what, within, by(s.Feature))
 }
 
 // verdictOf writes a decision in words, and how good it is: ok, warn or bad.
-func verdictOf(event string, cost int64, d *limiter.Decision) (words, good string) {
-	denies := func(s *limiter.LimitState) bool { return service.Denies(s) }
+func verdictOf(event string, cost int64, d *events.Decision) (words, good string) {
+	denies := func(s *events.LimitState) bool { return service.Denies(s) }
 	switch worst := longest(d, denies); {
 	case d.Allowed:
 		return admitted(event, cost, d)
@@ -214,25 +213,25 @@ func verdictOf(event string, cost int64, d *limiter.Decision) (words, good strin
 		return "would be denied: an override denies it.", "bad"
 	case worst.Listing == events.Denied:
 		return "would be denied: it is on the deny list of " + worst.Name + ".", "bad"
-	case worst.Limit() == 0:
+	case worst.Most() == 0:
 		return "would be denied, always: the limit " + worst.Name + " is 0.", "bad"
-	case worst.Reset == engine.Never:
-		return fmt.Sprintf("would be denied, always: it costs %s, and %s admits %s at the most.", grouped(cost), worst.Name, grouped(worst.Limit())), "bad"
+	case worst.Reset == events.Never:
+		return fmt.Sprintf("would be denied, always: it costs %s, and %s admits %s at the most.", grouped(cost), worst.Name, grouped(worst.Most())), "bad"
 	default:
 		words = "would be denied: " + usage(event, worst)
 		if d.RetryAfter > 0 {
-			at := d.At.Add(time.Duration(d.RetryAfter))
-			words += fmt.Sprintf("; fits again at %s, in %s", momentAt(at, d.At), ahead(time.Duration(d.RetryAfter)))
+			at := d.At.Add(d.RetryAfter)
+			words += fmt.Sprintf("; fits again at %s, in %s", momentAt(at, d.At), ahead(d.RetryAfter))
 		}
 		return words + ".", "bad"
 	}
 }
 
 // longest returns the limit, of those wanted, that has no room for the longest time; nil: there is none.
-func longest(d *limiter.Decision, wanted func(*limiter.LimitState) bool) (found *limiter.LimitState) {
+func longest(d *events.Decision, wanted func(*events.LimitState) bool) (found *events.LimitState) {
 	for i := range d.Limits {
 		s := &d.Limits[i]
-		if wanted(s) && (found == nil || found.Reset.Longer(s.Reset) != found.Reset) {
+		if wanted(s) && (found == nil || s.Reset > found.Reset) {
 			found = s
 		}
 	}
@@ -240,12 +239,12 @@ func longest(d *limiter.Decision, wanted func(*limiter.LimitState) bool) (found 
 }
 
 // admitted writes why a hit is admitted.
-func admitted(event string, cost int64, d *limiter.Decision) (words, good string) {
-	if slices.ContainsFunc(d.Limits, func(s limiter.LimitState) bool { return s.Failed }) {
+func admitted(event string, cost int64, d *events.Decision) (words, good string) {
+	if slices.ContainsFunc(d.Limits, func(s events.LimitState) bool { return s.Failed }) {
 		return "would be admitted, but the store did not answer: see on_error of each limit.", "warn"
 	}
 	if d.Wait > 0 {
-		return fmt.Sprintf("would be admitted, and wait %s for its turn.", ahead(time.Duration(d.Wait))), "warn"
+		return fmt.Sprintf("would be admitted, and wait %s for its turn.", ahead(d.Wait)), "warn"
 	}
 	tightest := &d.Limits[0]
 	for i := range d.Limits {
@@ -253,7 +252,7 @@ func admitted(event string, cost int64, d *limiter.Decision) (words, good string
 			tightest = s
 		}
 	}
-	if longest(d, func(s *limiter.LimitState) bool { return !s.Allowed }) != nil {
+	if longest(d, func(s *events.LimitState) bool { return !s.Allowed }) != nil {
 		return "would be admitted. A limit in shadow would deny it: that is reported, not enforced.", "warn"
 	}
 	if tightest.Listing == events.Allowed && tightest.Overridden {
@@ -266,7 +265,7 @@ func admitted(event string, cost int64, d *limiter.Decision) (words, good string
 }
 
 // remarks writes what else there is to know of a limit's state.
-func remarks(s *limiter.LimitState, rule *events.Rule) (list []string) {
+func remarks(s *events.LimitState, rule *events.Rule) (list []string) {
 	add := func(is bool, words string) {
 		if is {
 			list = append(list, words)

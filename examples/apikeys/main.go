@@ -13,6 +13,7 @@ import (
 	_ "time/tzdata" // for machines without time zones
 
 	"github.com/counterd/counterd"
+	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/examples/internal/play"
 )
 
@@ -97,8 +98,10 @@ func run(s *play.Stage) {
 		s.Get(url, "acme")
 	}
 	fmt.Println("# support gives acme 100 for this week: it decides at once")
+	monthly, err := events.ParseRate("100/month")
+	s.Check(err)
 	s.Check(limiter.SetOverride(s.Context(), counterd.Override{
-		Event: "api", Kind: "free", Value: "acme", Rates: []string{"100/month"}, Until: time.Now().Add(7 * 24 * time.Hour),
+		Event: "api", Kind: "free", Value: "acme", Rates: []events.Limit{monthly}, Until: time.Now().Add(7 * 24 * time.Hour),
 	}))
 	s.Get(url, "acme")
 

@@ -32,7 +32,7 @@ import (
 
 // Hooks are called as a limiter works, by many goroutines at a time. They must not panic. A nil hook is not called.
 type Hooks struct {
-	OnDecision   func(context.Context, limiter.Hit, *limiter.Decision, limiter.Call)
+	OnDecision   func(context.Context, limiter.Hit, *events.Decision, limiter.Call)
 	OnRoundTrip  func(context.Context, memcache.RoundTrip)
 	OnStoreError func(error) // in a decision
 }
@@ -166,7 +166,7 @@ func (p *Parts) onRoundTrip(ctx context.Context, trip memcache.RoundTrip) {
 	}
 }
 
-func (p *Parts) onDecision(ctx context.Context, h limiter.Hit, d *limiter.Decision, call limiter.Call) {
+func (p *Parts) onDecision(ctx context.Context, h limiter.Hit, d *events.Decision, call limiter.Call) {
 	for _, hooks := range *p.hooks.Load() {
 		if hooks.OnDecision != nil {
 			hooks.OnDecision(ctx, h, d, call)

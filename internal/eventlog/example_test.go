@@ -32,7 +32,7 @@ func Example() {
 	}}}
 	for range 4 {
 		d, err := l.Hit(context.Background(), limiter.Hit{Event: login, Features: events.Features{"ip": "192.0.2.1"}, Cost: 1})
-		fmt.Println(d.Allowed, time.Duration(d.RetryAfter), err)
+		fmt.Println(d.Allowed, d.RetryAfter, err)
 		now = now.Add(300 * time.Millisecond)
 	}
 	// Output:

@@ -13,7 +13,6 @@ import (
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/internal/eventlog/journal"
 	"github.com/counterd/counterd/internal/limiter"
-	"github.com/counterd/counterd/internal/limiter/engine"
 	"github.com/counterd/counterd/internal/store"
 	"github.com/counterd/counterd/internal/testkit"
 )
@@ -176,7 +175,7 @@ func TestIncrementsThatAreLeftOut(t *testing.T) {
 		require.NoError(t, err)
 		for _, r := range results {
 			require.NoError(t, r.Err)
-			require.NotEqual(t, engine.Never, r.Decision.RetryAfter)
+			require.NotEqual(t, events.Never, r.Decision.RetryAfter)
 		}
 		leftOut = leftOut || b.log().Sum(0, 1<<46) == counted
 	}
@@ -222,8 +221,8 @@ func TestStaleRulesAndACostThatNeverFits(t *testing.T) {
 	b := newBench(t, "[{per: ip, rate: 10/m}]", limiter.Config{})
 	newer := newEvent(t, 2, "[{per: ip, rate: 5/m}]")
 	require.True(t, b.other(limiter.Config{}).hit(newer, someUser).Allowed)
-	require.Equal(t, engine.Never, b.costs(b.event, someUser, 7).RetryAfter)
-	require.NotEqual(t, engine.Never, b.costs(b.event, someUser, 5).RetryAfter)
+	require.Equal(t, events.Never, b.costs(b.event, someUser, 7).RetryAfter)
+	require.NotEqual(t, events.Never, b.costs(b.event, someUser, 5).RetryAfter)
 }
 
 // Rare hits make one round trip, most of the time: the log lives for longer.

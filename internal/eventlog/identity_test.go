@@ -26,7 +26,7 @@ func TestIdentitiesDoNotRepeat(t *testing.T) {
 	l, err := limiter.New(limiter.Config{Timeout: time.Second}, e)
 	require.NoError(t, err)
 	event := testkit.Event(t, "[{per: ip, rate: 10/d, algorithm: sliding-log}]")
-	hit := func(cost int64, d time.Duration) limiter.Decision {
+	hit := func(cost int64, d time.Duration) events.Decision {
 		got, err := l.Hit(context.Background(), limiter.Hit{Event: event, Features: events.Features{"ip": "192.0.2.1"}, Cost: cost, Reserved: d})
 		require.NoError(t, err)
 		return got

@@ -89,19 +89,19 @@ func newProcess(tb testing.TB, st store.Store, clock func() time.Time, config li
 }
 
 // hit hits with cost 1.
-func (p *process) hit(event *events.Event, features events.Features) limiter.Decision {
+func (p *process) hit(event *events.Event, features events.Features) events.Decision {
 	p.tb.Helper()
 	return p.costs(event, features, 1)
 }
 
-func (p *process) costs(event *events.Event, features events.Features, cost int64) limiter.Decision {
+func (p *process) costs(event *events.Event, features events.Features, cost int64) events.Decision {
 	p.tb.Helper()
 	d, err := p.Hit(context.Background(), limiter.Hit{Event: event, Features: features, Cost: cost})
 	require.NoError(p.tb, err)
 	return d
 }
 
-func (p *process) check(event *events.Event, features events.Features) limiter.Decision {
+func (p *process) check(event *events.Event, features events.Features) events.Decision {
 	p.tb.Helper()
 	d, err := p.Check(context.Background(), limiter.Hit{Event: event, Features: features, Cost: 1})
 	require.NoError(p.tb, err)

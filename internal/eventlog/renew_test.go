@@ -35,11 +35,11 @@ func newLeaser(t *testing.T, st store.Store, clock func() time.Time) leaser {
 	return leaser{l, counting.New(counting.Config{}, logs, leases)}
 }
 
-func (l leaser) take(t *testing.T, event *events.Event, features events.Features) limiter.Decision {
+func (l leaser) take(t *testing.T, event *events.Event, features events.Features) limiter.Result {
 	t.Helper()
-	d, err := l.Limiter.Hit(t.Context(), limiter.Hit{Event: event, Features: features, Cost: 1})
-	require.NoError(t, err)
-	return d
+	result := l.Limiter.Decide(t.Context(), limiter.Hit{Event: event, Features: features, Cost: 1}, limiter.CallHit)
+	require.NoError(t, result.Err)
+	return result
 }
 
 func isAppend(op *store.Op) bool {
@@ -54,7 +54,7 @@ func TestPendingHitsTakeNoPlaceOfARenewedLease(t *testing.T) {
 	l := newLeaser(t, kept, clock.Now)
 	event := testkit.Event(t, "[{per: ip, concurrent: 1, lease: 60s}, {per: user, rate: 100/m, algorithm: sliding-log}]")
 	d := l.take(t, event, events.Features{"ip": someUser["ip"]})
-	require.True(t, d.Allowed)
+	require.True(t, d.Decision.Allowed)
 	clock.Advance(30 * time.Second)
 	w := &watched{Store: kept}
 	w.before = func(op *store.Op) {
@@ -64,13 +64,13 @@ func TestPendingHitsTakeNoPlaceOfARenewedLease(t *testing.T) {
 	}
 	other := newLeaser(t, w, clock.Now)
 	for range 20 {
-		require.False(t, other.take(t, event, someUser).Allowed)
+		require.False(t, other.take(t, event, someUser).Decision.Allowed)
 	}
 	for range 5 {
 		var err error
 		d.Reserved, err = l.Renew(t.Context(), d.Reserved, 60*time.Second)
 		require.NoError(t, err)
-		require.False(t, other.take(t, event, someUser).Allowed)
+		require.False(t, other.take(t, event, someUser).Decision.Allowed)
 		clock.Advance(50 * time.Second)
 	}
 }
@@ -85,10 +85,10 @@ func TestARenewalBesideAClockThatIsAhead(t *testing.T) {
 		ahead := newLeaser(t, kept, func() time.Time { return clock.Now().Add(2 * time.Second) })
 		event := testkit.Event(t, "[{per: ip, concurrent: 1, lease: 30s}]")
 		d := one.take(t, event, someUser)
-		require.True(t, d.Allowed)
+		require.True(t, d.Decision.Allowed)
 		clock.Advance(29 * time.Second)
 		other := ahead.take(t, event, someUser)
-		require.True(t, other.Allowed, "by its clock the lease has ended")
+		require.True(t, other.Decision.Allowed, "by its clock the lease has ended")
 		_, err := one.Renew(t.Context(), d.Reserved, 30*time.Second)
 		require.ErrorIs(t, err, engine.ErrStore)
 		require.NotErrorIs(t, err, engine.ErrEnded)
@@ -120,17 +120,17 @@ func TestAReleaseBesideARenewal(t *testing.T) {
 		require.NoError(t, other.Settle(context.Background(), d.Reserved, 0))
 		for range 20 { // the log is rewritten
 			next := other.take(t, event, someUser)
-			require.True(t, next.Allowed)
+			require.True(t, next.Decision.Allowed)
 			require.NoError(t, other.Settle(context.Background(), next.Reserved, 0))
 		}
-		require.True(t, other.take(t, event, someUser).Allowed)
+		require.True(t, other.take(t, event, someUser).Decision.Allowed)
 	}
 	_, err := l.Renew(t.Context(), d.Reserved, 60*time.Second)
 	require.ErrorIs(t, err, engine.ErrEnded)
 	clock.Advance(59 * time.Second)
-	require.False(t, other.take(t, event, someUser).Allowed)
+	require.False(t, other.take(t, event, someUser).Decision.Allowed)
 	clock.Advance(2 * time.Second)
-	require.True(t, other.take(t, event, someUser).Allowed, "nothing is left of the renewal")
+	require.True(t, other.take(t, event, someUser).Decision.Allowed, "nothing is left of the renewal")
 }
 
 // A part of a hit takes one lease, whatever it costs elsewhere, and none if it only looks.

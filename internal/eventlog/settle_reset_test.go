@@ -29,24 +29,24 @@ func TestLeasesByAClockBehindAReset(t *testing.T) {
 		event.Rules[0].Revision = 1
 		l, err := limiter.New(limiter.Config{Timeout: grace / 2, NoCachedDenials: true}, newLeases(ahead))
 		require.NoError(t, err)
-		hit := func() limiter.Decision {
-			d, err := l.Hit(t.Context(), limiter.Hit{Event: event, Features: someUser, Cost: 1})
-			require.NoError(t, err)
-			return d
+		hit := func() limiter.Result {
+			result := l.Decide(t.Context(), limiter.Hit{Event: event, Features: someUser, Cost: 1}, limiter.CallHit)
+			require.NoError(t, result.Err)
+			return result
 		}
-		require.True(t, hit().Allowed)
+		require.True(t, hit().Decision.Allowed)
 		require.NoError(t, newLeases(ahead).Reset(t.Context(), ipOf(t, event)))
 		clock.Advance(time.Millisecond)
-		d := hit()
-		require.True(t, d.Allowed)
-		r, behind := d.Reserved[0], newLeases(clock.Now)
+		taken := hit()
+		require.True(t, taken.Decision.Allowed)
+		r, behind := taken.Reserved[0], newLeases(clock.Now)
 		if renews {
 			r, err = behind.Renew(t.Context(), r, 50*time.Second)
 			require.NoError(t, err)
-			require.False(t, hit().Allowed, "it is taken")
+			require.False(t, hit().Decision.Allowed, "it is taken")
 		}
 		require.NoError(t, behind.Settle(t.Context(), r, 0))
-		require.True(t, hit().Allowed, "it is free")
+		require.True(t, hit().Decision.Allowed, "it is free")
 	}
 }
 
@@ -61,8 +61,8 @@ func TestSettlingByAClockBehindAReset(t *testing.T) {
 	require.True(t, p.hit(event, someUser).Allowed)
 	require.NoError(t, resets.Reset(t.Context(), ipOf(t, event)))
 	clock.Advance(time.Millisecond)
-	d, err := p.Hit(t.Context(), limiter.Hit{Event: event, Features: someUser, Cost: 10, Reserved: time.Minute})
-	require.NoError(t, err)
+	d := p.Decide(t.Context(), limiter.Hit{Event: event, Features: someUser, Cost: 10, Reserved: time.Minute}, limiter.CallHit)
+	require.NoError(t, d.Err)
 	require.Len(t, d.Reserved, 1)
 	r := d.Reserved[0]
 	require.NoError(t, behind.Settle(t.Context(), r, 3))
@@ -80,8 +80,8 @@ func TestSettlingWhatWasReset(t *testing.T) {
 		ahead := func() time.Time { return clock.Now().Add(1200 * time.Millisecond) }
 		event := newEvent(t, 1, "[{per: ip, rate: 100/h}]")
 		p := newProcess(t, openReplicas(t, servers), clock.Now, limiter.Config{})
-		d, err := p.Hit(t.Context(), limiter.Hit{Event: event, Features: someUser, Cost: 10, Reserved: reserved})
-		require.NoError(t, err)
+		d := p.Decide(t.Context(), limiter.Hit{Event: event, Features: someUser, Cost: 10, Reserved: reserved}, limiter.CallHit)
+		require.NoError(t, d.Err)
 		require.Len(t, d.Reserved, 1)
 		require.NoError(t, newEngine(t, openReplicas(t, servers), ahead).Reset(t.Context(), ipOf(t, event)))
 		clock.Advance(time.Millisecond)

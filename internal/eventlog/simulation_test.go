@@ -473,7 +473,7 @@ func (w *simulation) fits(s *simSession, index int, cost int64, now time.Time) b
 	for i := range s.limits {
 		standing := s.Standing(i, decided, s.taken, cost)
 		if s.swaps == w.rewrites && s.appends == 1 {
-			s.turns = append(s.turns, now.UnixMilli()+time.Duration(standing.Wait).Milliseconds())
+			s.turns = append(s.turns, now.UnixMilli()+standing.Wait.Milliseconds())
 		}
 		fits = fits && standing.Outcome == engine.Fits
 		final = final && standing.Outcome != engine.FullForNow

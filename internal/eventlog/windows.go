@@ -20,7 +20,7 @@ type windows struct {
 
 	log      journal.Log
 	question journal.Question
-	waits    []engine.Wait // of the searches
+	waits    []time.Duration // of the searches
 
 	explanations map[int]engine.Explanation // by their limits
 }
@@ -104,7 +104,7 @@ func (w *windows) Standing(limit, decided int, ahead, cost int64) engine.Standin
 	}
 	standing := engine.Standing{Outcome: w.outcome(limit, held, ahead, cost), Count: held.Count + ahead, Exact: w.isExact(own), Final: true}
 	if standing.Outcome == engine.Fits && w.limits[limit].Algorithm == events.LeakyBucket {
-		standing.Wait = engine.Wait(own.Wait(held.Level, ahead)) * engine.Wait(time.Millisecond)
+		standing.Wait = time.Duration(own.Wait(held.Level, ahead)) * time.Millisecond
 	}
 	if standing.Outcome != engine.Fits || own.Shadow || leftOut {
 		return standing
@@ -182,10 +182,10 @@ func (w *windows) Search(limit int, ahead, cost int64) (int, bool) {
 			at, ok = max(at, frees), ok && fits
 		}
 	}
-	wait := engine.Wait(at-w.moment) * engine.Wait(time.Millisecond)
+	wait := time.Duration(at-w.moment) * time.Millisecond
 	switch {
 	case !ok:
-		wait = engine.Never
+		wait = events.Never
 	case at <= w.time:
 		return 0, false
 	}
@@ -194,7 +194,7 @@ func (w *windows) Search(limit int, ahead, cost int64) (int, bool) {
 }
 
 // Wait returns what the search has found.
-func (w *windows) Wait(search int) engine.Wait { return w.waits[search] }
+func (w *windows) Wait(search int) time.Duration { return w.waits[search] }
 
 // occupancy is what each limit of a session counts.
 type occupancy struct {

@@ -22,7 +22,7 @@ const quotaExceeded = "Request cannot be satisfied as assigned quota has been ex
 
 // AnswerDecision writes a decision: a denial with denyStatus, as a problem document, and that of a
 // store which does not answer as one of its own. A denyStatus of 200 is an answer like any other.
-func (p *Responder) AnswerDecision(w http.ResponseWriter, r *http.Request, event service.Event, d limiter.Decision, denyStatus int) {
+func (p *Responder) AnswerDecision(w http.ResponseWriter, r *http.Request, event service.Event, d events.Decision, denyStatus int) {
 	Response := NewResponse()
 	defer Response.Free()
 	switch outcome := service.OutcomeOf(&d); {
@@ -31,9 +31,7 @@ func (p *Responder) AnswerDecision(w http.ResponseWriter, r *http.Request, event
 	case outcome == service.Denied && denyStatus != http.StatusOK:
 		p.Answer(w, denyStatus, wire.TypeProblem, Response.denialOf(event.Name, d, denyStatus))
 	default:
-		decision := Response.DecisionOf(event.Name, d)
-		decision.Reservation = event.ReservationOf(&d)
-		p.Answer(w, http.StatusOK, wire.TypeJSON, decision)
+		p.Answer(w, http.StatusOK, wire.TypeJSON, Response.DecisionOf(event.Name, d))
 	}
 }
 
@@ -70,7 +68,7 @@ func NewResponse() *Response { return responses.Get().(*Response) }
 func (b *Response) Free() { responses.Put(b) }
 
 // denialOf returns the problem document of a denied hit, until the next call.
-func (b *Response) denialOf(event string, d limiter.Decision, status int) *wire.Denial {
+func (b *Response) denialOf(event string, d events.Decision, status int) *wire.Denial {
 	b.DecisionOf(event, d)
 	b.denial.Type = wire.TypeQuotaExceeded
 	b.denial.Title = quotaExceeded
@@ -87,10 +85,10 @@ func (b *Response) denialOf(event string, d limiter.Decision, status int) *wire.
 }
 
 // fits says when a hit fits that has to wait.
-func fits(w engine.Wait) string {
-	n, unit := w.Seconds(), "second"
+func fits(w time.Duration) string {
+	n, unit := engine.CeilSeconds(w), "second"
 	switch {
-	case w == engine.Never:
+	case w == events.Never:
 		return "it will never fit."
 	case belowSecond(w) > 0:
 		n, unit = belowSecond(w), "millisecond"
@@ -102,26 +100,28 @@ func fits(w engine.Wait) string {
 }
 
 // belowSecond returns a wait in milliseconds, rounded up, if that is less than a second; else 0.
-func belowSecond(w engine.Wait) int64 {
-	ms := w.Milliseconds()
-	if w <= 0 || ms >= 1000 {
+func belowSecond(w time.Duration) int64 {
+	if w > 999*time.Millisecond {
 		return 0
 	}
-	return ms
+	return ceilMilliseconds(w)
 }
+
+// ceilMilliseconds returns the wait, which is not events.Never, in whole milliseconds, rounded up.
+func ceilMilliseconds(w time.Duration) int64 { return (w + time.Millisecond - 1).Milliseconds() }
 
 // retryAfterMS returns the wait of a decision in milliseconds if that is less than a second, or a queue is
 // full; else 0.
-func retryAfterMS(d limiter.Decision) int64 {
-	queues := func(s limiter.LimitState) bool { return s.Algorithm == events.LeakyBucket && service.Denies(&s) }
-	if d.RetryAfter != engine.Never && slices.ContainsFunc(d.Limits, queues) {
-		return d.RetryAfter.Milliseconds()
+func retryAfterMS(d events.Decision) int64 {
+	queues := func(s events.LimitState) bool { return s.Algorithm == events.LeakyBucket && service.Denies(&s) }
+	if d.RetryAfter != events.Never && slices.ContainsFunc(d.Limits, queues) {
+		return ceilMilliseconds(d.RetryAfter)
 	}
 	return belowSecond(d.RetryAfter)
 }
 
 // DecisionOf returns the decision as the contract has it, until the next call.
-func (b *Response) DecisionOf(event string, d limiter.Decision) *wire.Decision {
+func (b *Response) DecisionOf(event string, d events.Decision) *wire.Decision {
 	b.seconds = b.seconds[:0]
 	out := &b.denial.Decision
 	*out = wire.Decision{
@@ -129,14 +129,15 @@ func (b *Response) DecisionOf(event string, d limiter.Decision) *wire.Decision {
 		Event:      event,
 		At:         wire.Moment{Time: d.At},
 		RetryAfter: b.secondsOf(d.RetryAfter), RetryAfterMS: retryAfterMS(d), Wait: float64(d.Wait.Milliseconds()) / 1000,
-		Limits: slices.Grow(out.Limits[:0], len(d.Limits))[:len(d.Limits)],
+		Reservation: d.Reservation,
+		Limits:      slices.Grow(out.Limits[:0], len(d.Limits))[:len(d.Limits)],
 	}
 	for i := range d.Limits {
 		s := &d.Limits[i]
 		limit := &out.Limits[i]
 		*limit = wire.LimitState{
 			Name:       s.Name,
-			Limit:      s.N,
+			Limit:      s.Limit,
 			Window:     cmp.Or(s.WindowName, b.windowOf(i, s.Window)),
 			Algorithm:  s.Algorithm,
 			Count:      s.Count,
@@ -182,11 +183,11 @@ func (b *Response) windowOf(i int, length time.Duration) string {
 }
 
 // secondsOf returns nil for Never.
-func (b *Response) secondsOf(w engine.Wait) *int64 {
-	if w == engine.Never {
+func (b *Response) secondsOf(w time.Duration) *int64 {
+	if w == events.Never {
 		return nil
 	}
-	b.seconds = append(b.seconds, w.Seconds())
+	b.seconds = append(b.seconds, engine.CeilSeconds(w))
 	return &b.seconds[len(b.seconds)-1]
 }
 
@@ -207,7 +208,7 @@ func (b *Response) resultOf(s *service.Service, i int, event *events.Event, resu
 		return faultyResult(i, result.Err)
 	}
 	decision := b.DecisionOf(event.Name, result.Decision)
-	decision.Reservation = s.ReservationOf(&result.Decision)
+	decision.Reservation = s.ReservationOf(result.Reserved)
 	return wire.Result{Status: outcomeStatuses[service.OutcomeOf(&result.Decision)], Decision: decision}
 }
 

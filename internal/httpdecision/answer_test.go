@@ -12,24 +12,22 @@ import (
 
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/events/rulesfile"
-	"github.com/counterd/counterd/internal/limiter"
-	"github.com/counterd/counterd/internal/limiter/engine"
 )
 
 // anyDecision returns a decision with up to three limits, each with any of what a
 // limit may have.
-func anyDecision(random *rand.Rand, by []events.Feature) limiter.Decision {
+func anyDecision(random *rand.Rand, by []events.Feature) events.Decision {
 	flip := func() bool { return random.IntN(2) == 0 }
-	wait := func() engine.Wait {
-		return []engine.Wait{engine.Never, 0, engine.Seconds(1), engine.Seconds(2), engine.Wait(86399_001 * time.Millisecond)}[random.IntN(5)]
+	wait := func() time.Duration {
+		return []time.Duration{events.Never, 0, 1 * time.Second, 2 * time.Second, 86399_001 * time.Millisecond}[random.IntN(5)]
 	}
-	d := limiter.Decision{
+	d := events.Decision{
 		Allowed: flip(), Unavailable: flip(), At: time.Unix(random.Int64N(1e10), 0).UTC(), RetryAfter: wait(),
-		Limits: make([]limiter.LimitState, random.IntN(4)),
+		Limits: make([]events.LimitState, random.IntN(4)),
 	}
 	for i := range d.Limits {
-		d.Limits[i] = limiter.LimitState{
-			Name: fmt.Sprint("limit-", random.IntN(9)), Feature: by[random.IntN(len(by))], N: random.Int64N(100), Window: time.Duration(random.IntN(99)) * time.Minute,
+		d.Limits[i] = events.LimitState{
+			Name: fmt.Sprint("limit-", random.IntN(9)), Feature: by[random.IntN(len(by))], Limit: random.Int64N(100), Window: time.Duration(random.IntN(99)) * time.Minute,
 			Count: random.Int64N(3), Exact: flip(), Unknown: flip(), Remaining: random.Int64N(100), Reset: wait(), Allowed: flip(),
 			Shadow: flip(), Over: flip(), Incomplete: flip(), Failed: flip(), OnError: events.OnErrorLocal,
 		}

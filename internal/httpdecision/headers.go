@@ -5,11 +5,9 @@ package httpdecision
 import (
 	"cmp"
 	"fmt"
-	"math"
 	"strconv"
 
 	"github.com/counterd/counterd/events"
-	"github.com/counterd/counterd/internal/limiter"
 	"github.com/counterd/counterd/internal/limiter/engine"
 	"github.com/counterd/counterd/internal/service"
 )
@@ -41,9 +39,9 @@ const maxLists = 2 << 10
 //
 // Shadow limits are not among them: what is not enforced is no client's concern.
 // Nor is, of the limits whose counters could not be asked, how much remains.
-func Append(fields []Field, rules *events.Rules, d *limiter.Decision) []Field {
-	if service.OutcomeOf(d) == service.Denied && d.RetryAfter != engine.Never {
-		fields = append(fields, Field{retryAfter, strconv.FormatInt(d.RetryAfter.Seconds(), 10)})
+func Append(fields []Field, rules *events.Rules, d *events.Decision) []Field {
+	if service.OutcomeOf(d) == service.Denied && d.RetryAfter != events.Never {
+		fields = append(fields, Field{retryAfter, strconv.FormatInt(engine.CeilSeconds(d.RetryAfter), 10)})
 	}
 	if rules.Sends(events.HeaderRateLimit) {
 		fields = appendStructured(fields, d.Limits)
@@ -64,12 +62,12 @@ func Append(fields []Field, rules *events.Rules, d *limiter.Decision) []Field {
 // to send all that remains at once.
 //
 // Of lists longer than maxLists the tightest limit alone is sent.
-func appendStructured(fields []Field, limits []limiter.LimitState) []Field {
+func appendStructured(fields []Field, limits []events.LimitState) []Field {
 	var space [512]byte // for most of them
 	list := structuredList(space[:0])
 	for i := range limits {
 		if s := &limits[i]; !s.Shadow {
-			list = list.add(0, s.Name).param(";q=", s.N)
+			list = list.add(0, s.Name).param(";q=", s.Limit)
 			if s.Algorithm == events.Concurrency {
 				list = append(list, `;qu="concurrent-requests"`...)
 			} else {
@@ -84,8 +82,8 @@ func appendStructured(fields []Field, limits []limiter.LimitState) []Field {
 			continue
 		}
 		list = list.add(states, s.Name).param(";r=", s.Remaining)
-		if !s.Allowed && s.Reset != engine.Never {
-			list = list.param(";t=", s.Reset.Seconds())
+		if !s.Allowed && s.Reset != events.Never {
+			list = list.param(";t=", engine.CeilSeconds(s.Reset))
 		}
 	}
 	if len(list) > maxLists && len(limits) > 1 {
@@ -93,7 +91,7 @@ func appendStructured(fields []Field, limits []limiter.LimitState) []Field {
 		if !found {
 			return fields
 		}
-		return appendStructured(fields, []limiter.LimitState{s})
+		return appendStructured(fields, []events.LimitState{s})
 	}
 	text := string(list)
 	if states > 0 {
@@ -137,14 +135,14 @@ func (l structuredList) param(name string, value int64) structuredList {
 
 // appendTightest appends X-RateLimit-Limit, -Remaining and -Reset, the latter in seconds
 // from now. Where no time will do there is no -Reset.
-func appendTightest(fields []Field, limits []limiter.LimitState) []Field {
+func appendTightest(fields []Field, limits []events.LimitState) []Field {
 	s, found := tightest(limits)
 	if !found {
 		return fields
 	}
-	fields = append(fields, Field{limit, strconv.FormatInt(s.Limit(), 10)}, Field{remaining, strconv.FormatInt(s.Remaining, 10)})
-	if s.Reset != engine.Never {
-		fields = append(fields, Field{reset, strconv.FormatInt(s.Reset.Seconds(), 10)})
+	fields = append(fields, Field{limit, strconv.FormatInt(s.Most(), 10)}, Field{remaining, strconv.FormatInt(s.Remaining, 10)})
+	if s.Reset != events.Never {
+		fields = append(fields, Field{reset, strconv.FormatInt(engine.CeilSeconds(s.Reset), 10)})
 	}
 	return fields
 }
@@ -152,7 +150,7 @@ func appendTightest(fields []Field, limits []limiter.LimitState) []Field {
 // tightest returns the limit that a client has to mind first, if there is one: of
 // the limits that deny the one that does it for longest, else the one with the least
 // remaining. Of equals it is the first.
-func tightest(limits []limiter.LimitState) (tightest limiter.LimitState, found bool) {
+func tightest(limits []events.LimitState) (tightest events.LimitState, found bool) {
 	for i := range limits {
 		s := &limits[i]
 		if s.Shadow || service.Unanswered(s) {
@@ -166,18 +164,15 @@ func tightest(limits []limiter.LimitState) (tightest limiter.LimitState, found b
 }
 
 // denies returns for how long the limit denies the hit: 0 where it does not.
-func denies(s *limiter.LimitState) int64 {
-	switch {
-	case s.Allowed:
+func denies(s *events.LimitState) int64 {
+	if s.Allowed {
 		return 0
-	case s.Reset == engine.Never:
-		return math.MaxInt64
 	}
-	return s.Reset.Seconds()
+	return engine.CeilSeconds(s.Reset)
 }
 
 // WaitOf returns the value of Wait; empty: a hit by that decision does not wait.
-func WaitOf(d *limiter.Decision) string {
+func WaitOf(d *events.Decision) string {
 	if d.Wait <= 0 {
 		return ""
 	}

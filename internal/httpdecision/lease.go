@@ -7,7 +7,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/counterd/counterd/internal/limiter"
 	"github.com/counterd/counterd/internal/limiter/engine"
 )
 
@@ -19,9 +18,9 @@ type lease struct {
 }
 
 // leaseOf returns the leases that a decided hit has taken; nil: none.
-func leaseOf(d *limiter.Decision) *lease {
+func leaseOf(reserved []engine.Reserved) *lease {
 	var l lease
-	for _, r := range d.Reserved {
+	for _, r := range reserved {
 		if r.Lease != 0 {
 			l.reserved = append(l.reserved, r)
 		}

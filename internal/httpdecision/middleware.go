@@ -34,7 +34,7 @@ type MiddlewareConfig struct {
 	// answered 400. nil: each costs 1.
 	Cost func(*http.Request) int64
 	// Reserve is for how long the cost of a request is an estimate, whole seconds up to 24 h: by
-	// ReservationOf the next handler settles it. 0: the cost is final.
+	// the Reservation of DecisionOf the next handler settles it. 0: the cost is final.
 	Reserve time.Duration
 
 	// MaxWaiting bounds the requests that wait for their turn where a rule has a queue: one beyond it
@@ -44,7 +44,7 @@ type MiddlewareConfig struct {
 	// OnDenied answers a request that a limit denied. The headers that tell how
 	// the limits stand, and when to come back, are set by then. nil: 429 with a
 	// problem document, as the contract has it.
-	OnDenied func(http.ResponseWriter, *http.Request, limiter.Decision)
+	OnDenied func(http.ResponseWriter, *http.Request, events.Decision)
 	Log      *slog.Logger // nil: slog.Default
 }
 
@@ -72,24 +72,12 @@ func NewMiddleware(config MiddlewareConfig) (func(http.Handler) http.Handler, er
 
 type decisionKey struct{}
 
-// decided is the decision of a request, and what names its reserved cost.
-type decided struct {
-	limiter.Decision
-	reservation string
-}
-
-// DecisionOf returns the decision by which a middleware has admitted, or denied,
-// the request of that context. Of several middlewares it is the innermost's.
-func DecisionOf(ctx context.Context) (d limiter.Decision, found bool) {
-	of, found := ctx.Value(decisionKey{}).(decided)
-	return of.Decision, found
-}
-
-// ReservationOf returns the reservation of that decision, for service.Service.Settle. The leases are not in it:
-// the middleware releases them. It is empty without MiddlewareConfig.Reserve, and if nothing was reserved.
-func ReservationOf(ctx context.Context) string {
-	of, _ := ctx.Value(decisionKey{}).(decided)
-	return of.reservation
+// DecisionOf returns the decision by which a middleware has admitted, or denied, the request of that context. Of several
+// middlewares it is the innermost's. Its Reservation is without the leases, which the middleware releases: it is empty
+// without MiddlewareConfig.Reserve.
+func DecisionOf(ctx context.Context) (d events.Decision, found bool) {
+	d, found = ctx.Value(decisionKey{}).(events.Decision)
+	return d, found
 }
 
 // middleware limits requests, and answers denied ones.
@@ -114,34 +102,32 @@ func (m *middleware) serve(w http.ResponseWriter, r *http.Request, next http.Han
 		next.ServeHTTP(w, r)
 		return
 	}
-	d, err := HitOf(m.Service, r, event, m.From, m.Cost(r), m.Reserve)
-	if err != nil {
-		m.AnswerError(w, r, err)
+	result := HitOf(m.Service, r, event, m.From, m.Cost(r), m.Reserve)
+	if result.Err != nil {
+		m.AnswerError(w, r, result.Err)
 		return
 	}
-	of := decided{Decision: d}
+	d := result.Decision
 	if m.Reserve != 0 {
-		settled := d
-		settled.Reserved = withoutLeases(d.Reserved)
-		of.reservation = event.ReservationOf(&settled)
+		d.Reservation = m.Service.ReservationOf(withoutLeases(result.Reserved))
 	}
-	m.answerHit(w, r.WithContext(context.WithValue(r.Context(), decisionKey{}, of)), event, d, next)
+	m.answerHit(w, r.WithContext(context.WithValue(r.Context(), decisionKey{}, d)), event, d, result.Reserved, next)
 }
 
 // answerHit has the next handler serve an admitted request, and answers a denied one.
-func (m *middleware) answerHit(w http.ResponseWriter, r *http.Request, event service.Event, d limiter.Decision, next http.Handler) {
+func (m *middleware) answerHit(w http.ResponseWriter, r *http.Request, event service.Event, d events.Decision, reserved []engine.Reserved, next http.Handler) {
 	SetHeaders(w.Header(), event.Rules, &d)
 	switch {
 	case d.Allowed:
-		if l := leaseOf(&d); l != nil {
+		if l := leaseOf(reserved); l != nil {
 			ctx, cancel := context.WithCancelCause(r.Context())
 			defer cancel(nil)
 			r = r.WithContext(ctx)
 			l.keep(m, r, cancel)
 			defer l.release(m, w, r) // also if the handler panics
 		}
-		if err := m.Await(r.Context(), time.Duration(d.Wait)); err != nil {
-			m.release(w, r, withoutLeases(d.Reserved))
+		if err := m.Await(r.Context(), d.Wait); err != nil {
+			m.release(w, r, withoutLeases(reserved))
 			if errors.Is(err, wire.ErrTooManyWait) {
 				err = fmt.Errorf("%w: %w", service.ErrOverload, err)
 			}
@@ -169,13 +155,14 @@ func (m *middleware) unnamed() error {
 // not 0. Faults have the request for their place, which has no body or query of ours.
 func HitOf(
 	s *service.Service, r *http.Request, event service.Event, own map[string]Extractor, cost int64, reserve time.Duration,
-) (limiter.Decision, error) {
+) limiter.Result {
 	features, err := featuresOf(r, event, own)
 	if err != nil {
-		return limiter.Decision{}, inRequest(err)
+		return limiter.Result{Err: inRequest(err)}
 	}
-	d, err := s.Reserve(r.Context(), event, features, cost, reserve)
-	return d, inRequest(err)
+	result := s.ReserveUnsealed(r.Context(), event, features, cost, reserve)
+	result.Err = inRequest(result.Err)
+	return result
 }
 
 // inRequest takes from faults of a hit their places in a body or a query. Other

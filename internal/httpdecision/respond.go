@@ -13,7 +13,6 @@ import (
 
 	"github.com/counterd/counterd/api/wire"
 	"github.com/counterd/counterd/events"
-	"github.com/counterd/counterd/internal/limiter"
 	"github.com/counterd/counterd/internal/service"
 	"github.com/counterd/counterd/internal/sparse"
 )
@@ -82,7 +81,7 @@ func RequestID(w http.ResponseWriter, r *http.Request) string {
 }
 
 // SetHeaders sets the headers that state the limits of a decision.
-func SetHeaders(header http.Header, rules *events.Rules, d *limiter.Decision) {
+func SetHeaders(header http.Header, rules *events.Rules, d *events.Decision) {
 	var space [6]Field // all there are
 	SetFields(header, Append(space[:0], rules, d)...)
 }

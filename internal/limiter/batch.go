@@ -86,7 +86,7 @@ func (h *hit) until() int64 {
 func (h *hit) note(c *counterState, name func(string) string) {
 	r := c.hits[c.decided].Reserved
 	if wait := waitOf(h.limits); r.Ends == 0 && wait > 0 {
-		r.Turn, r.Ends = true, max(c.moment.Now.UnixMilli(), c.moment.Stamp*1000)+time.Duration(wait).Milliseconds()
+		r.Turn, r.Ends = true, max(c.moment.Now.UnixMilli(), c.moment.Stamp*1000)+wait.Milliseconds()
 	}
 	if r.ID == 0 || r.Ends == 0 || c.err != nil {
 		for i := range h.limits {
@@ -100,7 +100,7 @@ func (h *hit) note(c *counterState, name func(string) string) {
 		r.Counter = name(r.Counter)
 	}
 	r.Engine, r.Retention, r.Precision = c.name.engine, c.name.counter.Remembered(), c.name.counter.Precision
-	h.request.decision.Reserved = append(h.request.decision.Reserved, r)
+	h.request.result.Reserved = append(h.request.result.Reserved, r)
 }
 
 // limitEval is one limit as it answers one hit.
@@ -111,14 +111,14 @@ type limitEval struct {
 	part    int          // of the hit
 	cached  *cachedLimit // what a cached denial found, where there is one
 
-	unreserved bool // an admitted hit: see LimitState
+	unreserved bool // an admitted hit: see events.LimitState
 
 	count int64
 	exact bool
-	ahead int64       // of it, the cost of hits that were admitted before this one in the batch
-	wait  engine.Wait // of a hit that fits
-	reset engine.Wait
-	own   engine.Wait // what it would be if the limit were not elastic
+	ahead int64         // of it, the cost of hits that were admitted before this one in the batch
+	wait  time.Duration // of a hit that fits
+	reset time.Duration
+	own   time.Duration // what it would be if the limit were not elastic
 }
 
 // sourceNow returns where the count would come from now. A store that failed after the limit

@@ -84,8 +84,8 @@ func standing(s *storetest.Solo) map[string]map[uint64]int64 {
 
 // together has that many callers hit at once, each with features of its own number,
 // and returns the decisions.
-func together(t *testing.T, l *Limiter, n int, hit func(i int) Hit) []Decision {
-	decisions := make([]Decision, n)
+func together(t *testing.T, l *Limiter, n int, hit func(i int) Hit) []events.Decision {
+	decisions := make([]events.Decision, n)
 	var running sync.WaitGroup
 	for i := range n {
 		running.Go(func() {
@@ -99,7 +99,7 @@ func together(t *testing.T, l *Limiter, n int, hit func(i int) Hit) []Decision {
 }
 
 // allowed returns how many of the decisions admit.
-func allowed(decisions []Decision) (n int) {
+func allowed(decisions []events.Decision) (n int) {
 	for _, d := range decisions {
 		if d.Allowed {
 			n++
@@ -130,7 +130,7 @@ func TestHitsThatWaitShareATrip(t *testing.T) {
 				hit := func(i int) Hit {
 					return Hit{event, events.Features{"ip": "192.0.2.1", "user": test.user(i)}, 1, 0, nil}
 				}
-				var first []Decision
+				var first []events.Decision
 				var leads sync.WaitGroup
 				leads.Go(func() { first = together(t, l, 1, hit) })
 				synctest.Wait() // it is under way, on all of its counters

@@ -14,7 +14,6 @@ import (
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/hierarchy"
 	"github.com/counterd/counterd/internal/limiter"
-	"github.com/counterd/counterd/internal/limiter/engine"
 	"github.com/counterd/counterd/internal/store"
 	"github.com/counterd/counterd/internal/store/storetest"
 	"github.com/counterd/counterd/internal/testkit"
@@ -89,7 +88,7 @@ func testAnOverfullLimitDenies(t *testing.T) {
 	d, err := l.Hit(t.Context(), hitOf(testkit.Event(t, "[{per: ip, rate: [10/m, 20/h]}]"), 1, who))
 	assert.NoError(t, err)
 	assert.False(t, d.Allowed)
-	assert.Equal(t, engine.Seconds(3600), d.RetryAfter)
+	assert.Equal(t, 3600*time.Second, d.RetryAfter)
 	assert.Less(t, time.Since(began), limiter.DefaultTimeout)
 	assert.LessOrEqual(t, store.trips, 2+20+3, "add and roll back, looks, the search")
 }

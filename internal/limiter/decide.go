@@ -155,7 +155,7 @@ func (h *hit) denyListed() {
 	denying := h.limits[:0]
 	for _, u := range h.limits {
 		if u.listing == events.Denied && !u.window.rule.Shadow {
-			u.reset = engine.Never
+			u.reset = events.Never
 			denying = append(denying, u)
 		}
 	}
@@ -163,21 +163,25 @@ func (h *hit) denyListed() {
 	h.limits = denying
 }
 
-// decision makes a decision of the hit's verdict.
-func (f *batch) decision(h *hit) Decision {
-	d := Decision{
-		Allowed: h.verdict == admitted, Unavailable: h.verdict == unavailable, At: time.Unix(f.moment.Stamp, 0).UTC(),
-		Reserved: h.request.decision.Reserved,
-	}
+// conclude makes the decision of the hit's verdict, and sets it in the hit's request.
+func (f *batch) conclude(h *hit) {
+	d := events.Decision{Allowed: h.verdict == admitted, Unavailable: h.verdict == unavailable, At: time.Unix(f.moment.Stamp, 0).UTC()}
 	if d.Allowed {
 		d.Wait = waitOf(h.limits)
 	}
-	d.Limits = make([]LimitState, len(h.limits))
+	d.Limits = make([]events.LimitState, len(h.limits))
+	var parts []int
+	if len(h.request.costs) > 0 {
+		parts = make([]int, len(h.limits))
+	}
 	for i := range h.limits {
 		u, s := &h.limits[i], &d.Limits[i]
 		limit := &u.window.limit
-		*s = LimitState{
-			Part: u.part, Name: limit.Name, Feature: u.counter.name.counter.Feature, N: limit.N, Window: limit.WindowAt(f.moment.Stamp), WindowName: limit.Unit(), Burst: limit.Burst, Algorithm: limit.Algorithm,
+		if parts != nil {
+			parts[i] = u.part
+		}
+		*s = events.LimitState{
+			Name: limit.Name, Feature: u.counter.name.counter.Feature, Limit: limit.N, Window: limit.WindowAt(f.moment.Stamp), WindowName: limit.Unit(), Burst: limit.Burst, Algorithm: limit.Algorithm,
 			Count: u.count, Exact: u.exact, Reset: u.reset,
 			Allowed: u.allows, Listing: u.listing, Overridden: u.overridden, Shadow: u.rule.Shadow,
 			Unknown: h.path == listed || u.source == ofNone, Failed: u.source.failed(), Unreserved: u.unreserved,
@@ -189,22 +193,22 @@ func (f *batch) decision(h *hit) Decision {
 			s.Count += h.addsTo(u.counter)
 		}
 		if !s.Unknown {
-			s.Remaining = max(s.Limit()-s.Count, 0)
+			s.Remaining = max(s.Most()-s.Count, 0)
 		}
-		s.Over = s.Allowed && s.Count > s.Limit()
+		s.Over = s.Allowed && s.Count > s.Most()
 		s.Incomplete = u.isYoung() || !s.Unknown && u.isLost(f.l.since, engine.CeilSeconds(f.l.grace))
 		if !s.Shadow && (!s.Allowed || s.Reset > 0) { // it may have let in what it has no room for again
-			d.RetryAfter = d.RetryAfter.Longer(s.Reset)
+			d.RetryAfter = max(d.RetryAfter, s.Reset)
 		}
 	}
-	return d
+	h.request.result.Decision, h.request.result.Parts = d, parts
 }
 
 // waitOf returns how long an admitted hit waits for its turn by its limits.
-func waitOf(limits []limitEval) (longest engine.Wait) {
+func waitOf(limits []limitEval) (longest time.Duration) {
 	for i := range limits {
 		if u := &limits[i]; u.enforced() {
-			longest = longest.Longer(u.wait)
+			longest = max(longest, u.wait)
 		}
 	}
 	return longest

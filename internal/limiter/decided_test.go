@@ -26,7 +26,7 @@ type decisions struct {
 	lines []string
 }
 
-func (d *decisions) decided(ctx context.Context, h Hit, decision *Decision, call Call) {
+func (d *decisions) decided(ctx context.Context, h Hit, decision *events.Decision, call Call) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.lines = append(d.lines, fmt.Sprintf("%s of %v by %v: %t, %d limits", call, h.Features["ip"], ctx.Value(callerKey{}), decision.Allowed, len(decision.Limits)))

@@ -92,7 +92,7 @@ type cachedLimit struct {
 	outcome engine.Outcome
 	count   int64
 	exact   bool
-	reset   engine.Wait
+	reset   time.Duration
 	young   bool
 	since   time.Time // when the reset began, if not with the second
 }
@@ -102,11 +102,11 @@ type cachedLimit struct {
 func (c *cachedLimit) isExact() bool { return c.exact && c.since.IsZero() }
 
 // resetAt returns what is left of the reset.
-func (c *cachedLimit) resetAt(now time.Time) engine.Wait {
-	if c.since.IsZero() || c.reset <= 0 {
+func (c *cachedLimit) resetAt(now time.Time) time.Duration {
+	if c.since.IsZero() || c.reset == 0 || c.reset == events.Never {
 		return c.reset
 	}
-	return max(c.reset-engine.Wait(now.Sub(c.since)), 1)
+	return max(c.reset-now.Sub(c.since), 1)
 }
 
 // recallHit finds whether the hit may add at once. One that never fits looks only, and so does one
@@ -354,7 +354,7 @@ func (on limitsOn) denial(moment engine.Moment) (found *cachedDenial, denies boo
 		if !u.fits() && u.allows { // let through, so nothing searched its reset
 			s.reset = u.leaves()
 		}
-		if frees := since.Add(time.Duration(s.reset)); !since.IsZero() && s.reset > 0 && frees.Before(found.until) {
+		if frees := since.Add(s.reset); !since.IsZero() && s.reset > 0 && frees.Before(found.until) {
 			found.until = frees
 		}
 		found.limits = append(found.limits, s)

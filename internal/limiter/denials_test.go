@@ -13,7 +13,6 @@ import (
 
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/hierarchy"
-	"github.com/counterd/counterd/internal/limiter/engine"
 	"github.com/counterd/counterd/internal/store"
 	"github.com/counterd/counterd/internal/store/storetest"
 	"github.com/counterd/counterd/internal/testkit"
@@ -23,7 +22,7 @@ import (
 var someUser = events.Features{"ip": "192.0.2.1", "user": "a"}
 
 // hit is one of the first process. The store's trips are those of it from here on.
-func (c *cached) hit(t *testing.T, cost int64) Decision {
+func (c *cached) hit(t *testing.T, cost int64) events.Decision {
 	t.Helper()
 	c.store.Trips, c.store.RolledBack = 0, false
 	d, err := c.limiters[0].Hit(t.Context(), Hit{c.event, someUser, cost, 0, nil})
@@ -32,7 +31,7 @@ func (c *cached) hit(t *testing.T, cost int64) Decision {
 }
 
 // check is that of a process that remembers nothing.
-func (c *cached) check(t *testing.T, cost int64) Decision {
+func (c *cached) check(t *testing.T, cost int64) events.Decision {
 	t.Helper()
 	d, err := newForgetfulLimiter(t, c.store, c.clock.Now).Check(t.Context(), Hit{c.event, someUser, cost, 0, nil})
 	require.NoError(t, err)
@@ -76,7 +75,7 @@ func TestADenialThatIsGivenAgainIsTrue(t *testing.T) {
 			c.clock.Advance(6*time.Second + 950*time.Millisecond)
 			denied := c.hit(t, 4)
 			require.False(t, denied.Allowed)
-			require.Equal(t, engine.Seconds(2), denied.RetryAfter)
+			require.Equal(t, 2*time.Second, denied.RetryAfter)
 			require.Equal(t, c.check(t, 4), denied)
 			since(t, c)
 			want := c.check(t, 4)
@@ -109,7 +108,7 @@ func TestOneProcessDeniesTruly(t *testing.T) {
 			l, err := New(Config{Timeout: time.Second}, counters)
 			require.NoError(t, err)
 			asked := newForgetfulLimiter(t, store, clock.Now)
-			requireTrue := func(h Hit, d Decision) {
+			requireTrue := func(h Hit, d events.Decision) {
 				want, err := asked.Check(t.Context(), h)
 				require.NoError(t, err)
 				require.Equal(t, want.RetryAfter, d.RetryAfter, "%+v, %+v", want, d)
@@ -196,7 +195,7 @@ func TestADenialIsNotUnknownWhereOthersFail(t *testing.T) {
 				require.NoError(t, err)
 				require.True(t, c.hit(t, 3).Allowed)
 				c.clock.Advance(2 * time.Second)
-				require.Equal(t, engine.Seconds(8), c.hit(t, 3).RetryAfter)
+				require.Equal(t, 8*time.Second, c.hit(t, 3).RetryAfter)
 				if test.wary {
 					c.clock.Advance(time.Second)
 				}
@@ -217,7 +216,7 @@ func TestADenialIsNotUnknownWhereOthersFail(t *testing.T) {
 						require.Equal(t, want.RetryAfter, d.RetryAfter)
 					}
 					assert.GreaterOrEqual(t, d.RetryAfter, want.RetryAfter)
-					assert.LessOrEqual(t, d.RetryAfter, engine.Seconds(10))
+					assert.LessOrEqual(t, d.RetryAfter, 10*time.Second)
 					for k, s := range d.Limits[:2] {
 						s.Reset = want.Limits[k].Reset
 						assert.Equal(t, want.Limits[k], s)
@@ -305,11 +304,11 @@ func TestAWaitIsNoLongerThanItsWindow(t *testing.T) {
 			}
 			d := c.hit(t, 1)
 			require.False(t, d.Allowed)
-			require.False(t, slices.ContainsFunc(d.Limits, func(s LimitState) bool { return s.Failed }))
-			assert.Equal(t, engine.Seconds(test.want), d.RetryAfter)
+			require.False(t, slices.ContainsFunc(d.Limits, func(s events.LimitState) bool { return s.Failed }))
+			assert.Equal(t, time.Duration(test.want)*time.Second, d.RetryAfter)
 			failing.fail = nil
 			if test.true {
-				c.clock.Advance(time.Duration(d.RetryAfter) - time.Second)
+				c.clock.Advance(d.RetryAfter - time.Second)
 				assert.False(t, c.check(t, 1).Allowed)
 				c.clock.Advance(time.Second)
 				assert.True(t, c.check(t, 1).Allowed)

@@ -40,7 +40,7 @@ func TestEnginesByAlgorithm(t *testing.T) {
 	fixed := &choosy{Engine: counters, base: counters.Base(), algorithm: "fixed-window"}
 	l, err := New(Config{Timeout: hierarchy.DefaultGrace / 2}, sliding, suffixed{fixed})
 	require.NoError(t, err)
-	hit := func(limits string) (Decision, error) {
+	hit := func(limits string) (events.Decision, error) {
 		return l.Hit(t.Context(), Hit{testkit.Event(t, limits), someUser, 1, 0, nil})
 	}
 	d, err := hit("[{per: ip, rate: 1/m}, {per: ip, rate: 1/h, algorithm: fixed-window}]")
@@ -78,7 +78,7 @@ func TestEnginesThatDiffer(t *testing.T) {
 // What no engine keeps is an error of a check, too.
 func TestACheckWithoutAnEngine(t *testing.T) {
 	counters := newCounters(storetest.NewSolo(time.Now), time.Now)
-	l, err := New(Config{OnDecision: func(context.Context, Hit, *Decision, Call) { t.Error("there is none") }}, &choosy{Engine: counters, base: counters.Base(), algorithm: "fixed-window"})
+	l, err := New(Config{OnDecision: func(context.Context, Hit, *events.Decision, Call) { t.Error("there is none") }}, &choosy{Engine: counters, base: counters.Base(), algorithm: "fixed-window"})
 	require.NoError(t, err)
 	_, err = l.Check(t.Context(), Hit{testkit.Event(t, "[{per: ip, rate: 9/m}]"), someUser, 1, 0, nil})
 	require.ErrorIs(t, err, events.ErrInvalid)
@@ -99,7 +99,7 @@ func TestDenialsOfTwoEngines(t *testing.T) {
 		suffixed{&choosy{Engine: counters, base: counters.Base(), algorithm: "fixed-window"}})
 	require.NoError(t, err)
 	event := testkit.Event(t, "[{per: ip, rate: 2/m}, {per: ip, rate: 2/m, name: fixed, algorithm: fixed-window}]")
-	hit := func() Decision {
+	hit := func() events.Decision {
 		d, err := l.Hit(t.Context(), Hit{event, someUser, 1, 0, nil})
 		require.NoError(t, err)
 		return d
@@ -122,7 +122,7 @@ func TestACachedDenialBeginsNoSession(t *testing.T) {
 		require.NoError(t, err)
 		event := testkit.Event(t, "[{per: ip, rate: [0/m, 5/h]}, {per: user, rate: 0/m}]")
 		event.Rules[0].Limits[1].Since = since
-		hit := func() Decision {
+		hit := func() events.Decision {
 			d, err := l.Hit(t.Context(), Hit{event, someUser, 1, 0, nil})
 			require.NoError(t, err)
 			require.False(t, d.Allowed)

@@ -20,7 +20,7 @@ func ExampleConfig_onDecision() {
 	var mu sync.Mutex // hits are decided at the same time
 	counted := map[string]int{}
 	l, err := limiter.New(limiter.Config{
-		OnDecision: func(_ context.Context, hit limiter.Hit, decision *limiter.Decision, call limiter.Call) {
+		OnDecision: func(_ context.Context, hit limiter.Hit, decision *events.Decision, call limiter.Call) {
 			if call != limiter.CallHit {
 				return
 			}

@@ -12,7 +12,6 @@ import (
 
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/hierarchy"
-	"github.com/counterd/counterd/internal/limiter/engine"
 	"github.com/counterd/counterd/internal/store"
 	"github.com/counterd/counterd/internal/store/storetest"
 	"github.com/counterd/counterd/internal/testkit"
@@ -83,7 +82,7 @@ func TestWhatNeverFitsIsDeniedWithoutAStore(t *testing.T) {
 	require.NoError(t, err)
 	assert.False(t, d.Allowed)
 	assert.False(t, d.Unavailable)
-	assert.Equal(t, engine.Never, d.RetryAfter)
+	assert.Equal(t, events.Never, d.RetryAfter)
 }
 
 // A denied hit that is counted says what its counter holds behind all hits of its batch, also if another of its
@@ -104,7 +103,7 @@ func TestADeniedHitIsBehindItsBatch(t *testing.T) {
 		require.False(t, d.Allowed)
 		require.True(t, d.Limits[2].Failed)
 		assert.True(t, d.Limits[0].Allowed)
-		assert.Equal(t, []any{int64(3), engine.Seconds(60)}, []any{d.Limits[0].Count, d.Limits[0].Reset}, algorithm)
+		assert.Equal(t, []any{int64(3), time.Minute}, []any{d.Limits[0].Count, d.Limits[0].Reset}, algorithm)
 	}
 }
 

@@ -35,7 +35,7 @@ func TestALimitIsIncompleteAfterALoss(t *testing.T) {
 	grace := int64(l.grace / time.Second)
 	event := testkit.Event(t, "[{per: ip, rate: [900/s, 900/10s, 900/m]}, {per: user, rate: 900/2m, precision: minute}]")
 	features := events.Features{"ip": "192.0.2.1", "user": "a"}
-	hit := func() []LimitState {
+	hit := func() []events.LimitState {
 		d, err := l.Hit(t.Context(), Hit{event, features, 1, 0, nil})
 		require.NoError(t, err)
 		check, err := l.Check(t.Context(), Hit{event, features, 1, 0, nil})
@@ -79,7 +79,7 @@ func TestALossIsNoneOfTheLocalStore(t *testing.T) {
 	store := &forgetfulStore{Solo: storetest.NewSolo(clock.Now), since: clock.Now().Unix()}
 	l := newTestLimiter(t, store, clock.Now)
 	l.local = storetest.NewSolo(clock.Now)
-	hit := func(limits string) LimitState {
+	hit := func(limits string) events.LimitState {
 		d, err := l.Hit(t.Context(), Hit{testkit.Event(t, limits), events.Features{"ip": "192.0.2.1"}, 1, 0, nil})
 		require.NoError(t, err)
 		return d.Limits[0]

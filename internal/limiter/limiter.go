@@ -52,7 +52,7 @@ type Config struct {
 	// in the goroutine of the caller, which waits for it. It must not change or keep the
 	// decision; it may keep the Limits. A faulty hit has no decision. Callers call it
 	// concurrently. It must not panic.
-	OnDecision func(context.Context, Hit, *Decision, Call)
+	OnDecision func(context.Context, Hit, *events.Decision, Call)
 	// OnCoalesced gets each hit that was decided with hits of other callers: its context, the
 	// context of the caller whose round trips they shared (the same one, for that caller's own
 	// hit), and how many hits they were. It runs before the hit's call returns, in that caller's
@@ -90,8 +90,8 @@ type Limiter struct {
 	grace        time.Duration
 	timeout      time.Duration
 	onStoreError func(error)
-	onDecision   func(context.Context, Hit, *Decision, Call) // or nil
-	onCoalesced  func(hit, trips context.Context, hits int)  // or nil
+	onDecision   func(context.Context, Hit, *events.Decision, Call) // or nil
+	onCoalesced  func(hit, trips context.Context, hits int)         // or nil
 	tally        tally
 	// replicated: the store keeps several replicas of a counter.
 	replicated bool
@@ -208,12 +208,6 @@ func (p *Part) cost() partCost {
 	return partCost{p.Cost, p.Cost}
 }
 
-// Result is what became of one of several hits: a decision, or why there is none.
-type Result struct {
-	Decision Decision
-	Err      error
-}
-
 // Hit adds the hit to its counters and decides it. Where it is denied its adds
 // are rolled back, unless a rule counts all hits. A fault of the hit is an error
 // that wraps events.ErrInvalid or engine.ErrOutOfRange; a store that fails is a decision
@@ -222,17 +216,27 @@ type Result struct {
 // While hits on one of its counters are being decided it waits, and then goes with
 // all others that did; the decision is what it would be one by one. A hit whose
 // context ends before the timeout does goes by itself.
-func (l *Limiter) Hit(ctx context.Context, h Hit) (Decision, error) {
+func (l *Limiter) Hit(ctx context.Context, h Hit) (events.Decision, error) {
+	result := l.Decide(ctx, h, CallHit)
+	return result.Decision, result.Err
+}
+
+// Decide is Hit or Check, as the call is, and also returns what the hit has reserved.
+func (l *Limiter) Decide(ctx context.Context, h Hit, call Call) Result {
+	if call == CallCheck {
+		return l.check(ctx, h, func(*batch) error { return nil })
+	}
 	if err := ctx.Err(); err != nil {
-		return Decision{}, err
+		return Result{Err: err}
 	}
 	r := l.newRequest(ctx, h)
 	defer l.freeRequest(r)
 	l.decide(r)
 	if l.onDecision != nil && r.err == nil {
-		l.onDecision(ctx, h, &r.decision, CallHit)
+		l.onDecision(ctx, h, &r.result.Decision, CallHit)
 	}
-	return r.decision, r.err
+	r.result.Err = r.err
+	return r.result
 }
 
 // Hits decides several hits, at most MaxHits, as Hit does each of them, those on
@@ -265,9 +269,10 @@ func (l *Limiter) Hits(ctx context.Context, hits []Hit) ([]Result, error) {
 	results := make([]Result, len(hits))
 	for i, r := range requests {
 		if l.onDecision != nil && r.err == nil {
-			l.onDecision(ctx, hits[i], &r.decision, CallHit)
+			l.onDecision(ctx, hits[i], &r.result.Decision, CallHit)
 		}
-		results[i] = Result{r.decision, r.err}
+		r.result.Err = r.err
+		results[i] = r.result
 		l.freeRequest(r)
 	}
 	return results, nil
@@ -275,38 +280,39 @@ func (l *Limiter) Hits(ctx context.Context, hits []Hit) ([]Result, error) {
 
 // Check returns the decision that the hit would get, with exact counts, and adds
 // nothing.
-func (l *Limiter) Check(ctx context.Context, h Hit) (Decision, error) {
-	return l.check(ctx, h, func(*batch) error { return nil })
+func (l *Limiter) Check(ctx context.Context, h Hit) (events.Decision, error) {
+	result := l.Decide(ctx, h, CallCheck)
+	return result.Decision, result.Err
 }
 
 // Explain returns the decision of a Check, and of each of its limits what the count consists of and the
 // next moments at which it holds less, at most so many. A limit that is not decided on the store, or this
 // process's own, has none. It makes some more round trips, for which it has ten times the timeout. If the store
 // fails meanwhile the error wraps [engine.ErrStore].
-func (l *Limiter) Explain(ctx context.Context, h Hit, moments int) (Decision, []Explained, error) {
+func (l *Limiter) Explain(ctx context.Context, h Hit, moments int) (events.Decision, []Explained, error) {
 	var explained []Explained
-	d, err := l.check(ctx, h, func(f *batch) (err error) {
+	result := l.check(ctx, h, func(f *batch) (err error) {
 		explained, err = f.explain(f.hits.all[0], moments)
 		return err
 	})
-	return d, explained, err
+	return result.Decision, explained, result.Err
 }
 
 // check decides the hit, and hands what it was decided on to explain.
-func (l *Limiter) check(ctx context.Context, h Hit, explain func(*batch) error) (Decision, error) {
+func (l *Limiter) check(ctx context.Context, h Hit, explain func(*batch) error) Result {
 	if err := ctx.Err(); err != nil {
-		return Decision{}, err
+		return Result{Err: err}
 	}
 	r := l.newRequest(ctx, h)
 	defer l.freeRequest(r)
 	if r.err != nil {
-		return Decision{}, r.err
+		return Result{Err: r.err}
 	}
 	r.hurried()
 	f := l.newBatch(engine.Moment{Now: r.began, Check: true}, r)
 	defer f.free()
 	if r.err != nil {
-		return Decision{}, r.err
+		return Result{Err: r.err}
 	}
 	if l.pending.Enter(1) {
 		defer l.pending.Leave(1)
@@ -319,13 +325,13 @@ func (l *Limiter) check(ctx context.Context, h Hit, explain func(*batch) error) 
 	f.counters.later(f.l)
 	f.findResets()
 	if err := explain(f); err != nil {
-		return Decision{}, err
+		return Result{Err: err}
 	}
-	r.decision = f.decision(f.hits.all[0])
+	f.conclude(f.hits.all[0])
 	if l.onDecision != nil {
-		l.onDecision(ctx, h, &r.decision, CallCheck)
+		l.onDecision(ctx, h, &r.result.Decision, CallCheck)
 	}
-	return r.decision, nil
+	return r.result
 }
 
 // Stats is what a Limiter has done so far.

@@ -71,11 +71,11 @@ func TestPartsAreDecidedTogether(t *testing.T) {
 			counters := hierarchy.NewCounters(hierarchy.Config{Store: storetest.NewSolo(clock.Now), Clock: clock.Now, Grace: 40 * time.Second})
 			l, err := limiter.New(limiter.Config{Timeout: 20 * time.Second}, counters)
 			require.NoError(t, err)
-			d, err := l.Hit(t.Context(), hitOfParts(test.parts...))
-			require.NoError(t, err)
-			assert.Equal(t, test.allowed, d.Allowed)
-			for i, state := range d.Limits {
-				assert.Equal(t, i, state.Part)
+			result := l.Decide(t.Context(), hitOfParts(test.parts...), limiter.CallHit)
+			require.NoError(t, result.Err)
+			assert.Equal(t, test.allowed, result.Decision.Allowed)
+			for i, state := range result.Decision.Limits {
+				assert.Equal(t, i, result.Parts[i])
 				assert.Equal(t, test.parts[i].Counter.Feature, state.Feature)
 				assert.Equal(t, test.counts[i], state.Count, "part %d", i)
 				left, err := counters.Count(t.Context(), test.parts[i].Counter, time.Hour, time.Time{})

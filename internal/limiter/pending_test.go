@@ -104,7 +104,7 @@ func TestOverloadIsDecidedByOnError(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		o := newOverloaded(t)
 		o.fill()
-		hit := func(onError string) (d Decision) {
+		hit := func(onError string) (d events.Decision) {
 			o.atOnce(func() {
 				var err error
 				d, err = o.l.Hit(t.Context(), hitOn(testkit.Event(t, "[{per: ip, rate: [2/m, 2/d], on_error: "+onError+"}]"), 9))
@@ -154,7 +154,7 @@ func TestOverloadChangesNothingThatNeedsNoStore(t *testing.T) {
 				require.NoError(t, err)
 				assert.False(t, d.Allowed)
 				assert.False(t, d.Unavailable)
-				assert.Equal(t, engine.Never, d.RetryAfter)
+				assert.Equal(t, events.Never, d.RetryAfter)
 			})
 		}
 		_, err := o.l.Hit(t.Context(), Hit{event, events.Features{"ip": "x"}, 1, 0, nil})

@@ -29,7 +29,7 @@ type request struct {
 	// What it found when it last looked.
 	overshoot overshoot
 
-	decision Decision
+	result Result
 }
 
 // newRequest finds the hit's rules and counters.
@@ -204,7 +204,7 @@ func (l *Limiter) handOn(f *batch, g *coalesce.Group[*request], own *request) (d
 		r := h.request
 		// Where the store has failed since, the denial of the try before holds.
 		if h.path != faulty && h.verdict != asBefore {
-			r.decision = f.decision(h)
+			f.conclude(h)
 		}
 		switch {
 		case h.retries:

@@ -5,18 +5,17 @@ import (
 	"time"
 
 	"github.com/counterd/counterd/events"
-	"github.com/counterd/counterd/internal/limiter/engine"
 )
 
 // leaves returns how long after its stamp a hit has left the limit's window, or in what time an empty token
 // bucket is full.
-func (u *limitEval) leaves() engine.Wait {
+func (u *limitEval) leaves() time.Duration {
 	limit, stamp := &u.window.limit, u.counter.moment.Stamp
 	if windows := limit.Windows(); windows.Algorithm.Around != nil {
 		_, last := windows.Around(stamp)
-		return engine.Seconds(last + 1 - stamp)
+		return time.Duration(last+1-stamp) * time.Second
 	}
-	return engine.Wait(limit.Span(u.window.ceiling))
+	return limit.Span(u.window.ceiling)
 }
 
 // mayBeInOwnWay reports whether the hit fitted the limit, and may not any more: another limit
@@ -63,7 +62,7 @@ func (r *resets) begin(h *hit) {
 		switch {
 		case u.allows && !h.mayBeInOwnWay(u):
 		case h.costOn(u.counter) > u.window.ceiling || u.listing == events.Denied:
-			u.reset = engine.Never
+			u.reset = events.Never
 		case u.source == ofNone:
 		case u.cached != nil:
 			u.reset = u.cached.resetAt(u.counter.moment.Now)
@@ -84,7 +83,7 @@ func (r *resets) search(h *hit, u *limitEval) {
 	switch {
 	case !full && u.allows:
 	case !full:
-		u.reset = engine.Wait(max(c.engine.Tick(), time.Millisecond)) // what was in its way when it looked has gone meanwhile
+		u.reset = max(c.engine.Tick(), time.Millisecond) // what was in its way when it looked has gone meanwhile
 	case h.retries:
 		u.reset = c.open().Wait(index)
 	default:
@@ -98,21 +97,19 @@ func (r *resets) search(h *hit, u *limitEval) {
 // stretch lets a hit on an elastic limit in as soon as the whole event has room for
 // it, if that is before the limit itself has.
 func (h *hit) stretch() {
-	whole := engine.Wait(0)
+	whole := time.Duration(0)
 	for i := range h.limits {
 		u := &h.limits[i]
 		u.own = u.reset
 		if len(u.window.rule.Per) == 0 && !u.allows {
-			whole = whole.Longer(u.reset)
+			whole = max(whole, u.reset)
 		}
 	}
 	for i := range h.limits {
 		u := &h.limits[i]
-		if u.window.rule.Throttle.Kind != events.Elastic || u.allows || u.source == ofNone || whole == engine.Never || u.listing == events.Denied {
+		if u.window.rule.Throttle.Kind != events.Elastic || u.allows || u.source == ofNone || u.listing == events.Denied {
 			continue
 		}
-		if u.reset == engine.Never || whole < u.reset {
-			u.reset = whole
-		}
+		u.reset = min(u.reset, whole)
 	}
 }

@@ -12,7 +12,6 @@ import (
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/hierarchy"
 	"github.com/counterd/counterd/internal/limiter"
-	"github.com/counterd/counterd/internal/limiter/engine"
 	"github.com/counterd/counterd/internal/store"
 	"github.com/counterd/counterd/internal/store/storetest"
 	"github.com/counterd/counterd/internal/testkit"
@@ -86,7 +85,7 @@ func TestADenialOutlastsTheStore(t *testing.T) {
 	require.NoError(t, err)
 	assert.False(t, d.Allowed)
 	assert.False(t, d.Limits[0].Failed)
-	assert.GreaterOrEqual(t, d.RetryAfter, engine.Seconds(3600), "no earlier than the truth")
+	assert.GreaterOrEqual(t, d.RetryAfter, 3600*time.Second, "no earlier than the truth")
 }
 
 // A hit that tries again does not repeat an add whose answer was lost.
@@ -140,7 +139,7 @@ func TestElasticResets(t *testing.T) {
 		d, err = l.Hit(t.Context(), hitOf(event, cost, who))
 		require.NoError(t, err)
 		assert.False(t, d.Allowed)
-		assert.Equal(t, engine.Seconds(60), d.RetryAfter, "cost %d", cost)
+		assert.Equal(t, time.Minute, d.RetryAfter, "cost %d", cost)
 	}
 	clock.Advance(59 * time.Second)
 	d, err = l.Check(t.Context(), hitOf(event, 15, who))
@@ -197,9 +196,9 @@ func TestADeniedHitIsInItsOwnWay(t *testing.T) {
 	require.NoError(t, err)
 	require.False(t, d.Allowed)
 	assert.True(t, d.Limits[0].Allowed)
-	assert.Equal(t, engine.Seconds(60), d.Limits[0].Reset)
-	assert.Equal(t, engine.Seconds(10), d.Limits[1].Reset)
-	assert.Equal(t, engine.Seconds(60), d.RetryAfter)
+	assert.Equal(t, time.Minute, d.Limits[0].Reset)
+	assert.Equal(t, 10*time.Second, d.Limits[1].Reset)
+	assert.Equal(t, time.Minute, d.RetryAfter)
 }
 
 // total returns what the counter holds of the second.

@@ -20,9 +20,9 @@ import (
 type watched struct {
 	engine.Engine
 	tick  time.Duration
-	wait  engine.Wait // of each search, if it is not 0
-	other string      // a server that each round trip goes to besides
-	reads bool        // that one first, and only to read
+	wait  time.Duration // of each search, if it is not 0
+	other string        // a server that each round trip goes to besides
+	reads bool          // that one first, and only to read
 	hits  [][]engine.Hit
 }
 
@@ -77,7 +77,7 @@ func (s *watchedSession) Absorb() error {
 	return s.Session.Absorb()
 }
 
-func (s *watchedSession) Wait(search int) engine.Wait {
+func (s *watchedSession) Wait(search int) time.Duration {
 	if s.of.wait != 0 {
 		return s.of.wait
 	}
@@ -153,7 +153,7 @@ func TestRoundTripsToSeveralServers(t *testing.T) {
 		&watched{Engine: newCounters(st, clock.Now), tick: time.Second, other: "b"})
 	require.NoError(t, err)
 	event := testkit.Event(t, "[{per: ip, rate: 1/m, on_error: deny}, {per: user, rate: 2/m}]")
-	hit := func() Decision {
+	hit := func() events.Decision {
 		d, err := l.Hit(t.Context(), Hit{event, someUser, 1, 0, nil})
 		require.NoError(t, err)
 		return d
@@ -193,11 +193,11 @@ func TestAnAddBehindAReadIsAChange(t *testing.T) {
 func TestADenialEndsWithinASecond(t *testing.T) {
 	clock := testkit.NewClock(time.Unix(1_700_000_000, 900_400_000)) // waits count from the millisecond
 	st := &besideStore{Store: storetest.NewSolo(clock.Now)}
-	w := &watched{Engine: newCounters(st, clock.Now), tick: time.Millisecond, wait: engine.Wait(450 * time.Millisecond)}
+	w := &watched{Engine: newCounters(st, clock.Now), tick: time.Millisecond, wait: time.Duration(450 * time.Millisecond)}
 	l, err := New(Config{}, w)
 	require.NoError(t, err)
 	event := testkit.Event(t, "[{per: ip, rate: 1/m}]")
-	retryAfter := func() (wait engine.Wait, asked bool) {
+	retryAfter := func() (wait time.Duration, asked bool) {
 		before := len(st.trips)
 		d, err := l.Hit(t.Context(), Hit{event, someUser, 1, 0, nil})
 		require.NoError(t, err)
@@ -217,12 +217,12 @@ func TestADenialEndsWithinASecond(t *testing.T) {
 	} {
 		clock.Advance(test.advance)
 		wait, asked := retryAfter()
-		assert.Equal(t, engine.Wait(test.wait), wait, "%+v", test)
+		assert.Equal(t, time.Duration(test.wait), wait, "%+v", test)
 		assert.Equal(t, test.asked, asked, "%+v", test)
 	}
 	// It is asked again after a second, however long the wait.
 	clock.Advance(time.Second)
-	w.wait = engine.Seconds(50)
+	w.wait = 50 * time.Second
 	_, _ = retryAfter()
 	clock.Advance(999 * time.Millisecond)
 	_, asked := retryAfter()

@@ -8,7 +8,6 @@ package overrides
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -54,25 +53,6 @@ var (
 	item    = store.Item(store.OtherLevels+3, 0)
 	counter = events.Counter{Event: "counterd/overrides"}.ID()
 )
-
-// Override is what holds for a value of an event's feature.
-type Override struct {
-	Event string
-	events.Override
-	Until time.Time     // in whole seconds, UTC: from then on the rules hold again
-	For   time.Duration // for Put: how long it holds, instead of Until
-	Set   time.Time     // when it was set
-	Idle  bool          // of List: it has no effect, since no limit of the rules in force can keep it
-	By    string        // the name of the token that set it; empty: there was none
-}
-
-// Feature returns the value with its kind, for people to read.
-func (o Override) Feature() string { return o.Kind + ":" + o.Value }
-
-// String returns allow, deny, or the rates.
-func (o Override) String() string {
-	return cmp.Or(o.Listing.String(), strings.Join(o.FormatRates(), ", "))
-}
 
 // Config sets up a Set. Store and Rules are needed.
 type Config struct {
@@ -319,12 +299,12 @@ func (c contents) write(ctx context.Context, s *Set, next state) error {
 // Put sets an override, in place of one of its value. This process decides by it when Put returns, others within two
 // seconds. Errors wrap events.ErrUnknownEvent, events.ErrInvalid, engine.ErrOutOfRange, ErrTooMany or engine.ErrStore; after the
 // last one it may be set nevertheless.
-func (s *Set) Put(ctx context.Context, o Override) (Override, error) {
+func (s *Set) Put(ctx context.Context, o events.Override) (events.Override, error) {
 	o, err := s.check(o)
 	if err != nil {
 		return o, err
 	}
-	one := o.record()
+	one := recordFromOverride(o)
 	err = s.change(ctx, func(next *state) error {
 		now := s.config.Clock()
 		*next = next.set(one, now)
@@ -340,7 +320,7 @@ func (s *Set) Put(ctx context.Context, o Override) (Override, error) {
 }
 
 // check returns the override as it is kept, or what is wrong with it.
-func (s *Set) check(o Override) (Override, error) {
+func (s *Set) check(o events.Override) (events.Override, error) {
 	rules := s.config.Rules()
 	event, err := rules.Event(o.Event)
 	if err != nil {
@@ -357,7 +337,7 @@ func (s *Set) check(o Override) (Override, error) {
 	case ahead > MaxTime:
 		return o, engine.OutOfRange(engine.ArgUntil, "an override holds for 30 days at the most")
 	}
-	if o.Override, err = event.CheckOverride(o.Override); err != nil {
+	if o, err = event.CheckOverride(o); err != nil {
 		return o, err
 	}
 	return o, s.fits(rules, o)
@@ -366,7 +346,7 @@ func (s *Set) check(o Override) (Override, error) {
 // Remove ends an override, and returns it, and whether there was one. This process decides without it when Remove returns,
 // others within two seconds. The event need not be one of the rules. An error wraps engine.ErrStore; it may be removed
 // nevertheless.
-func (s *Set) Remove(ctx context.Context, event, kind, value string) (was Override, found bool, err error) {
+func (s *Set) Remove(ctx context.Context, event, kind, value string) (was events.Override, found bool, err error) {
 	canonical := value
 	if of, err := s.config.Rules().Event(event); err == nil {
 		if counted, err := of.CountedValue(kind, value); err == nil {
@@ -429,11 +409,11 @@ func (s *Set) change(ctx context.Context, do func(*state) error) error {
 }
 
 // List returns the overrides in force, in the order of event, kind and value.
-func (s *Set) List() []Override {
+func (s *Set) List() []events.Override {
 	c := s.composed()
 	all := c.known.overrides(s.config.Clock())
 	for i := range all {
-		all[i].Idle = c.idle[all[i].record().name()]
+		all[i].Idle = c.idle[nameOf(all[i])]
 	}
 	return all
 }
@@ -464,9 +444,9 @@ func (s *Set) compose(now time.Time) *composed {
 	byEvent := make(map[string][]events.Override)
 	for _, o := range known.overrides(now) {
 		if s.fits(of, o) == nil {
-			byEvent[o.Event] = append(byEvent[o.Event], o.Override)
+			byEvent[o.Event] = append(byEvent[o.Event], o)
 		} else {
-			c.idle[o.record().name()] = true
+			c.idle[nameOf(o)] = true
 		}
 	}
 	if known.Changed > 0 {
@@ -477,16 +457,16 @@ func (s *Set) compose(now time.Time) *composed {
 }
 
 // fits returns why the rules cannot keep an override.
-func (s *Set) fits(rules *events.Rules, o Override) error {
+func (s *Set) fits(rules *events.Rules, o events.Override) error {
 	event, err := rules.Event(o.Event)
 	if err != nil {
 		return err
 	}
-	if o.Override, err = event.CheckOverride(o.Override); err != nil {
+	if o, err = event.CheckOverride(o); err != nil {
 		return err
 	}
 	alone := &events.Rules{Events: map[string]*events.Event{o.Event: event.Only(o.Value)}}
-	if err := s.config.Suits(alone.With(map[string][]events.Override{o.Event: {o.Override}}, 0)); err != nil {
+	if err := s.config.Suits(alone.With(map[string][]events.Override{o.Event: {o}}, 0)); err != nil {
 		return &events.OverrideError{Reason: strings.TrimPrefix(err.Error(), events.ErrInvalid.Error()+": ")}
 	}
 	return nil

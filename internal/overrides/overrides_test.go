@@ -60,8 +60,8 @@ func start(t *testing.T, s store.Store, change ...func(*overrides.Config)) *proc
 func quietly(c *overrides.Config) { c.OnError = nil }
 
 // of returns an override of an address of the event login.
-func of(ip string, until time.Time, rates ...string) overrides.Override {
-	o := overrides.Override{Event: "login", Until: until, By: "ops"}
+func of(ip string, until time.Time, rates ...string) events.Override {
+	o := events.Override{Event: "login", Until: until, By: "ops"}
 	o.Kind, o.Value, o.Listing = "ip", ip, events.Allowed
 	for _, text := range rates {
 		rate, err := events.ParseRate(text)
@@ -73,7 +73,7 @@ func of(ip string, until time.Time, rates ...string) overrides.Override {
 	return o
 }
 
-func (p *process) put(t *testing.T, o overrides.Override) {
+func (p *process) put(t *testing.T, o events.Override) {
 	t.Helper()
 	_, err := p.Put(t.Context(), o)
 	require.NoError(t, err)
@@ -379,7 +379,7 @@ func TestBoundsOfOverrides(t *testing.T) {
 		unknown := of("192.0.2.1", hour)
 		unknown.Event = "logout"
 		for name, test := range map[string]struct {
-			override overrides.Override
+			override events.Override
 			cause    error
 			text     string
 		}{

@@ -159,7 +159,7 @@ func (s state) find(of name) (one record, found bool) {
 }
 
 // overrides returns what has not ended, in the order of names.
-func (s state) overrides(now time.Time) (all []Override) {
+func (s state) overrides(now time.Time) (all []events.Override) {
 	for _, one := range s.Records {
 		if one.Until > now.Unix() {
 			all = append(all, one.override())
@@ -176,16 +176,20 @@ func (s state) revision(rules *events.Rules) uint64 {
 	return rules.Revision + events.RevisionOf(time.UnixMilli(s.Changed-epoch+1), 0)
 }
 
-func (o Override) record() record {
+// nameOf returns what the override is of.
+func nameOf(o events.Override) name { return name{o.Event, o.Kind, o.Value} }
+
+func recordFromOverride(o events.Override) record {
 	return record{
 		Event: o.Event, Kind: o.Kind, Value: o.Value, Listing: o.Listing.String(), Rates: o.FormatRates(),
 		Until: o.Until.Unix(), By: o.By,
 	}
 }
 
-func (r record) override() Override {
-	o := Override{Event: r.Event, Until: time.Unix(r.Until, 0).UTC(), Set: time.UnixMilli(r.Set).UTC(), By: r.By}
-	o.Kind, o.Value = r.Kind, r.Value
+func (r record) override() events.Override {
+	o := events.Override{
+		Event: r.Event, Kind: r.Kind, Value: r.Value, Until: time.Unix(r.Until, 0).UTC(), Set: time.UnixMilli(r.Set).UTC(), By: r.By,
+	}
 	o.Listing, _ = events.ParseListing(r.Listing)
 	for _, text := range r.Rates {
 		if rate, err := events.ParseRate(text); err == nil { // else no rule has such a window

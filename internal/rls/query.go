@@ -33,7 +33,7 @@ type query struct {
 	event       *events.Event // that names the hit; nil: no limit applies
 	descriptors []descriptor
 	parts       []part // what the descriptors count on, each once
-	decision    limiter.Decision
+	decision    events.Decision
 	configured  *structpb.Struct // the metadata of limits in the configuration; nil: there is none
 }
 
@@ -57,7 +57,7 @@ type part struct {
 	limiter.Part
 	shares bool  // a part before has the same counter, by another rule or another of its lists: it has the cost for both
 	refund int64 // so much is given back
-	states []limiter.LimitState
+	states []events.LimitState
 }
 
 // read finds what a request counts on.
@@ -321,7 +321,7 @@ func (q *query) decide(ctx context.Context, s *service.Service) error {
 
 // failed reports whether the store did not answer for a limit.
 func (q *query) failed() bool {
-	return slices.ContainsFunc(q.decision.Limits, func(state limiter.LimitState) bool { return state.Failed })
+	return slices.ContainsFunc(q.decision.Limits, func(state events.LimitState) bool { return state.Failed })
 }
 
 // errRefund is the error of a refund that the store did not take, wholly or in part. The request is decided.
@@ -330,28 +330,28 @@ var errRefund = errors.New("rls: what a request gives back stays counted, at lea
 // ask has some of the parts decided at once: as a hit, if one of them counts.
 func (q *query) ask(ctx context.Context, s *service.Service, which func(*part) bool) error {
 	asked, of := make([]limiter.Part, 0, len(q.parts)), make([]int, 0, len(q.parts))
-	ask := s.CheckParts
+	call := limiter.CallCheck
 	for n := range q.parts {
 		if p := &q.parts[n]; which(p) {
 			asked, of = append(asked, p.Part), append(of, n)
 			if !p.Looks {
-				ask = s.HitParts
+				call = limiter.CallHit
 			}
 		}
 	}
 	if len(asked) == 0 {
 		return nil
 	}
-	d, err := ask(ctx, q.event, asked)
-	if err != nil {
-		return err
+	result := s.Decide(ctx, limiter.Hit{Event: q.event, Parts: asked}, call)
+	if result.Err != nil {
+		return result.Err
 	}
-	q.decision = d
-	for from, to := 0, 0; from < len(d.Limits); from = to {
-		part := d.Limits[from].Part
-		for to = from; to < len(d.Limits) && d.Limits[to].Part == part; to++ {
+	q.decision = result.Decision
+	for from, to := 0, 0; from < len(result.Parts); from = to {
+		part := result.Parts[from]
+		for to = from; to < len(result.Parts) && result.Parts[to] == part; to++ {
 		}
-		q.parts[of[part]].states = d.Limits[from:to]
+		q.parts[of[part]].states = q.decision.Limits[from:to]
 	}
 	return nil
 }

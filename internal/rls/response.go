@@ -12,7 +12,6 @@ import (
 
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/internal/httpdecision"
-	"github.com/counterd/counterd/internal/limiter"
 	"github.com/counterd/counterd/internal/limiter/engine"
 	"github.com/counterd/counterd/internal/rls/rlsconfig"
 	"github.com/counterd/counterd/internal/service"
@@ -41,7 +40,7 @@ func (q *query) response(rules *events.Rules) *rlsv3.RateLimitResponse {
 }
 
 // limits returns the limits of all descriptors, also if they only look or give back.
-func (q *query) limits() []limiter.LimitState {
+func (q *query) limits() []events.LimitState {
 	n := 0
 	for i := range q.parts {
 		n += len(q.parts[i].states)
@@ -49,7 +48,7 @@ func (q *query) limits() []limiter.LimitState {
 	if n == len(q.decision.Limits) {
 		return q.decision.Limits
 	}
-	all := make([]limiter.LimitState, 0, n)
+	all := make([]events.LimitState, 0, n)
 	for i := range q.parts {
 		all = append(all, q.parts[i].states...)
 	}
@@ -64,7 +63,7 @@ func (q *query) statusOf(of *descriptor) *descriptorStatus {
 	if of.unlimited {
 		answer.LimitRemaining = math.MaxUint32
 	}
-	var said *limiter.LimitState
+	var said *events.LimitState
 	var over bool // said is
 	for _, n := range of.parts {
 		p := &q.parts[n]
@@ -86,15 +85,15 @@ func (q *query) statusOf(of *descriptor) *descriptorStatus {
 	}
 	if answer.CurrentLimit = of.current; answer.CurrentLimit == nil {
 		unit, multiplier := unitOf(said.Window)
-		answer.CurrentLimit = of.limitOf(said.Name, uint32(min(said.N, math.MaxUint32)), unit, multiplier)
+		answer.CurrentLimit = of.limitOf(said.Name, uint32(min(said.Limit, math.MaxUint32)), unit, multiplier)
 	}
 	if !of.refund && over {
 		answer.Code = rlsv3.RateLimitResponse_OVER_LIMIT
 	} else {
 		answer.LimitRemaining = uint32(min(said.Remaining, math.MaxUint32))
 	}
-	if said.Reset > 0 { // neither now nor never
-		of.reset.Seconds = said.Reset.Seconds()
+	if said.Reset > 0 && said.Reset != events.Never {
+		of.reset.Seconds = engine.CeilSeconds(said.Reset)
 		answer.DurationUntilReset = &of.reset
 	}
 	return answer
@@ -102,14 +101,14 @@ func (q *query) statusOf(of *descriptor) *descriptorStatus {
 
 // isOver reports whether a limit has no room for the descriptor. A quota may be over, and the request admitted by
 // another one.
-func (p *part) isOver(state *limiter.LimitState) bool {
+func (p *part) isOver(state *events.LimitState) bool {
 	return !state.Shadow && (!state.Allowed || state.Over && p.Rule.Throttle.Kind == events.Quota)
 }
 
 // saysMore reports whether a limit says more of a descriptor than another one; over: both are over.
-func saysMore(state, than *limiter.LimitState, over bool) bool {
+func saysMore(state, than *events.LimitState, over bool) bool {
 	if over {
-		return than.Reset != engine.Never && (state.Reset == engine.Never || state.Reset > than.Reset)
+		return state.Reset > than.Reset
 	}
 	return state.Remaining < than.Remaining
 }

@@ -156,13 +156,19 @@ func (c *content) word() uint64 {
 func (c *content) text(most int64) string { return string(c.take(int(c.number(most)))) }
 
 // Reserve adds a hit of which the cost is an estimate, and decides it: Settle takes the true cost, for so
-// long. See Hit.
-func (s *Service) Reserve(ctx context.Context, event Event, features events.Features, cost int64, reserve time.Duration) (limiter.Decision, error) {
+// long; 0: the cost is final. See Hit.
+func (s *Service) Reserve(ctx context.Context, event Event, features events.Features, cost int64, reserve time.Duration) (events.Decision, error) {
+	result := s.ReserveUnsealed(ctx, event, features, cost, reserve)
+	result.Decision.Reservation = s.ReservationOf(result.Reserved)
+	return result.Decision, result.Err
+}
+
+// ReserveUnsealed is Reserve without the Reservation of the decision.
+func (s *Service) ReserveUnsealed(ctx context.Context, event Event, features events.Features, cost int64, reserve time.Duration) limiter.Result {
 	if err := s.CheckReserve(reserve); err != nil {
-		return limiter.Decision{}, err
+		return limiter.Result{Err: err}
 	}
-	hit := limiter.Hit{Event: event.Event, Features: features, Cost: cost, Reserved: reserve}
-	return s.decide(ctx, hit, limiter.CallHit, s.config.Limiter.Hit)
+	return s.Decide(ctx, limiter.Hit{Event: event.Event, Features: features, Cost: cost, Reserved: reserve}, limiter.CallHit)
 }
 
 // CheckReserve returns why a hit may not reserve for so long; 0: it does not reserve.
@@ -173,13 +179,13 @@ func (s *Service) CheckReserve(reserve time.Duration) error {
 	return nil
 }
 
-// ReservationOf returns the reservation of a decided hit, in the form that clients keep; empty: it has
-// reserved nothing, or clients could alter it.
-func (s *Service) ReservationOf(d *limiter.Decision) string {
-	if len(d.Reserved) == 0 || s.config.Unsealed {
+// ReservationOf returns what a hit has reserved in the form that clients keep. It is empty if that is nothing, or if
+// clients could alter it.
+func (s *Service) ReservationOf(reserved []engine.Reserved) string {
+	if len(reserved) == 0 || s.config.Unsealed {
 		return ""
 	}
-	text, err := Reservation(d.Reserved).seal(s.config.Seal)
+	text, err := Reservation(reserved).seal(s.config.Seal)
 	if err != nil {
 		return ""
 	}

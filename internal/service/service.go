@@ -65,15 +65,6 @@ func New(config Config) (*Service, error) {
 type Event struct {
 	*events.Event
 	Rules *events.Rules
-	of    *Service // that found it; nil: none did
-}
-
-// ReservationOf returns the reservation of a decided hit: see Service.ReservationOf.
-func (e Event) ReservationOf(d *limiter.Decision) string {
-	if e.of == nil {
-		return ""
-	}
-	return e.of.ReservationOf(d)
 }
 
 // Rules returns the rules in force.
@@ -83,64 +74,58 @@ func (s *Service) Rules() *events.Rules { return s.config.Rules() }
 func (s *Service) Event(name string) (Event, error) {
 	rules := s.Rules()
 	event, err := rules.Event(name)
-	return Event{event, rules, s}, err
+	return Event{event, rules}, err
 }
 
 // Hit adds a hit to its counters and decides it. A fault of the arguments is an error; a
 // store that fails is a decision by the rules' on_error.
-func (s *Service) Hit(ctx context.Context, event Event, features events.Features, cost int64) (limiter.Decision, error) {
-	return s.decide(ctx, limiter.Hit{Event: event.Event, Features: features, Cost: cost}, limiter.CallHit, s.config.Limiter.Hit)
+func (s *Service) Hit(ctx context.Context, event Event, features events.Features, cost int64) (events.Decision, error) {
+	return s.Reserve(ctx, event, features, cost, 0)
 }
 
 // Check returns the decision that a hit would get, and adds nothing.
-func (s *Service) Check(ctx context.Context, event Event, features events.Features, cost int64) (limiter.Decision, error) {
-	return s.decide(ctx, limiter.Hit{Event: event.Event, Features: features, Cost: cost}, limiter.CallCheck, s.config.Limiter.Check)
+func (s *Service) Check(ctx context.Context, event Event, features events.Features, cost int64) (events.Decision, error) {
+	result := s.Decide(ctx, limiter.Hit{Event: event.Event, Features: features, Cost: cost}, limiter.CallCheck)
+	return result.Decision, result.Err
 }
 
 // explainedMoments is how many moments an explanation has at which room returns.
 const explainedMoments = 10
 
 // Explain returns the decision of a Check, and what it was computed from. See limiter.Limiter.Explain.
-func (s *Service) Explain(ctx context.Context, event Event, features events.Features, cost int64) (d limiter.Decision, explained []limiter.Explained, err error) {
-	d, err = s.decide(ctx, limiter.Hit{Event: event.Event, Features: features, Cost: cost}, limiter.CallCheck, func(ctx context.Context, h limiter.Hit) (limiter.Decision, error) {
-		var err error
-		d, explained, err = s.config.Limiter.Explain(ctx, h, explainedMoments)
-		return d, err
+func (s *Service) Explain(ctx context.Context, event Event, features events.Features, cost int64) (d events.Decision, explained []limiter.Explained, err error) {
+	hit := limiter.Hit{Event: event.Event, Features: features, Cost: cost}
+	s.decide(ctx, hit, limiter.CallCheck, func(ctx context.Context) limiter.Result {
+		d, explained, err = s.config.Limiter.Explain(ctx, hit, explainedMoments)
+		return limiter.Result{Decision: d, Err: err}
 	})
 	return d, explained, err
 }
 
-// HitParts decides a hit of several parts. The event only names it.
-func (s *Service) HitParts(ctx context.Context, event *events.Event, parts []limiter.Part) (limiter.Decision, error) {
-	return s.decide(ctx, limiter.Hit{Event: event, Parts: parts}, limiter.CallHit, s.config.Limiter.Hit)
+// Decide decides a hit as a Hit or as a Check. The decision has no Reservation: see ReservationOf.
+func (s *Service) Decide(ctx context.Context, hit limiter.Hit, call limiter.Call) limiter.Result {
+	return s.decide(ctx, hit, call, func(ctx context.Context) limiter.Result { return s.config.Limiter.Decide(ctx, hit, call) })
 }
 
-// CheckParts returns the decision that a hit of those parts would get, and adds nothing.
-func (s *Service) CheckParts(ctx context.Context, event *events.Event, parts []limiter.Part) (limiter.Decision, error) {
-	return s.decide(ctx, limiter.Hit{Event: event, Parts: parts}, limiter.CallCheck, s.config.Limiter.Check)
-}
-
-type decider = func(context.Context, limiter.Hit) (limiter.Decision, error)
-
-// decide makes the limiter decide, within a span.
-func (s *Service) decide(ctx context.Context, hit limiter.Hit, call limiter.Call, limiter decider) (limiter.Decision, error) {
+// decide decides within a span.
+func (s *Service) decide(ctx context.Context, hit limiter.Hit, call limiter.Call, decide func(context.Context) limiter.Result) limiter.Result {
 	if s.config.StartSpan == nil {
-		return limiter(ctx, hit)
+		return decide(ctx)
 	}
 	ctx, end := s.config.StartSpan(ctx, spanName)
 	if end == nil {
-		return limiter(ctx, hit)
+		return decide(ctx)
 	}
 	var attrs []slog.Attr
 	failed := true // unless the limiter returns
 	defer func() { end(failed, attrs...) }()
-	d, err := limiter(ctx, hit)
-	failed, attrs = err != nil, describe(hit, call, &d, err)
-	return d, err
+	result := decide(ctx)
+	failed, attrs = result.Err != nil, describe(hit, call, &result)
+	return result
 }
 
 // Hits decides several hits, at most limiter.MaxHits, those on one counter in their order. It
-// returns a result for each of them; that of a hit without an Event is events.ErrUnknownEvent.
+// returns a result for each of them, without a Reservation: see ReservationOf. That of a hit without an Event is events.ErrUnknownEvent.
 // The error is that of the context, if it had ended before anything was done.
 func (s *Service) Hits(ctx context.Context, hits []limiter.Hit) ([]limiter.Result, error) {
 	if s.config.StartSpan == nil {
@@ -167,7 +152,7 @@ func (s *Service) Top(q top.Query) top.List {
 }
 
 // Overrides returns the temporary overrides in force, in the order of their names.
-func (s *Service) Overrides() []overrides.Override {
+func (s *Service) Overrides() []events.Override {
 	if s.config.Overrides == nil {
 		return nil
 	}
@@ -175,8 +160,8 @@ func (s *Service) Overrides() []overrides.Override {
 }
 
 // OverridesOf returns the temporary overrides in force of the features of an event.
-func (s *Service) OverridesOf(event Event, features events.Features) []overrides.Override {
-	return slices.DeleteFunc(s.Overrides(), func(o overrides.Override) bool {
+func (s *Service) OverridesOf(event Event, features events.Features) []events.Override {
+	return slices.DeleteFunc(s.Overrides(), func(o events.Override) bool {
 		value, given := features[o.Kind]
 		counted, err := event.CountedValue(o.Kind, value)
 		return o.Event != event.Name || !given || err != nil || counted != o.Value
@@ -188,7 +173,7 @@ var errNoOverrides = &events.OverrideError{Reason: "this process keeps none"}
 
 // SetOverride sets a temporary override. See overrides.Set.Put. It is by the caller of WithAudit, whose
 // log has what was done.
-func (s *Service) SetOverride(ctx context.Context, o overrides.Override) (overrides.Override, error) {
+func (s *Service) SetOverride(ctx context.Context, o events.Override) (events.Override, error) {
 	if s.config.Overrides == nil {
 		return o, errNoOverrides
 	}
@@ -211,7 +196,7 @@ func (s *Service) RemoveOverride(ctx context.Context, event, kind, value string)
 	return found, err
 }
 
-func auditOverride(ctx context.Context, change string, o overrides.Override, err error) {
+func auditOverride(ctx context.Context, change string, o events.Override, err error) {
 	if errors.Is(err, engine.ErrStore) {
 		change += ", perhaps"
 	}
@@ -304,7 +289,7 @@ var outcomeNames = [...]string{Allowed: "allowed", Denied: "denied", Unavailable
 func (o Outcome) String() string { return outcomeNames[o] }
 
 // OutcomeOf returns the outcome of a decision.
-func OutcomeOf(d *limiter.Decision) Outcome {
+func OutcomeOf(d *events.Decision) Outcome {
 	switch {
 	case d.Allowed:
 		return Allowed
@@ -316,10 +301,10 @@ func OutcomeOf(d *limiter.Decision) Outcome {
 
 // Unanswered reports whether neither the store nor this process's own counters could say
 // how much of the limit is used.
-func Unanswered(limit *limiter.LimitState) bool { return limit.Failed && limit.Unknown }
+func Unanswered(limit *events.LimitState) bool { return limit.Failed && limit.Unknown }
 
 // Denies reports whether the limit is a reason to deny the hit. A hit that never fits is
 // denied even where the store does not answer.
-func Denies(limit *limiter.LimitState) bool {
-	return limit.Vetoes() && (!Unanswered(limit) || limit.Reset == engine.Never)
+func Denies(limit *events.LimitState) bool {
+	return limit.Vetoes() && (!Unanswered(limit) || limit.Reset == events.Never)
 }

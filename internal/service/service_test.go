@@ -97,7 +97,7 @@ func TestAnEventKeepsItsRules(t *testing.T) {
 	c.reload(t, "events: {e: {limits: [{per: ip, rate: 9/m}]}}")
 	d, err := c.Hit(t.Context(), event, ip, 1)
 	require.NoError(t, err)
-	assert.Equal(t, int64(1), d.Limits[0].N)
+	assert.Equal(t, int64(1), d.Limits[0].Limit)
 	assert.NotSame(t, c.Rules(), event.Rules)
 	event, err = c.Event("e")
 	require.NoError(t, err)
@@ -221,18 +221,18 @@ func TestAResetThatFails(t *testing.T) {
 // What a limit says counts by what is known of it.
 func TestDenies(t *testing.T) {
 	for _, test := range []struct {
-		limit      limiter.LimitState
+		limit      events.LimitState
 		denies     bool
 		unanswered bool
 	}{
-		{limiter.LimitState{Allowed: true}, false, false},
-		{limiter.LimitState{}, true, false},
-		{limiter.LimitState{Shadow: true}, false, false},
-		{limiter.LimitState{Unknown: true, Reset: engine.Never}, true, false}, // a deny list
-		{limiter.LimitState{Failed: true, Unknown: true}, false, true},        // on_error: deny
-		{limiter.LimitState{Failed: true, Unknown: true, Reset: engine.Never}, true, true},
-		{limiter.LimitState{Failed: true}, true, false}, // on_error: local
-		{limiter.LimitState{Failed: true, Exact: true, Allowed: true}, false, false},
+		{events.LimitState{Allowed: true}, false, false},
+		{events.LimitState{}, true, false},
+		{events.LimitState{Shadow: true}, false, false},
+		{events.LimitState{Unknown: true, Reset: events.Never}, true, false}, // a deny list
+		{events.LimitState{Failed: true, Unknown: true}, false, true},        // on_error: deny
+		{events.LimitState{Failed: true, Unknown: true, Reset: events.Never}, true, true},
+		{events.LimitState{Failed: true}, true, false}, // on_error: local
+		{events.LimitState{Failed: true, Exact: true, Allowed: true}, false, false},
 	} {
 		assert.Equal(t, test.denies, service.Denies(&test.limit), fmt.Sprintf("%+v", test.limit))
 		assert.Equal(t, test.unanswered, service.Unanswered(&test.limit), fmt.Sprintf("%+v", test.limit))
@@ -240,7 +240,7 @@ func TestDenies(t *testing.T) {
 }
 
 func TestOutcomes(t *testing.T) {
-	for want, d := range map[string]limiter.Decision{
+	for want, d := range map[string]events.Decision{
 		"allowed": {Allowed: true}, "denied": {}, "unavailable": {Unavailable: true},
 	} {
 		assert.Equal(t, want, service.OutcomeOf(&d).String())

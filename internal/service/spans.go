@@ -3,6 +3,7 @@ package service
 import (
 	"log/slog"
 
+	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/internal/limiter"
 	"github.com/counterd/counterd/internal/limiter/engine"
 )
@@ -12,25 +13,26 @@ const spanName = "decide"
 
 // describe returns the attributes of the span of a decision: names of the rules and numbers, no feature and no text
 // of an error.
-func describe(hit limiter.Hit, call limiter.Call, d *limiter.Decision, err error) []slog.Attr {
+func describe(hit limiter.Hit, call limiter.Call, result *limiter.Result) []slog.Attr {
 	attrs := []slog.Attr{slog.String("counterd.event", hit.Event.Name), slog.String("counterd.call", call.String())}
 	if len(hit.Parts) > 0 {
 		attrs = append(attrs, slog.Int("counterd.parts", len(hit.Parts)))
 	} else {
 		attrs = append(attrs, slog.Int64("counterd.cost", hit.Cost))
 	}
-	if err != nil {
+	if result.Err != nil {
 		return attrs
 	}
+	d := &result.Decision
 	attrs = append(attrs, slog.String("counterd.verdict", OutcomeOf(d).String()))
-	if d.RetryAfter != engine.Never {
-		attrs = append(attrs, slog.Int64("counterd.retry_after", d.RetryAfter.Seconds()))
+	if d.RetryAfter != events.Never {
+		attrs = append(attrs, slog.Int64("counterd.retry_after", engine.CeilSeconds(d.RetryAfter)))
 	}
 	return append(attrs, describeLimits(d.Limits)...)
 }
 
 // describeLimits returns the names of limits, by the decision of each.
-func describeLimits(limits []limiter.LimitState) []slog.Attr {
+func describeLimits(limits []events.LimitState) []slog.Attr {
 	var allowed, denied, shadow, failed []string
 	for i := range limits {
 		limit := &limits[i]

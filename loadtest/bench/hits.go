@@ -151,7 +151,7 @@ func (h *hits) see(s *stage, rules *events.Rules, config *limiter.Config) {
 		h.history.Close()
 		return nil
 	})
-	config.OnDecision = func(ctx context.Context, hit limiter.Hit, d *limiter.Decision, call limiter.Call) {
+	config.OnDecision = func(ctx context.Context, hit limiter.Hit, d *events.Decision, call limiter.Call) {
 		top.OnDecision(ctx, hit, d, call)
 		h.history.OnDecision(ctx, hit, d, call)
 	}
@@ -175,7 +175,7 @@ func (h *hits) hit(i int) error {
 		return fmt.Errorf("a hit was not decided on four limits: %+v", d)
 	case d.Allowed == h.denied:
 		return fmt.Errorf("allowed is %t for a hit: %+v", d.Allowed, d)
-	case h.edge && (!d.Limits[3].Exact || d.Limits[3].Count >= d.Limits[3].N):
+	case h.edge && (!d.Limits[3].Exact || d.Limits[3].Count >= d.Limits[3].Limit):
 		return fmt.Errorf("the window's edge was not read: %+v", d)
 	case d.Allowed:
 		h.admitted[i].Add(1)

@@ -104,7 +104,7 @@ func inProgram(text string, c *closers, options ...counterd.Option) (Instance, e
 	c.add(limiter.Close)
 	return instanceFunc(func(ctx context.Context, l Limit, feature string) (Answer, error) {
 		decision, err := limiter.Hit(ctx, l.Name, counterd.Features{"user": feature})
-		if err == nil && (decision.Unavailable || decision.Limits[0].OnError != "") {
+		if err == nil && (decision.Unavailable || decision.Limits[0].Failed) {
 			err = errOnError
 		}
 		return Answer{Allowed: decision.Allowed, RetryAfter: decision.RetryAfter}, err

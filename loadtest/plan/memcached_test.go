@@ -331,7 +331,7 @@ func hit(ctx context.Context, decider *limiter.Limiter, h limiter.Hit) error {
 		switch {
 		case err != nil:
 			return err
-		case !slices.ContainsFunc(d.Limits, func(l limiter.LimitState) bool { return l.Failed }):
+		case !slices.ContainsFunc(d.Limits, func(l events.LimitState) bool { return l.Failed }):
 			if !d.Allowed {
 				return fmt.Errorf("%v is denied", h.Features)
 			}

@@ -6,7 +6,6 @@ import (
 	"slices"
 
 	"github.com/counterd/counterd/events"
-	"github.com/counterd/counterd/internal/limiter"
 )
 
 // limit is a limit of the rules, and what it did.
@@ -53,7 +52,7 @@ func rateOf(l events.Limit) string {
 
 // add counts a decision in which the limit took part. The hit was denied by so many limits that
 // are enforced.
-func (l *limit) add(feature uint32, second int64, d *limiter.Decision, state *limiter.LimitState, denials int) {
+func (l *limit) add(feature uint32, second int64, d *events.Decision, state *events.LimitState, denials int) {
 	l.score.add(feature, second, state.Allowed)
 	if !state.Allowed {
 		if !l.found.Shadow {

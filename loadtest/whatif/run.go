@@ -134,7 +134,7 @@ func (r *run) decide(ctx context.Context, e accesslog.Event) error {
 	return nil
 }
 
-func (r *run) add(a *actor, second int64, d *limiter.Decision) {
+func (r *run) add(a *actor, second int64, d *events.Decision) {
 	r.whole.add(a.whole, second, d.Allowed)
 	r.timeline.add(second, d.Allowed)
 	denials := 0

@@ -136,7 +136,7 @@ func (h *History) Lost() Lost { return Lost{h.dropped.Load(), h.failed.Load()} }
 // OnDecision counts a denied hit, whatever its cost, once for each feature with a limit that denies it, for a
 // [limiter.Config]. Limits of the event as a whole have the zero Feature. Checks, and hits that are denied because the
 // store does not answer, are not counted.
-func (h *History) OnDecision(_ context.Context, hit limiter.Hit, d *limiter.Decision, call limiter.Call) {
+func (h *History) OnDecision(_ context.Context, hit limiter.Hit, d *events.Decision, call limiter.Call) {
 	if d.Allowed || d.Unavailable || call != limiter.CallHit || hit.Event == nil {
 		return
 	}
@@ -151,7 +151,7 @@ func (h *History) OnDecision(_ context.Context, hit limiter.Hit, d *limiter.Deci
 }
 
 // deniedBefore reports whether one of the limits denies the feature.
-func deniedBefore(limits []limiter.LimitState, feature events.Feature) bool {
+func deniedBefore(limits []events.LimitState, feature events.Feature) bool {
 	for i := range limits {
 		if limits[i].Vetoes() && limits[i].Feature == feature {
 			return true

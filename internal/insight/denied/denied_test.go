@@ -74,30 +74,30 @@ func TestWhatIsCounted(t *testing.T) {
 		counter, _ := events.CounterOf([]byte("login"), 0, [2]string{"user", user})
 		return counter.Feature
 	}
-	denies := func(feature events.Feature) limiter.LimitState { return limiter.LimitState{Feature: feature} }
+	denies := func(feature events.Feature) events.LimitState { return events.LimitState{Feature: feature} }
 	bob, eve, all := feature("bob"), feature("eve"), events.Feature{}
 	login := limiter.Hit{Event: &events.Event{Name: "login"}, Cost: 5}
 	for name, test := range map[string]struct {
 		hit      limiter.Hit
-		decision limiter.Decision
+		decision events.Decision
 		call     limiter.Call
 		want     map[events.Feature]int64
 	}{
-		"denied": {login, limiter.Decision{Limits: []limiter.LimitState{denies(bob)}}, limiter.CallHit, map[events.Feature]int64{bob: 1}},
-		"by each of its features": {login, limiter.Decision{Limits: []limiter.LimitState{denies(bob), denies(eve), denies(all)}}, limiter.CallHit,
+		"denied": {login, events.Decision{Limits: []events.LimitState{denies(bob)}}, limiter.CallHit, map[events.Feature]int64{bob: 1}},
+		"by each of its features": {login, events.Decision{Limits: []events.LimitState{denies(bob), denies(eve), denies(all)}}, limiter.CallHit,
 			map[events.Feature]int64{bob: 1, eve: 1, all: 1}},
-		"by several limits": {login, limiter.Decision{Limits: []limiter.LimitState{denies(bob), denies(eve), denies(bob)}}, limiter.CallHit,
+		"by several limits": {login, events.Decision{Limits: []events.LimitState{denies(bob), denies(eve), denies(bob)}}, limiter.CallHit,
 			map[events.Feature]int64{bob: 1, eve: 1}},
-		"by one of two limits": {login, limiter.Decision{Limits: []limiter.LimitState{{Feature: bob, Allowed: true}, denies(bob), {Feature: eve, Allowed: true}}},
+		"by one of two limits": {login, events.Decision{Limits: []events.LimitState{{Feature: bob, Allowed: true}, denies(bob), {Feature: eve, Allowed: true}}},
 			limiter.CallHit, map[events.Feature]int64{bob: 1}},
-		"by a shadow, and another": {login, limiter.Decision{Limits: []limiter.LimitState{{Feature: bob, Shadow: true}, denies(bob), {Feature: eve, Shadow: true}}},
+		"by a shadow, and another": {login, events.Decision{Limits: []events.LimitState{{Feature: bob, Shadow: true}, denies(bob), {Feature: eve, Shadow: true}}},
 			limiter.CallHit, map[events.Feature]int64{bob: 1}},
-		"by a list":        {login, limiter.Decision{Limits: []limiter.LimitState{{Feature: bob, Unknown: true, Listing: events.Denied}}}, limiter.CallHit, map[events.Feature]int64{bob: 1}},
-		"admitted":         {login, limiter.Decision{Allowed: true, Limits: []limiter.LimitState{{Feature: bob, Shadow: true}}}, limiter.CallHit, nil},
-		"a check":          {login, limiter.Decision{Limits: []limiter.LimitState{denies(bob)}}, limiter.CallCheck, nil},
-		"without a store":  {login, limiter.Decision{Unavailable: true, Limits: []limiter.LimitState{{Feature: bob, Failed: true, Unknown: true}}}, limiter.CallHit, nil},
-		"no event":         {limiter.Hit{}, limiter.Decision{Limits: []limiter.LimitState{denies(bob)}}, limiter.CallHit, nil},
-		"a domain's limit": {limiter.Hit{Event: &events.Event{Name: "rls/edge"}}, limiter.Decision{Limits: []limiter.LimitState{denies(bob)}}, limiter.CallHit, nil},
+		"by a list":        {login, events.Decision{Limits: []events.LimitState{{Feature: bob, Unknown: true, Listing: events.Denied}}}, limiter.CallHit, map[events.Feature]int64{bob: 1}},
+		"admitted":         {login, events.Decision{Allowed: true, Limits: []events.LimitState{{Feature: bob, Shadow: true}}}, limiter.CallHit, nil},
+		"a check":          {login, events.Decision{Limits: []events.LimitState{denies(bob)}}, limiter.CallCheck, nil},
+		"without a store":  {login, events.Decision{Unavailable: true, Limits: []events.LimitState{{Feature: bob, Failed: true, Unknown: true}}}, limiter.CallHit, nil},
+		"no event":         {limiter.Hit{}, events.Decision{Limits: []events.LimitState{denies(bob)}}, limiter.CallHit, nil},
+		"a domain's limit": {limiter.Hit{Event: &events.Event{Name: "rls/edge"}}, events.Decision{Limits: []events.LimitState{denies(bob)}}, limiter.CallHit, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble.Test(t, func(t *testing.T) {
@@ -334,7 +334,7 @@ func TestOtherEventsTakeNoRoom(t *testing.T) {
 	for n := range denied.MaxCounters + 1 {
 		counter, _ := events.CounterOf([]byte("rls/edge"), 0, [2]string{"user", userOf(n)})
 		p.OnDecision(t.Context(), limiter.Hit{Event: &events.Event{Name: "rls/edge"}},
-			&limiter.Decision{Limits: []limiter.LimitState{{Feature: counter.Feature}}}, limiter.CallHit)
+			&events.Decision{Limits: []events.LimitState{{Feature: counter.Feature}}}, limiter.CallHit)
 	}
 	assert.Zero(t, p.Lost())
 }
@@ -345,10 +345,10 @@ func BenchmarkOnDecision(b *testing.B) {
 	p.writes.onEach(func(context.Context) error { return errors.New("not to be kept") })
 	defer func() { p.Close() }()
 	hit := limiter.Hit{Event: p.rules.Events["login"]}
-	decisions := make([]limiter.Decision, denied.MaxCounters)
+	decisions := make([]events.Decision, denied.MaxCounters)
 	for i := range decisions {
 		counter, _ := events.CounterOf([]byte("login"), 0, [2]string{"user", userOf(i)})
-		decisions[i].Limits = []limiter.LimitState{{Feature: counter.Feature}}
+		decisions[i].Limits = []events.LimitState{{Feature: counter.Feature}}
 	}
 	for name, features := range map[string]int{"one feature": 1, "1,000 features": 1000, "new features": len(decisions)} {
 		b.Run(name, func(b *testing.B) {

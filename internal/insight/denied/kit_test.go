@@ -97,7 +97,7 @@ func (p *process) hit(tb testing.TB, user string) bool {
 func (p *process) deny(user string) {
 	counter, _ := events.CounterOf([]byte("login"), 0, [2]string{"user", user})
 	p.OnDecision(context.Background(), limiter.Hit{Event: p.rules.Events["login"]},
-		&limiter.Decision{Limits: []limiter.LimitState{{Feature: counter.Feature}}}, limiter.CallHit)
+		&events.Decision{Limits: []events.LimitState{{Feature: counter.Feature}}}, limiter.CallHit)
 }
 
 func (p *process) counterOf(user string) events.Counter {

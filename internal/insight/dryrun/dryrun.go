@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/hierarchy"
 	"github.com/counterd/counterd/internal/eventlog"
 	"github.com/counterd/counterd/internal/limiter"
@@ -65,7 +66,7 @@ func New(maxBytes int64) (*Engine, error) {
 
 // Hit decides a hit at a moment, which is not before that of the hit before it. Of the limits that admit it above N the
 // decision is exact. An error wraps one of this package, or is that of the context.
-func (e *Engine) Hit(ctx context.Context, at time.Time, hit limiter.Hit) (limiter.Decision, error) {
+func (e *Engine) Hit(ctx context.Context, at time.Time, hit limiter.Hit) (events.Decision, error) {
 	e.now = at.Truncate(time.Millisecond) // which logs go by in windows below a minute
 	decision, err := e.limiter.Hit(ctx, hit)
 	if err == nil {
@@ -90,13 +91,13 @@ func (e *Engine) Hit(ctx context.Context, at time.Time, hit limiter.Hit) (limite
 
 // exactly returns the decision with what is above N: a count below the ceiling may be an upper
 // bound, which is then taken for above N. A check is exact.
-func (e *Engine) exactly(ctx context.Context, hit limiter.Hit, d limiter.Decision) (limiter.Decision, error) {
-	if !d.Allowed || !slices.ContainsFunc(d.Limits, func(s limiter.LimitState) bool { return s.Over && !s.Exact }) {
+func (e *Engine) exactly(ctx context.Context, hit limiter.Hit, d events.Decision) (events.Decision, error) {
+	if !d.Allowed || !slices.ContainsFunc(d.Limits, func(s events.LimitState) bool { return s.Over && !s.Exact }) {
 		return d, nil
 	}
 	check, err := e.limiter.Check(ctx, hit)
 	for i := range check.Limits {
-		d.Limits[i].Over = d.Limits[i].Over && check.Limits[i].Count > d.Limits[i].N
+		d.Limits[i].Over = d.Limits[i].Over && check.Limits[i].Count > d.Limits[i].Limit
 	}
 	return d, err
 }

@@ -111,19 +111,19 @@ func TestDenialsOfManyLimits(t *testing.T) {
 // and hits that no limit denied do not count.
 func TestDecisionsThatCountForLimits(t *testing.T) {
 	user, ip := featureOf([2]string{"user", "bob"}), featureOf([2]string{"ip", "192.0.2.1"})
-	state := func(feature events.Feature, name string, allowed, shadow bool) limiter.LimitState {
-		return limiter.LimitState{Feature: feature, Name: name, Allowed: allowed, Shadow: shadow}
+	state := func(feature events.Feature, name string, allowed, shadow bool) events.LimitState {
+		return events.LimitState{Feature: feature, Name: name, Allowed: allowed, Shadow: shadow}
 	}
 	clock := testkit.NewClock(time.Unix(1_800_000_000, 0))
 	all := top.New(top.Config{Clock: clock.Now})
 	hit := limiter.Hit{Event: &events.Event{Name: "login"}}
-	denied := limiter.Decision{Limits: []limiter.LimitState{
+	denied := events.Decision{Limits: []events.LimitState{
 		state(events.Feature{}, "all", false, false), state(user, "minute", false, false), state(ip, "minute", false, false),
 		state(user, "minute", false, false), state(user, "hour", true, false), state(ip, "shadow", false, true),
 	}}
-	whole := limiter.Decision{Limits: []limiter.LimitState{state(events.Feature{}, "all", false, false), state(user, "hour", true, false)}}
-	admitted := limiter.Decision{Allowed: true, Limits: []limiter.LimitState{state(ip, "shadow", false, true), state(events.Feature{}, "all", true, false)}}
-	for _, d := range []*limiter.Decision{&denied, &whole, &admitted} {
+	whole := events.Decision{Limits: []events.LimitState{state(events.Feature{}, "all", false, false), state(user, "hour", true, false)}}
+	admitted := events.Decision{Allowed: true, Limits: []events.LimitState{state(ip, "shadow", false, true), state(events.Feature{}, "all", true, false)}}
+	for _, d := range []*events.Decision{&denied, &whole, &admitted} {
 		all.OnDecision(t.Context(), hit, d, limiter.CallHit)
 		all.OnDecision(t.Context(), hit, d, limiter.CallCheck)
 	}

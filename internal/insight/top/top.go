@@ -110,7 +110,7 @@ func (t *Top) add(outcome Outcome, key Key, denying, counted []string) {
 
 // OnDecision counts a hit, for a limiter.Config: one that is admitted for each of its features with limits, one that
 // is denied for each feature of which a limit denies it. The event as a whole is no feature.
-func (t *Top) OnDecision(_ context.Context, h limiter.Hit, d *limiter.Decision, call limiter.Call) {
+func (t *Top) OnDecision(_ context.Context, h limiter.Hit, d *events.Decision, call limiter.Call) {
 	if call != limiter.CallHit || d.Unavailable || h.Event == nil {
 		return
 	}
@@ -140,7 +140,7 @@ func (t *Top) OnDecision(_ context.Context, h limiter.Hit, d *limiter.Decision, 
 }
 
 // denies reports whether one of the limits has the name and denies the hit.
-func denies(limits []limiter.LimitState, name string) bool {
+func denies(limits []events.LimitState, name string) bool {
 	for i := range limits {
 		if limits[i].Name == name && limits[i].Vetoes() {
 			return true
@@ -150,7 +150,7 @@ func denies(limits []limiter.LimitState, name string) bool {
 }
 
 // isOf reports whether one of the limits is of the feature.
-func isOf(limits []limiter.LimitState, feature events.Feature) bool {
+func isOf(limits []events.LimitState, feature events.Feature) bool {
 	for i := range limits {
 		if limits[i].Feature == feature {
 			return true

@@ -163,16 +163,16 @@ func TestQueries(t *testing.T) {
 // denies it.
 func TestDecisionsThatCount(t *testing.T) {
 	user, ip := featureOf([2]string{"user", "bob"}), featureOf([2]string{"ip", "192.0.2.1"})
-	state := func(feature events.Feature, name string, allowed, shadow bool) limiter.LimitState {
-		return limiter.LimitState{Feature: feature, Name: name, Allowed: allowed, Shadow: shadow}
+	state := func(feature events.Feature, name string, allowed, shadow bool) events.LimitState {
+		return events.LimitState{Feature: feature, Name: name, Allowed: allowed, Shadow: shadow}
 	}
 	all := top.New(top.Config{})
 	hit := limiter.Hit{Event: &events.Event{Name: "login"}}
-	denied := limiter.Decision{Limits: []limiter.LimitState{
+	denied := events.Decision{Limits: []events.LimitState{
 		state(events.Feature{}, "all", false, false), state(user, "minute", false, false), state(ip, "ip", true, false),
 		state(user, "hour", false, false), state(user, "day", true, false), state(ip, "shadow", false, true),
 	}}
-	admitted := limiter.Decision{Allowed: true, Limits: []limiter.LimitState{
+	admitted := events.Decision{Allowed: true, Limits: []events.LimitState{
 		state(events.Feature{}, "all", true, false), state(user, "minute", true, false), state(user, "hour", true, false), state(ip, "shadow", false, true),
 	}}
 	all.OnDecision(t.Context(), hit, &denied, limiter.CallHit)

@@ -47,8 +47,8 @@ func TestOneOfTwoSettlementsDecides(t *testing.T) {
 					event := newEvent(t, "[{per: ip, rate: 100/m}, {per: user, rate: 100/m}]", of...)
 					features := events.Features{"ip": "192.0.2.1", "user": "ada"}
 					counters := []events.Counter{counterOf(t, event, "ip", features["ip"]), counterOf(t, event, "user", features["user"])}
-					d, err := newProcess(t, kept, nil, 0).limiter.Hit(t.Context(), limiter.Hit{Event: event, Features: features, Cost: 10, Reserved: time.Minute})
-					require.NoError(t, err)
+					d := newProcess(t, kept, nil, 0).limiter.Decide(t.Context(), limiter.Hit{Event: event, Features: features, Cost: 10, Reserved: time.Minute}, limiter.CallHit)
+					require.NoError(t, d.Err)
 					require.Len(t, d.Reserved, 2)
 					var calls sync.WaitGroup
 					var faults [2]error
@@ -110,10 +110,10 @@ func TestARenewalIsRepeated(t *testing.T) {
 	kept := &failing{Store: storestest.Embedded(clock.Now)}
 	decider, c, event := newLeases(t, clock, kept, "[{per: ip, concurrent: 1, lease: 1m}, {per: user, concurrent: 1, lease: 30s}]")
 	features := events.Features{"ip": "192.0.2.1", "user": "ada"}
-	hit := func(of events.Features) limiter.Decision {
-		d, err := decider.Hit(t.Context(), limiter.Hit{Event: event, Features: of, Cost: 1})
-		require.NoError(t, err)
-		return d
+	hit := func(of events.Features) limiter.Result {
+		result := decider.Decide(t.Context(), limiter.Hit{Event: event, Features: of, Cost: 1}, limiter.CallHit)
+		require.NoError(t, result.Err)
+		return result
 	}
 	held := hit(features).Reserved
 	require.Len(t, held, 2)
@@ -125,7 +125,7 @@ func TestARenewalIsRepeated(t *testing.T) {
 		require.NotErrorIs(t, err, engine.ErrEnded)
 		kept.counter = ""
 		for i := range held {
-			require.False(t, hit(events.Features{[]string{"ip", "user"}[i]: features[[]string{"ip", "user"}[i]]}).Allowed, "its place is its own")
+			require.False(t, hit(events.Features{[]string{"ip", "user"}[i]: features[[]string{"ip", "user"}[i]]}).Decision.Allowed, "its place is its own")
 			require.Equal(t, held[i].Ends == partly[i].Ends, held[i].Counter == one.Counter || i == 0, "lease %d", i)
 		}
 	}
@@ -138,5 +138,5 @@ func TestARenewalIsRepeated(t *testing.T) {
 	clock.Advance(10 * time.Second)
 	_, err = c.Renew(t.Context(), []engine.Reserved{first[0], renewed[1]}, 30*time.Second)
 	require.ErrorIs(t, err, engine.ErrEnded)
-	require.True(t, hit(features).Allowed, "all are free")
+	require.True(t, hit(features).Decision.Allowed, "all are free")
 }

@@ -104,8 +104,8 @@ type Session interface {
 	// others of the batch that cost ahead, if nothing else comes. It returns the number of the
 	// search; ok is false if the limit has room now. One step can have several searches.
 	Search(limit int, ahead, cost int64) (search int, ok bool)
-	// Wait returns what the search has found so far, no earlier than the truth.
-	Wait(search int) Wait
+	// Wait returns what the search has found so far, no earlier than the truth; events.Never: the limit never has room.
+	Wait(search int) time.Duration
 
 	// Explain starts a step that finds what the limit's count consists of, after a step that looks, and
 	// the next moments at which it holds less, at most so many, if nothing else comes. One step can have
@@ -147,11 +147,11 @@ type Limit struct {
 
 // Standing is what a limit answers to a hit.
 type Standing struct {
-	Outcome Outcome // Fits, Full, or FullForNow if the session knows that hits fill it that may be rolled back
-	Count   int64   // what the window holds without the hit
-	Exact   bool    // that is exact; else it is no less
-	Final   bool    // if it is Full, no hit that it counts is rolled back: to retry is of no use
-	Wait    Wait    // if it Fits, how long the hit waits for its turn in a leaky bucket
+	Outcome Outcome       // Fits, Full, or FullForNow if the session knows that hits fill it that may be rolled back
+	Count   int64         // what the window holds without the hit
+	Exact   bool          // that is exact; else it is no less
+	Final   bool          // if it is Full, no hit that it counts is rolled back: to retry is of no use
+	Wait    time.Duration // if it Fits, how long the hit waits for its turn in a leaky bucket
 }
 
 // Span is what a limit counts.
@@ -183,33 +183,14 @@ func OutcomeOf(held, cost, ceiling int64) Outcome {
 	return Full
 }
 
-// Wait is a time to wait, or Never.
-type Wait time.Duration
-
-// Never is the wait for what can never be.
-const Never Wait = -1
-
-// Seconds returns a wait of so many seconds.
-func Seconds(n int64) Wait { return Wait(n) * Wait(time.Second) }
-
-// Seconds returns the wait in whole seconds, rounded up. That of Never is of no use.
-func (w Wait) Seconds() int64 { return CeilSeconds(time.Duration(w)) }
-
-// Milliseconds returns the wait in whole milliseconds, rounded up. That of Never is of no use.
-func (w Wait) Milliseconds() int64 {
-	return int64((time.Duration(w) + time.Millisecond - 1) / time.Millisecond)
-}
-
-// Longer returns the longer of two waits. None is longer than Never.
-func (w Wait) Longer(other Wait) Wait {
-	if w == Never || other == Never {
-		return Never
-	}
-	return max(w, other)
-}
-
 // CeilSeconds returns the duration in whole seconds, rounded up.
-func CeilSeconds(d time.Duration) int64 { return int64((d + time.Second - 1) / time.Second) }
+func CeilSeconds(d time.Duration) int64 {
+	seconds := int64(d / time.Second)
+	if d%time.Second > 0 {
+		seconds++
+	}
+	return seconds
+}
 
 // Base is what the engines of a limiter share.
 type Base struct {

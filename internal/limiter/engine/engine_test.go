@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 
+	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/internal/limiter/engine"
 )
 
@@ -20,9 +21,8 @@ func TestOutcomeOf(t *testing.T) {
 	}
 }
 
-func TestWaits(t *testing.T) {
-	assert.Equal(t, int64(2), engine.Wait(1001*time.Millisecond).Seconds())
-	assert.Equal(t, int64(60), engine.Seconds(60).Seconds())
-	assert.Equal(t, engine.Never, engine.Seconds(60).Longer(engine.Never))
-	assert.Equal(t, engine.Seconds(60), engine.Wait(time.Millisecond).Longer(engine.Seconds(60)))
+func TestCeilSeconds(t *testing.T) {
+	for d, want := range map[time.Duration]int64{0: 0, 1: 1, time.Second: 1, time.Second + 1: 2, time.Minute: 60, -1: 0, events.Never: 9_223_372_037} {
+		assert.Equal(t, want, engine.CeilSeconds(d), d)
+	}
 }

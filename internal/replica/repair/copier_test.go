@@ -221,9 +221,9 @@ func (a *arrivals) note(name string, how func(*user)) {
 // arrive counts a new user: a hit that takes a lease and reserves, and is settled in each second one,
 // which releases the lease.
 func (a *arrivals) arrive(ctx context.Context, p *process, name string, settles bool) error {
-	d, err := p.limiter.Hit(ctx, limiter.Hit{Event: a.event, Features: events.Features{"user": name}, Cost: 1, Reserved: time.Hour})
-	if err != nil || d.Unavailable || len(d.Reserved) < len(a.event.Rules) {
-		return err // of unknown outcome
+	d := p.limiter.Decide(ctx, limiter.Hit{Event: a.event, Features: events.Features{"user": name}, Cost: 1, Reserved: time.Hour}, limiter.CallHit)
+	if d.Err != nil || d.Decision.Unavailable || len(d.Reserved) < len(a.event.Rules) {
+		return d.Err // of unknown outcome
 	}
 	if settles && p.counters.Settle(ctx, d.Reserved, 3) != nil {
 		return nil
@@ -233,7 +233,7 @@ func (a *arrivals) arrive(ctx context.Context, p *process, name string, settles 
 			u.held, u.settled = 0, d.Reserved[:1]
 		}
 		u.logged = 3 - 2*u.held
-		u.seconds[d.At.Unix()] += u.logged
+		u.seconds[d.Decision.At.Unix()] += u.logged
 	})
 	return nil
 }

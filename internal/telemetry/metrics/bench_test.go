@@ -67,7 +67,7 @@ func BenchmarkOnRoundTrip(b *testing.B) {
 const fourLimits = "events: {e: {limits: [{per: ip, rate: [1000000000/s, 1000000001/m, 1000000002/h, 1000000003/d]}]}}"
 
 // decided returns a hit and the decision on it.
-func (w *watched) decided(t testing.TB) (limiter.Hit, limiter.Decision) {
+func (w *watched) decided(t testing.TB) (limiter.Hit, events.Decision) {
 	hit := limiter.Hit{Event: w.rules.Load().Events["e"], Features: events.Features{"ip": "192.0.2.1"}, Cost: 1}
 	d, err := w.limiter.Hit(t.Context(), hit)
 	require.NoError(t, err)

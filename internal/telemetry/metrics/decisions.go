@@ -80,7 +80,7 @@ func (d *decisions) follow(inForce func() []*events.Rules) {
 }
 
 // OnDecision counts a decision, for a limiter.Config.
-func (m *Metrics) OnDecision(_ context.Context, h limiter.Hit, d *limiter.Decision, call limiter.Call) {
+func (m *Metrics) OnDecision(_ context.Context, h limiter.Hit, d *events.Decision, call limiter.Call) {
 	counters := m.decisions.of(h.Event)
 	if counters == nil {
 		return // the event has just been removed
@@ -92,7 +92,7 @@ func (m *Metrics) OnDecision(_ context.Context, h limiter.Hit, d *limiter.Decisi
 }
 
 // countLimits counts what the limits of a hit said.
-func (c *eventCounters) countLimits(limits []limiter.LimitState) {
+func (c *eventCounters) countLimits(limits []events.LimitState) {
 	var failed [len(onErrors)]bool
 	for i := range limits {
 		s := &limits[i]
@@ -113,7 +113,7 @@ func (c *eventCounters) countLimits(limits []limiter.LimitState) {
 	}
 }
 
-func (c *limitCounters) count(s *limiter.LimitState) {
+func (c *limitCounters) count(s *events.LimitState) {
 	switch {
 	case s.Allowed:
 		c.decided[service.Allowed].Inc()
@@ -129,8 +129,8 @@ func (c *limitCounters) count(s *limiter.LimitState) {
 
 // isNear reports whether four fifths of the limit are used, or more. A feature on its allow
 // list is not near it.
-func isNear(s *limiter.LimitState) bool {
-	return s.Listing != events.Allowed && s.Count >= s.Limit()-s.Limit()/5
+func isNear(s *events.LimitState) bool {
+	return s.Listing != events.Allowed && s.Count >= s.Most()-s.Most()/5
 }
 
 // of returns the event's series. One that the rules in force do not have, because they are

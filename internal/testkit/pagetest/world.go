@@ -129,9 +129,9 @@ func NewWorldOf(tb testing.TB, rules string, Clock func() time.Time) *World {
 
 func (w *World) Handler() http.Handler { return page.NewHandler(w.Config) }
 
-func (w *World) Explain(ctx context.Context, event service.Event, features events.Features, cost int64) (limiter.Decision, []limiter.Explained, error) {
+func (w *World) Explain(ctx context.Context, event service.Event, features events.Features, cost int64) (events.Decision, []limiter.Explained, error) {
 	if w.Down != nil {
-		return limiter.Decision{}, nil, w.Down
+		return events.Decision{}, nil, w.Down
 	}
 	return w.Service.Explain(ctx, event, features, cost)
 }
