@@ -47,9 +47,9 @@ need() { \
 }; PATH="$$PATH:/usr/sbin"
 endef
 
-# The tests start servers of their own: here the program only has to be there.
+# The tests start servers of their own: the programs only have to be installed.
 deps:
-	@$(NEED); need memcached
+	@$(NEED); for program in memcached git curl openssl; do need $$program; done
 	go mod download
 
 # And proxies in front of them, a browser, and the tools that read what is in deploy.

@@ -1,8 +1,7 @@
-// Package testkit decides how much the tests do. By default they are done in minutes, and need
-// no program but memcached: simulations go through a share of their seeds, and tests that need
-// a browser, a proxy or a tool of others are left out. With COUNTERD_TEST=all, as make test-all
-// sets it, no test is left out, and a test whose program is missing fails; simulations go through
-// a twentieth of their seeds. COUNTERD_TEST=seeds, by hand, has them go through all: an hour.
+// Package testkit decides how much the tests do. By default simulations run a fiftieth of their seeds. With
+// COUNTERD_TEST=all, as make test-all sets it, they run a twentieth; with COUNTERD_TEST=seeds, set by hand, all of them,
+// which takes an hour. Tests that take minutes, or need programs that make deps does not install, are in files with the
+// build tag testall. A test whose program is missing fails.
 package testkit
 
 import (
@@ -48,15 +47,6 @@ func Fifth(all int) int {
 	return all / 5
 }
 
-// Long leaves a test out that takes a minute, and whose subject shorter tests have too, except
-// where everything is tested.
-func Long(tb testing.TB) {
-	tb.Helper()
-	if !All() {
-		tb.Skipf("%s=all runs it, which make test-all sets", Variable)
-	}
-}
-
 // Times returns how often a test draws something by chance that one goroutine computes: as often
 // as it wants, or a tenth under the race detector, which finds nothing there.
 func Times(n int) int {
@@ -75,19 +65,8 @@ func Lasting(short, whole time.Duration) time.Duration {
 	return short
 }
 
-// Program returns the path of a program that only tests of everything need: the first of the
-// names that is found. Without COUNTERD_TEST=all the test is skipped; with it the test fails
-// where the program is missing, and hint says how to install it.
-func Program(tb testing.TB, hint string, names ...string) string {
-	tb.Helper()
-	if !All() {
-		tb.Skipf("%s=all runs it, which make test-all sets: it needs %s", Variable, names[0])
-	}
-	return Tool(tb, hint, names...)
-}
-
-// Tool is as Program, of a program that most machines have: the test runs where it is found,
-// whatever is to be tested.
+// Tool returns the path of the first of the named programs that is installed. If none is, the test fails, and hint says
+// how to install it.
 func Tool(tb testing.TB, hint string, names ...string) string {
 	tb.Helper()
 	for _, name := range names {
@@ -96,9 +75,6 @@ func Tool(tb testing.TB, hint string, names ...string) string {
 				return path
 			}
 		}
-	}
-	if !All() {
-		tb.Skipf("it needs %s: %s", names[0], hint)
 	}
 	tb.Fatalf("this test needs %s: %s", names[0], hint)
 	return ""

@@ -15,15 +15,10 @@ import (
 // recorder is a test whose end is recorded instead of suffered.
 type recorder struct {
 	testing.TB
-	skipped, failed string
+	failed string
 }
 
 func (r *recorder) Helper() {}
-
-func (r *recorder) Skipf(format string, args ...any) {
-	r.skipped = fmt.Sprintf(format, args...)
-	panic(r)
-}
 
 func (r *recorder) Fatalf(format string, args ...any) {
 	r.failed = fmt.Sprintf(format, args...)
@@ -44,9 +39,6 @@ func TestByDefaultAShareIsTested(t *testing.T) {
 	assert.Equal(t, uint64(1), Seeds(3))
 	assert.Equal(t, 6, Fifth(30))
 	assert.Equal(t, time.Second, Lasting(time.Second, time.Minute))
-	r := record(t, func(tb testing.TB) { Program(tb, "apt-get install bash", "bash") })
-	assert.Contains(t, r.skipped, "COUNTERD_TEST=all runs it")
-	assert.Contains(t, r.skipped, "bash")
 }
 
 func TestEverythingIsTestedWhereThatIsAskedFor(t *testing.T) {
@@ -60,12 +52,6 @@ func TestEverythingIsTestedWhereThatIsAskedFor(t *testing.T) {
 		assert.Equal(t, 30, Fifth(30))
 	}
 	assert.Equal(t, time.Minute, Lasting(time.Second, time.Minute))
-	bash, err := exec.LookPath("bash")
-	require.NoError(t, err)
-	assert.Equal(t, bash, Program(t, "", "there is no such program", "bash"))
-	r := record(t, func(tb testing.TB) { Program(tb, "apt-get install it", "there is no such program") })
-	assert.Empty(t, r.skipped, "a test is never left out silently")
-	assert.Equal(t, "this test needs there is no such program: apt-get install it", r.failed)
 }
 
 func TestAllSeedsAreTestedWhereThatIsAskedFor(t *testing.T) {
@@ -77,15 +63,13 @@ func TestAllSeedsAreTestedWhereThatIsAskedFor(t *testing.T) {
 	}
 }
 
-func TestWhereAProgramIsMissing(t *testing.T) {
-	t.Setenv(Variable, "")
+// A test is never left out because a program is missing.
+func TestTool(t *testing.T) {
+	bash, err := exec.LookPath("bash")
+	require.NoError(t, err)
+	assert.Equal(t, bash, Tool(t, "", "there is no such program", "bash"))
 	r := record(t, func(tb testing.TB) { Tool(tb, "apt-get install it", "there is no such program") })
-	assert.NotEmpty(t, r.skipped)
-	r = record(t, func(tb testing.TB) { assert.NotEmpty(t, Tool(tb, "", "bash")) })
-	assert.Empty(t, r.skipped)
-	t.Setenv(Variable, "all")
-	r = record(t, func(tb testing.TB) { Tool(tb, "apt-get install it", "there is no such program") })
-	assert.NotEmpty(t, r.failed)
+	assert.Equal(t, "this test needs there is no such program: apt-get install it", r.failed)
 }
 
 func TestAStallIsSeen(t *testing.T) {
