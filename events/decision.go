@@ -5,7 +5,8 @@ import (
 	"time"
 )
 
-// Never is a time to wait that has no end: the cost of the hit is above the limit, or the feature is on a deny list.
+// Never means that waiting does not help: the cost of the hit is above the limit, or the feature is on a deny list. Do not
+// add it to a time, which overflows.
 const Never time.Duration = math.MaxInt64
 
 // Decision is the outcome of a hit or a check.
@@ -39,7 +40,8 @@ type LimitState struct {
 	Feature Feature
 	// Limit is the cost that the limit admits per Window.
 	Limit int64
-	// Window is the length of the window. For a calendar window it is the length of the unit that the hit is in.
+	// Window is the length of the window. For a calendar window it is the length of the hour, day, week or
+	// month that contains the hit.
 	Window time.Duration
 	// WindowName is hour, day, week or month for a calendar window, and otherwise empty.
 	WindowName string
@@ -50,7 +52,7 @@ type LimitState struct {
 	Burst int64
 	// Count is the cost in the window, or the cost taken from a bucket. It includes the hit if it was counted.
 	Count int64
-	// Exact reports whether Count is exact. If false, Count is an upper bound.
+	// Exact reports whether Count is exact. If false, Count is an upper bound of the counts that the store has kept.
 	Exact bool
 	// Unknown reports that no counter was read: the hit is on a deny list, or the store did not answer. Count and
 	// Remaining are then zero.
@@ -74,10 +76,10 @@ type LimitState struct {
 	// Incomplete reports whether the counter has been kept for less than a window, or the store lost a part of it. The
 	// limit may then admit too much.
 	Incomplete bool
-	// Unreserved reports whether an admitted hit that reserves, or takes a lease, reserved nothing on the counter,
+	// Unreserved reports whether the counter holds no reservation or lease for an admitted hit that asked for one,
 	// because the store did not answer or a log has no room for it. Settle does not change the cost there.
 	Unreserved bool
-	// Failed reports whether the store did not answer in time. OnError was then decided instead.
+	// Failed reports whether the store did not answer in time. The limit then used OnError.
 	Failed bool
 	// OnError is the rule's decision without a store. If it is OnErrorLocal, the state is of the counters of this
 	// process. It has no meaning unless Failed is set.

@@ -14,8 +14,8 @@ import (
 // Limiter is a limiter whose metrics are registered: a *counterd.Limiter.
 type Limiter interface{ Parts() *assembly.Parts }
 
-// Register registers the metrics of a limiter: of its decisions, its rules and its store. Decisions and round trips are
-// counted from now on. A second limiter of a program needs labels of its own: see prometheus.WrapRegistererWith.
+// Register registers metrics for the decisions, rules and store of a limiter. Decisions and round trips are counted from
+// now on. After an error some metrics may be registered. A second limiter of a program needs labels of its own: see prometheus.WrapRegistererWith.
 func Register(registry prometheus.Registerer, l Limiter) error {
 	var r registration
 	m := metrics.On(r.to(registry))
@@ -24,8 +24,8 @@ func Register(registry prometheus.Registerer, l Limiter) error {
 	return errors.Join(r.errs...)
 }
 
-// Requests registers the metrics of the HTTP interface. The function that it returns counts a request: it is for
-// api.Config.OnRequest.
+// Requests registers the metrics of the HTTP interface. Set api.Config.OnRequest to the returned function, which counts
+// each request.
 func Requests(registry prometheus.Registerer) (onRequest func(route, method string, status int, took time.Duration), err error) {
 	var r registration
 	onRequest = metrics.OnRequests(r.to(registry))

@@ -45,7 +45,7 @@ type RulesInForce struct {
 	generation atomic.Int64
 }
 
-// NewRules puts the first rules in force.
+// NewRules returns a RulesInForce that holds first.
 func NewRules(first *events.Rules) *RulesInForce {
 	r := &RulesInForce{Now: time.Now}
 	r.rules.Store(first)
@@ -68,13 +68,14 @@ func (r *RulesInForce) Set(rules *events.Rules) int64 {
 	return r.generation.Add(1)
 }
 
-// Config sets up the parts. Settings, which are valid, and Rules are needed.
+// Config sets up the parts. Settings and Rules are required. Settings must be valid.
 type Config struct {
 	Settings settings.Settings
 	Rules    *RulesInForce
-	// Domains returns the rules of hits of several parts. Their windows may have any length. It may be nil.
+	// Domains returns the rules of Envoy's configuration, whose hits consist of several parts. Their windows may have
+	// any length. Domains may be nil.
 	Domains func() *events.Rules
-	// Unsealed means that clients with different rights could alter the reservations of others: hits may not reserve.
+	// Unsealed disables reservations, because clients with different rights could alter each other's.
 	Unsealed bool
 	// StartSpan begins the span of each decision, and OnCoalesced gets the contexts of hits that share round trips: see
 	// limiter.Config. Both may be nil.
@@ -218,7 +219,7 @@ func (p *Parts) warnOf(text string) func(error) {
 	}
 }
 
-// startDenied starts the history of denied hits. Its calls take no share of the calls that may wait for the store.
+// startDenied starts the history of denied hits. Its calls do not count toward MaxPending.
 func (p *Parts) startDenied() {
 	p.Denied = denied.Start(denied.Config{
 		Rules: p.Rules.Rules, Counters: counting.New(counting.Config{}, p.Buckets), Clock: p.Settings.Clock,
@@ -240,8 +241,8 @@ func (p *Parts) startOverrides(secret []byte) {
 	p.Overrides = overrides.Start(p.Settings.Start, config)
 }
 
-// seal returns what seals reservations: the seal of the key secret, or one of this process if its counters are its
-// own. It may be nil.
+// seal returns the key that seals reservations. Without a key secret, an embedded limiter gets a random key, and others
+// get nil.
 func (p *Parts) seal(secret []byte) []byte {
 	switch {
 	case secret == nil && !p.Settings.Embedded():
@@ -252,7 +253,7 @@ func (p *Parts) seal(secret []byte) []byte {
 	return service.SealOf(secret)
 }
 
-// SetRules puts other rules in force. Rules that the limiter cannot keep are an error.
+// SetRules puts other rules in force. It returns an error, and changes nothing, if the limiter cannot enforce them.
 func (p *Parts) SetRules(rules *events.Rules) error {
 	if err := p.config.CheckRules(rules); err != nil {
 		return err

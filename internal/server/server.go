@@ -21,7 +21,7 @@ import (
 	"github.com/counterd/counterd/internal/telemetry/tracing"
 )
 
-// Server is a limiter with all that serves it. Close ends it.
+// Server serves a limiter over HTTP and Envoy's rate limit protocol. Close ends it.
 type Server struct {
 	settings Settings
 	metrics  *metrics.Metrics
@@ -35,7 +35,8 @@ type Server struct {
 	closing  chan struct{}
 }
 
-// New returns a Server by the rules, which follow their file, if any. It does not fail if Memcached servers do not answer.
+// New returns a Server that enforces the rules. If they come from a file, it reloads them when the file changes. It does
+// not fail if Memcached servers do not answer.
 func New(rules *events.Rules, file follow.RulesFile, s Settings) (*Server, error) {
 	if err := s.Validate(); err != nil {
 		return nil, err
@@ -80,7 +81,7 @@ func (p *Server) open(rules *events.Rules, file follow.RulesFile) (err error) {
 	return nil
 }
 
-// watch adds all parts to the metrics.
+// watch registers the parts with the metrics.
 func (p *Server) watch() {
 	p.metrics.WatchParts(p.parts)
 	p.metrics.Watch(metrics.Process{ReloadFailures: p.rules.Failures})
@@ -96,7 +97,7 @@ func (p *Server) watch() {
 	p.spans.watch(p.metrics)
 }
 
-// relayAsks makes each value of the settings' channel ask for all followed files and server lists.
+// relayAsks reads all followed files and server lists again for each value of settings.Asks.
 func (p *Server) relayAsks() {
 	p.relaying.Go(func() {
 		for {
@@ -124,7 +125,7 @@ func (p *Server) health() service.Health {
 }
 
 // Serve serves the HTTP interface on the settings' addresses, and Envoy's rate limit service, until the context ends.
-// Then it finishes the requests in flight. It is called once.
+// Then it finishes the requests in flight. It must be called at most once.
 func (p *Server) Serve(ctx context.Context) error {
 	most := Connections(p.settings, len(p.parts.Backend.Health()))
 	listeners, err := Listen(p.settings, p.access, most)
@@ -136,7 +137,7 @@ func (p *Server) Serve(ctx context.Context) error {
 	if p.settings.RLS != "" {
 		service, err := rls.New(p.rlsConfig(most))
 		if err != nil {
-			return err
+			return errors.Join(err, listeners.close())
 		}
 		listeners.HandleRLS(service)
 		config.RLS = service
@@ -178,7 +179,7 @@ func (p *Server) page() http.Handler {
 	})
 }
 
-// rlsConfig returns the config of Envoy's rate limit service, which answers at most that many calls at a time.
+// rlsConfig returns the config of Envoy's rate limit service, which answers at most that many calls at once.
 func (p *Server) rlsConfig(most int) rls.Config {
 	return rls.Config{
 		Service:     p.parts.Service,
@@ -192,7 +193,8 @@ func (p *Server) rlsConfig(most int) rls.Config {
 	}
 }
 
-// Close waits for the operations of the store that are under way, and joins all goroutines.
+// Close waits for the operations of the store that are under way, and joins all goroutines. It must be called once, and
+// not while Serve runs.
 func (p *Server) Close() (err error) {
 	close(p.closing)
 	p.relaying.Wait()

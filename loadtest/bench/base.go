@@ -22,7 +22,7 @@ import (
 // CompareRounds is the default number of rounds of Compare.
 const CompareRounds = 20
 
-// slowerBelow is the bound of the ratio to the base: a row whose interval ends below it is slower.
+// A row is slower if the interval of its ratio to the base ends below slowerBelow.
 const slowerBelow = 0.97
 
 // Build is a loadtest program, and the counterd program of the same code.
@@ -66,9 +66,9 @@ type Interval struct {
 
 // Compare measures the rows that match config.Rows in this build and in the base. In each round it
 // runs a process of each build for each row, one right after the other. Every second round swaps
-// the builds, so that neither gains if the machine becomes slower or faster. This build runs in
-// child processes, like the base: the caches and the heap of a process that has measured before
-// would be an advantage.
+// the builds, which cancels drift in the speed of the machine. This build runs in child processes,
+// like the base: a process that has already measured rows has warm caches and a grown heap, and
+// would be faster.
 func Compare(ctx context.Context, config Config, this, base Build) (*Comparison, error) {
 	began := time.Now()
 	help, err := base.run(ctx, "-h")
@@ -106,7 +106,7 @@ func (c Config) EstimateCompare() (total time.Duration) {
 	return total
 }
 
-// matching returns the matching rows, without the rows that they need.
+// matching returns the rows that match. It omits rows that are chosen only because another row needs them.
 func (c Config) matching() []row {
 	return slices.DeleteFunc(c.chosen(), func(r row) bool { return !c.matches(r.title()) })
 }
@@ -116,7 +116,7 @@ func (r row) pattern() *regexp.Regexp { return regexp.MustCompile("^" + r.id + "
 
 var helpRow = regexp.MustCompile(`(?m)^  ([A-Z]\d+) +(.+)$`)
 
-// commonRows returns the matching rows that the base's help lists with the same identity and name.
+// commonRows returns the rows that match and that both builds list with the same ID and name.
 // It sets OnlyThis and OnlyBase to the other matching rows.
 func (c *Comparison) commonRows(config Config, help string) (rows []row) {
 	var inBase []string
