@@ -207,7 +207,7 @@ func start(t *testing.T, command *exec.Cmd) *process {
 func duration(t *testing.T, name string) time.Duration {
 	t.Helper()
 	var files []string
-	for _, folder := range []string{"", "internal/serving/", "internal/backend/"} {
+	for _, folder := range []string{"internal/server/", "internal/backend/"} {
 		found, err := filepath.Glob(project + "/" + folder + "*.go")
 		require.NoError(t, err)
 		files = append(files, found...)
