@@ -1,16 +1,10 @@
 package accesslog
 
 import (
-	"context"
-	"errors"
 	"fmt"
-	"io"
-	"math/rand/v2"
 	"os"
-	"path/filepath"
 	"strings"
 	"testing"
-	"testing/iotest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -66,106 +60,6 @@ func TestActorsAreKeptApart(t *testing.T) {
 		"\n"+`{"ts": 1, "a": "x", "b": "1:y"}`+"\n")
 	require.NoError(t, err)
 	assert.Len(t, log.Actors, 6)
-}
-
-// The order is that of time, and in a moment that of the log.
-func TestTheOrderOfALog(t *testing.T) {
-	rng := rand.New(rand.NewPCG(1, 2))
-	var text strings.Builder
-	for i := range 1000 {
-		fmt.Fprintf(&text, `{"ts": %d, "user": "%04d"}`+"\n", rng.IntN(50), i)
-	}
-	log, err := readTexts(t, "user", text.String())
-	require.NoError(t, err)
-	require.Len(t, log.Events, 1000)
-	for i, e := range log.Events[1:] {
-		before := log.Events[i]
-		assert.True(t, before.Micros < e.Micros || before.Micros == e.Micros && before.Actor < e.Actor)
-	}
-}
-
-func TestNoLineIsInTheFormat(t *testing.T) {
-	log, err := readTexts(t, "ip=host", strings.Repeat("foo\n", 7), strings.Repeat("secret\n", 5))
-	require.ErrorIs(t, err, ErrFormat)
-	assert.ErrorContains(t, err, "wanted is the common or combined log format, or JSON lines with the time in ")
-	assert.ErrorContains(t, err, "of 12 lines 12 malformed: it is not in the common or combined log format")
-	assert.NotContains(t, err.Error(), "secret")
-	assert.Equal(t, 12, log.Malformed)
-	assert.Len(t, log.Places, 10)
-	assert.Equal(t, "log.2:3", log.Places[9])
-
-	_, err = readTexts(t, "ip=host", strings.Repeat("foo\n", 3)+strings.Replace(line, ":03 ", ":63 ", 1)+"\n"+line[:9]+"\n", strings.Replace(line, "192.0.2.1", "secret", 1))
-	require.ErrorIs(t, err, ErrFormat)
-	assert.ErrorContains(t, err, "; of 6 lines 4 malformed: it is not in the common or combined log format; 1 malformed: the time is not like 02/Jan/2006:15:04:05 -0700; 1 malformed: feature of kind ")
-
-	format, err := New(Config{Regexp: `login of (?P<user>\S+) at (?P<time>.*)`, Fields: []string{"user"}})
-	require.NoError(t, err)
-	_, err = ReadLog(t.Context(), format, Mapping{{"user", "user"}}, Stream("", strings.NewReader("start\nlogin of a at noon\nstop\n")))
-	assert.ErrorContains(t, err, "; of 3 lines 2 filtered: the regular expression does not match; 1 malformed: the time is not like ")
-
-	log, err = readTexts(t, "ip=host", "")
-	require.NoError(t, err, "an empty log is none in another format")
-	assert.Zero(t, log.Lines)
-}
-
-func TestReadLogFaults(t *testing.T) {
-	read := func(ctx context.Context, inputs ...Input) error {
-		_, err := ReadLog(ctx, newCombined("host"), DefaultMapping(), inputs...)
-		return err
-	}
-	broken := errors.New("broken")
-	err := read(t.Context(), Stream("standard input", iotest.ErrReader(broken)))
-	require.ErrorIs(t, err, broken)
-	assert.ErrorContains(t, err, "standard input: ")
-
-	err = read(t.Context(), File(filepath.Join(t.TempDir(), "nothing.log")))
-	require.ErrorIs(t, err, os.ErrNotExist)
-	assert.ErrorContains(t, err, "nothing.log")
-
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	require.ErrorIs(t, read(ctx, Stream("", strings.NewReader("foo\n"))), context.Canceled)
-}
-
-// What is opened is closed, also where the log ends early.
-func TestInputsAreClosed(t *testing.T) {
-	for _, r := range []io.Reader{strings.NewReader(line), iotest.ErrReader(errors.New("broken"))} {
-		closed := 0
-		input := Input{Name: "x", Open: func() (io.ReadCloser, time.Time, error) { return closer{r, &closed}, time.Time{}, nil }}
-		_, _ = ReadLog(t.Context(), newCombined("host"), DefaultMapping(), input)
-		assert.Equal(t, 1, closed)
-	}
-}
-
-type closer struct {
-	io.Reader
-	closed *int
-}
-
-func (c closer) Close() error { *c.closed++; return nil }
-
-// Every line of the real log is read whole: put together again, its fields are the line. One
-// line is cut off.
-func TestTheRealLogIsReadWhole(t *testing.T) {
-	file, err := os.Open(realLog)
-	require.NoError(t, err)
-	defer file.Close()
-	fields := []string{"host", "ident", "user", "request", "status", "bytes", "referer", "agent"}
-	format := newCombined(fields...)
-	n := 0
-	var differ []int
-	for text, err := range linesOf(file) {
-		require.NoError(t, err)
-		n++
-		at, v, err := format.Parse(text)
-		require.NoError(t, err, "line %d", n)
-		if line := fmt.Sprintf(`%s %s %s [%s] "%s" %s %s "%s" "%s"`, v[0], v[1], v[2], at.Format(TimeLayout), v[3], v[4], v[5], v[6], v[7]); line != text {
-			differ = append(differ, n)
-			assert.Equal(t, text+`"`, line)
-		}
-	}
-	assert.Equal(t, 10_000, n)
-	assert.Equal(t, []int{8899}, differ)
 }
 
 const realLog = "../testdata/apache_logs.log.gz"

@@ -10,24 +10,6 @@ import (
 	"github.com/counterd/counterd/events"
 )
 
-func TestMapping(t *testing.T) {
-	mapping, err := ParseMapping("ip=host, user")
-	require.NoError(t, err)
-	assert.Equal(t, Mapping{{"ip", "host"}, {"user", "user"}}, mapping)
-	assert.Equal(t, []string{"host", "user"}, mapping.Fields())
-	assert.Equal(t, "ip=host,user=user", mapping.String())
-	assert.Equal(t, "ip=host", DefaultMapping().String())
-
-	for text, want := range map[string]string{
-		"": "is not kind=field", "Bad Kind=host": "is not kind=field", "ip=": "the kind ip has no field", "=host": "is not kind=field",
-		"ip=host,ip=user": "the kind ip is given twice", "ip=host,": "is not kind=field",
-		"a,b,c,d,e,f,g,h,i,j,k,l,m,n,o,p,q": "at most 16 kinds are taken",
-	} {
-		_, err := ParseMapping(text)
-		assert.ErrorContains(t, err, want, text)
-	}
-}
-
 func TestFeatures(t *testing.T) {
 	mapping, err := ParseMapping("ip=host,user=user")
 	require.NoError(t, err)
