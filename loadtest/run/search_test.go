@@ -56,35 +56,6 @@ func TestTheKneeIsFoundAmongTrialsThatFailAtRandom(t *testing.T) {
 	}
 }
 
-// A machine that is busy for some trials in a row fails them whatever their rate is, so that
-// repeating at once does not help: the bounds are tried anew later.
-func TestABusySpellIsNoKnee(t *testing.T) {
-	for spell := range 30 {
-		n := 0
-		s := searched(100, func(rate float64) bool {
-			n++
-			return rate > 8100 || n > spell && n <= spell+4
-		})
-		assert.InEpsilon(t, 8100, bound(s.borne), 0.06, "from trial %d on", spell)
-		assert.True(t, s.settled())
-	}
-}
-
-// Trials that say nothing at all end.
-func TestASearchAmongCoinTossesEnds(t *testing.T) {
-	unsettled := 0
-	for seed := range uint64(200) {
-		rng := rand.New(rand.NewPCG(seed, 3))
-		s := searched(100, func(float64) bool { return rng.Float64() < 0.5 })
-		assert.LessOrEqual(t, s.trials, maxTrials)
-		if !s.settled() {
-			assert.Equal(t, maxTrials, s.trials)
-			unsettled++
-		}
-	}
-	assert.Positive(t, unsettled)
-}
-
 func TestTheEndsOfASearch(t *testing.T) {
 	s := searched(100, func(float64) bool { return false })
 	assert.True(t, s.settled())
