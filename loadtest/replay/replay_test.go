@@ -1,7 +1,6 @@
 package replay_test
 
 import (
-	"context"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -184,37 +183,6 @@ func TestRunFindsWrongCounts(t *testing.T) {
 	}
 }
 
-func TestRunShortRetention(t *testing.T) {
-	server := newServer()
-	server.Event.Retention = time.Hour
-	result, err := replay.Run(t.Context(), configFor(t, server), readRealLog(t))
-	require.NoError(t, err)
-	assert.Equal(t, 86, result.Events)
-	assert.Equal(t, 9914, result.Skipped)
-	assert.Equal(t, []string{"1m", "15m", "1h"}, result.Windows)
-	assert.Equal(t, []string{"6h", "24h"}, result.LeftOutWindows)
-	assert.Zero(t, result.Differences)
-
-	server = newServer()
-	server.Event.Retention = 20 * time.Second
-	result, err = replay.Run(t.Context(), configFor(t, server), small(t))
-	require.NoError(t, err)
-	assert.Equal(t, []string{"20s"}, result.Windows, "shorter than every default")
-	assert.Equal(t, 1, result.Events)
-	assert.EqualValues(t, 1, result.Comparisons)
-}
-
-func TestRunWrongWindows(t *testing.T) {
-	for _, window := range []time.Duration{25 * time.Hour, 0, -time.Second, 1500 * time.Millisecond} {
-		server := newServer()
-		config := configFor(t, server)
-		config.Windows = []time.Duration{time.Minute, window}
-		_, err := replay.Run(t.Context(), config, small(t))
-		require.ErrorIs(t, err, replay.ErrWindow)
-		assert.Zero(t, server.Increments())
-	}
-}
-
 // What slides out of the retention between being read and being sent is skipped,
 // and the windows that slide out meanwhile are left out: a server whose clock
 // has run ahead is the same to the client as a slow run.
@@ -243,38 +211,6 @@ func TestRunSkipsWhatSlidesOut(t *testing.T) {
 	assert.EqualValues(t, 2*17, result.LeftOut+result.Comparisons)
 	assert.Zero(t, result.Differences)
 	assert.Zero(t, result.Differences)
-}
-
-func TestRunNothingToCount(t *testing.T) {
-	for name, log := range map[string]*accesslog.Log{
-		"empty":     {},
-		"malformed": {Lines: 2, Malformed: 2},
-		"nobody":    {Lines: 2, Actors: []events.Features{{}}, Events: []accesslog.Event{{Micros: 1}, {Micros: 2}}},
-	} {
-		result, err := replay.Run(t.Context(), configFor(t, newServer()), log)
-		require.ErrorIs(t, err, replay.ErrNoEvents, name)
-		assert.ErrorContains(t, err, fmt.Sprintf("of %d lines %d are malformed, %d without", log.Lines, log.Malformed, len(log.Events)))
-		assert.Equal(t, log.Malformed, result.Malformed, name)
-		assert.Equal(t, len(log.Events), result.Featureless, name)
-	}
-}
-
-func TestRunNotEmpty(t *testing.T) {
-	server := newServer()
-	config := configFor(t, server)
-	_, err := replay.Run(t.Context(), config, small(t))
-	require.NoError(t, err)
-
-	_, err = replay.Run(t.Context(), config, small(t))
-	require.ErrorIs(t, err, replay.ErrNotEmpty)
-	assert.ErrorContains(t, err, "3 of 3")
-	assert.Equal(t, 8, server.Increments(), "nothing is sent")
-
-	config.Reset = true
-	result, err := replay.Run(t.Context(), config, small(t))
-	require.NoError(t, err)
-	assert.Zero(t, result.Differences)
-	assert.Equal(t, 8, result.Events)
 }
 
 // A reset that the server fails is tried again; one that it fails for ever says why, in the
@@ -340,22 +276,6 @@ func TestRunIPv6(t *testing.T) {
 	require.ErrorIs(t, err, replay.ErrContract)
 }
 
-func TestRunKinds(t *testing.T) {
-	text := lines("192.0.2.1 10:00:00", "www.example.com 10:00:00", "192.0.2.1/16 10:00:00", "www.example.com 10:00:01")
-	byIP := readLog(t, text)
-	assert.Equal(t, 4, byIP.Lines)
-	assert.Equal(t, 3, byIP.Malformed)
-	assert.Equal(t, []string{"2", "3", "4"}, byIP.Places)
-
-	byHost := readLogOf(t, "host=host", text)
-	assert.Zero(t, byHost.Malformed)
-	result, err := replay.Run(t.Context(), configFor(t, newServer()), byHost)
-	require.NoError(t, err)
-	assert.Zero(t, result.Differences)
-	assert.Equal(t, 4, result.Events)
-	assert.Equal(t, 3, result.Counters)
-}
-
 // threeKinds is a log whose lines name up to three kinds, and one that names none.
 const threeKinds = `{"ts": 1000, "host": "192.0.2.1", "user": "a", "org": "x"}
 {"ts": 1010, "host": "192.0.2.1", "user": "b", "org": "x"}
@@ -415,27 +335,6 @@ func TestRunSeveralKinds(t *testing.T) {
 	assert.Zero(t, result.Differences)
 }
 
-func TestRunCoarsePrecision(t *testing.T) {
-	server := newServer()
-	server.Event.Rules = []events.Rule{{Per: []string{"ip"}, Precision: events.Minute}, {Per: []string{"user"}}}
-	result, err := replay.Run(t.Context(), configFor(t, server), small(t))
-	require.NoError(t, err)
-	assert.Zero(t, result.Differences)
-
-	// One that promises minutes and keeps seconds is found.
-	exact := newServer()
-	config := configFor(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if strings.HasSuffix(r.URL.Path, "/e") {
-			server.ServeHTTP(w, r)
-			return
-		}
-		exact.ServeHTTP(w, r)
-	}))
-	result, err = replay.Run(t.Context(), config, small(t))
-	require.NoError(t, err)
-	assert.NotZero(t, result.Differences)
-}
-
 func TestRunBrokenAnswers(t *testing.T) {
 	for name, stamped := range map[string]func(*wire.Incremented){
 		"second":   func(i *wire.Incremented) { i.At.Time = i.At.Add(time.Second) },
@@ -449,28 +348,6 @@ func TestRunBrokenAnswers(t *testing.T) {
 			_, err := replay.Run(t.Context(), configFor(t, server), small(t))
 			require.ErrorIs(t, err, replay.ErrContract)
 		})
-	}
-}
-
-// The first increment that fails ends the run, is not repeated, and may have been counted.
-func TestRunFailedIncrement(t *testing.T) {
-	for _, status := range []int{http.StatusServiceUnavailable, http.StatusInternalServerError} {
-		server := newServer()
-		server.Status = func(n int) int {
-			if n == 6 {
-				return status
-			}
-			return 0
-		}
-		config := configFor(t, server)
-		config.Concurrency = 1
-		result, err := replay.Run(t.Context(), config, small(t))
-		require.ErrorContains(t, err, "incrementing: ")
-		require.ErrorContains(t, err, http.StatusText(status))
-		assert.Equal(t, 6, server.Increments())
-		assert.Equal(t, 5, result.Events)
-		assert.Equal(t, 1, result.Unknown)
-		assert.Zero(t, result.Comparisons)
 	}
 }
 
@@ -492,118 +369,12 @@ func TestRunFailsBesideOthers(t *testing.T) {
 	assert.Less(t, result.Events, 2821)
 }
 
-// A refusal that age does not explain is no reason to skip the event.
-func TestRunRefusedIncrement(t *testing.T) {
-	server := newServer()
-	server.Status = func(int) int { return http.StatusBadRequest }
-	result, err := replay.Run(t.Context(), configFor(t, server), small(t))
-	require.ErrorIs(t, err, client.ErrInvalid)
-	assert.Zero(t, result.Skipped)
-	assert.Zero(t, result.Events)
-}
+// progress calls a function when a stage starts.
+type progress struct{ start func(stage string) }
 
-func TestRunFailedCount(t *testing.T) {
-	server := newServer()
-	var counts atomic.Int64
-	config := configFor(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if strings.HasSuffix(r.URL.Path, "/count") && counts.Add(1) > 3+10 {
-			w.WriteHeader(http.StatusBadGateway)
-			return
-		}
-		server.ServeHTTP(w, r)
-	}))
-	config.Concurrency = 1
-	result, err := replay.Run(t.Context(), config, small(t))
-	require.ErrorContains(t, err, "counting: ")
-	require.ErrorContains(t, err, http.StatusText(http.StatusBadGateway))
-	assert.EqualValues(t, 10, result.Comparisons)
-}
+func (p progress) Start(stage string, _ int) { p.start(stage) }
 
-func TestRunUnreachable(t *testing.T) {
-	server := httptest.NewServer(http.NotFoundHandler())
-	server.Close()
-	_, err := replay.Run(t.Context(), configAt(t, server.URL), small(t))
-	require.ErrorIs(t, err, client.ErrUnavailable)
-}
-
-func TestRunUnknownEvent(t *testing.T) {
-	config := configFor(t, newServer())
-	config.Event = "other"
-	_, err := replay.Run(t.Context(), config, small(t))
-	require.ErrorIs(t, err, client.ErrUnknown)
-}
-
-func TestRunInterrupted(t *testing.T) {
-	for _, stage := range []string{"checking", "incrementing", "counting"} {
-		t.Run(stage, func(t *testing.T) {
-			ctx, cancel := context.WithCancel(t.Context())
-			defer cancel()
-			server := newServer()
-			config := configFor(t, server)
-			var steps atomic.Int64
-			var current atomic.Value
-			config.Progress = progress{
-				start: func(stage string) { current.Store(stage) },
-				add: func() {
-					if current.Load() == stage && steps.Add(1) == 30 {
-						cancel()
-					}
-				},
-			}
-			result, err := replay.Run(ctx, config, readRealLog(t))
-			require.ErrorIs(t, err, context.Canceled)
-			switch stage {
-			case "checking":
-				assert.Zero(t, server.Increments())
-			case "incrementing":
-				assert.GreaterOrEqual(t, result.Events, 30)
-				assert.GreaterOrEqual(t, result.Events+result.Unknown, server.Increments(), "none is forgotten")
-				assert.Less(t, server.Increments(), 200)
-			case "counting":
-				assert.Equal(t, 2821, result.Events)
-				assert.Less(t, result.Comparisons, int64(200))
-			}
-		})
-	}
-}
-
-// progress calls its functions, but nil ones.
-type progress struct {
-	start func(stage string)
-	add   func()
-}
-
-func (p progress) Start(stage string, _ int) {
-	if p.start != nil {
-		p.start(stage)
-	}
-}
-
-func (p progress) Add(int) {
-	if p.add != nil {
-		p.add()
-	}
-}
-
-func TestRunTellsProgress(t *testing.T) {
-	config := configFor(t, newServer())
-	config.Reset = true
-	var mu sync.Mutex
-	var stages []string
-	steps := map[string]int{}
-	config.Progress = progress{
-		start: func(stage string) { stages = append(stages, stage) },
-		add: func() {
-			mu.Lock()
-			defer mu.Unlock()
-			steps[stages[len(stages)-1]]++
-		},
-	}
-	_, err := replay.Run(t.Context(), config, small(t))
-	require.NoError(t, err)
-	assert.Equal(t, []string{"resetting", "checking", "incrementing", "counting"}, stages)
-	assert.Equal(t, map[string]int{"resetting": 3, "checking": 3, "incrementing": 8, "counting": 51}, steps)
-}
+func (p progress) Add(int) {}
 
 // inProcess is a server that is reached without a network, which does not know fake time.
 type inProcess struct{ server http.Handler }
