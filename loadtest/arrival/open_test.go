@@ -3,7 +3,6 @@ package arrival_test
 import (
 	"context"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -83,23 +82,6 @@ func TestLatencyIsFromWhenARequestWasDue(t *testing.T) {
 	})
 }
 
-// No more requests are in flight than may be, and as many as may where the target is slow.
-func TestPlaces(t *testing.T) {
-	bubble.Test(t, func(t *testing.T) {
-		const places = 7
-		var inFlight, most atomic.Int64
-		tally := arrival.Open{Due: arrival.Constant(100).Due, Arrivals: 1000, InFlight: places, Do: func(a arrival.Arrival) {
-			n := inFlight.Add(1)
-			defer inFlight.Add(-1)
-			assert.LessOrEqual(t, n, int64(places))
-			most.Store(max(most.Load(), n))
-			time.Sleep(time.Duration(a.N%13) * 15 * ms)
-		}}.Run(t.Context())
-		assert.EqualValues(t, places, most.Load())
-		assert.EqualValues(t, 1000, tally.Sent)
-	})
-}
-
 func TestArrivalsEndWithTheContext(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 1050*ms)
@@ -112,29 +94,6 @@ func TestArrivalsEndWithTheContext(t *testing.T) {
 		assert.Equal(t, 1050*ms, tally.Stopped)
 		assert.Equal(t, 1050*ms, tally.Elapsed)
 	})
-}
-
-// What ends the requests in flight ends the sending, too: no waiting request is sent. Of the
-// many children of the context most end later than the requests.
-func TestNoWaitingRequestIsSentAfterTheEnd(t *testing.T) {
-	const places = 8
-	for range 20 {
-		ctx, cancel := context.WithCancel(t.Context())
-		for range 5000 {
-			_, cancel := context.WithCancel(ctx)
-			defer cancel()
-		}
-		var sent atomic.Int64
-		tally := arrival.Open{Due: func(int64) time.Duration { return 0 }, Arrivals: 1000, InFlight: places, Drain: time.Minute, Do: func(arrival.Arrival) {
-			if sent.Add(1) == places {
-				cancel()
-			}
-			<-ctx.Done()
-		}}.Run(ctx)
-		require.EqualValues(t, places, sent.Load())
-		require.EqualValues(t, places, tally.Sent)
-		require.EqualValues(t, 1000, tally.Arrived)
-	}
 }
 
 // ending is a context that ends between two questions.
@@ -179,22 +138,5 @@ func TestDrain(t *testing.T) {
 		tally = open.Run(t.Context())
 		assert.Equal(t, arrival.Tally{Arrived: 11, Sent: 4, Stopped: s, Elapsed: 4 * s}, tally)
 		assert.Len(t, seen.all, 4)
-	})
-}
-
-// Pause is asked to sleep for short times alone: it cannot be interrupted.
-func TestPause(t *testing.T) {
-	bubble.Test(t, func(t *testing.T) {
-		var seen log
-		pauses := 0
-		arrival.Open{Due: arrival.Constant(2).Due, Arrivals: 5, InFlight: 1, Do: seen.around(func(arrival.Arrival) {}), Pause: func(d time.Duration) {
-			pauses++
-			assert.LessOrEqual(t, d, 10*ms)
-			time.Sleep(d)
-		}}.Run(t.Context())
-		assert.Equal(t, 4, pauses)
-		for i, got := range seen.all {
-			assert.Equal(t, sent{}, got, i)
-		}
 	})
 }
