@@ -2,7 +2,6 @@ package main
 
 import (
 	"crypto/x509"
-	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -131,25 +130,4 @@ func TestCredentialFlags(t *testing.T) {
 		assert.Contains(t, got.err, want)
 		assert.Equal(t, exitUsage, got.status, want)
 	}
-}
-
-// Metrics may be at an address of their own that speaks TLS, where the target does not.
-func TestTheAdminSpeaksTLS(t *testing.T) {
-	authority := memcachedtest.NewAuthority(t)
-	id := authority.Issue(t)
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	admin := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		w.Write([]byte("counterd_store_round_trips_total{outcome=\"ok\"} 7\n"))
-	})}
-	served := make(chan error, 1)
-	go func() { served <- admin.ServeTLS(listener, id.CertFile, id.KeyFile) }()
-	defer func() {
-		require.NoError(t, admin.Close())
-		require.ErrorIs(t, <-served, http.ErrServerClosed)
-	}()
-	got := runWith(t, nil, "run", "-url", serve(t, &fakeserver.Server{}), "-admin", "https://"+listener.Addr().String(), "-ca", authority.File,
-		"-mix", "increment", "-rate", "100", "-duration", "50ms")
-	require.Equal(t, exitOK, got.status, got.err)
-	assert.Contains(t, got.out, "0.00 trips and 0.00 reads")
 }
