@@ -158,33 +158,3 @@ func worst(k *run.Knee) run.Trial {
 	}
 	return run.Trial{}
 }
-
-// A generator that is late says nothing of the target: the trial is repeated. If it stays
-// late, that is said.
-func TestATrialOfALateGeneratorIsRepeated(t *testing.T) {
-	bubble.Test(t, func(t *testing.T) {
-		naps, late := 0, 2
-		config := run.Config{Target: servers(4, func() time.Duration { return 10 * ms }), Source: source(t, nil)}
-		config.Pause = func(d time.Duration) {
-			time.Sleep(d)
-			if naps++; naps <= late {
-				time.Sleep(500 * ms)
-			}
-		}
-		search := run.Search{P99: 50 * ms, Trial: time.Second, Start: 80}
-		knee, err := run.FindMax(t.Context(), config, search)
-		require.NoError(t, err)
-		assert.InEpsilon(t, 400, knee.Rate, 0.1)
-		assert.Greater(t, knee.Trials[0].Report.Late.P99, 250.)
-		assert.Equal(t, run.ReasonP99, knee.Trials[0].TooHigh)
-		assert.InDelta(t, 80, knee.Trials[1].Rate, 0, "again")
-		assert.NotContains(t, text(t, knee), "it may be this machine")
-
-		late = 1 << 30
-		knee, err = run.FindMax(t.Context(), config, search)
-		require.NoError(t, err)
-		assert.InDelta(t, 80, knee.Trials[2].Rate, 0, "three times")
-		assert.Less(t, knee.Trials[3].Rate, 80.)
-		assert.Contains(t, text(t, knee), "it may be this machine")
-	})
-}

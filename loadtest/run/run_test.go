@@ -113,43 +113,6 @@ func TestRate(t *testing.T) {
 	})
 }
 
-// One answer that is late makes no rate lower; that a target does not keep up does.
-func TestRateReached(t *testing.T) {
-	for name, c := range map[string]struct {
-		take     time.Duration
-		profile  arrival.Profile
-		straggle time.Duration // the last one
-		want     float64
-	}{
-		"all take long":      {2 * time.Second, arrival.Constant(100), 0, 100},
-		"a straggler":        {ms, arrival.Constant(100), 9 * time.Second, 100},
-		"a ramp":             {ms, arrival.Ramp{To: 200, Over: 10 * time.Second}, 0, 100},
-		"it ends early":      {ms, arrival.Steps{{Rate: 100, Length: 5 * time.Second}, {Length: 5 * time.Second}}, 0, 50},
-		"half is a backlog":  {20 * ms, arrival.Constant(100), 0, 50},
-		"nine of ten failed": {-1, arrival.Constant(100), 0, 10},
-	} {
-		bubble.Test(t, func(t *testing.T) {
-			target := servers(1, func() time.Duration { return c.take })
-			if name != "half is a backlog" {
-				target = servers(1000, func() time.Duration { return c.take })
-			}
-			slow := target.take
-			target.take = func(n int64) {
-				slow(n)
-				if n == 999 {
-					time.Sleep(c.straggle)
-				}
-			}
-			target.answer = func(n int64, _ traffic.Call) run.Answer {
-				return run.Answer{Status: "200", Failed: c.take < 0 && n%10 > 0}
-			}
-			report, err := run.Run(t.Context(), run.Config{Target: target, Source: source(t, nil), Profile: c.profile, Duration: 10 * time.Second, Drain: time.Hour})
-			require.NoError(t, err)
-			assert.InEpsilon(t, c.want, report.RateReached, 0.012, name)
-		})
-	}
-}
-
 // A target stalls for a second: the latency of each call that came due meanwhile includes
 // its wait. Calls one after the other would show one slow answer.
 func TestLatenciesIncludeTheWaitForAStall(t *testing.T) {
@@ -297,41 +260,6 @@ func TestNamesAreBounded(t *testing.T) {
 		require.NoError(t, err)
 		assert.Len(t, report.Limits, 1001)
 		assert.Equal(t, run.Status{Name: "other", Requests: 2000}, report.Statuses[0])
-	})
-}
-
-// Trips, reads and CPU time are those between the two readings.
-func TestCosts(t *testing.T) {
-	bubble.Test(t, func(t *testing.T) {
-		target := &fake{}
-		target.read = func() run.Reading {
-			n := target.got.Load()
-			return run.Reading{Trips: 1000 + 2*n, Reads: 500 + 3*n, Began: []float64{7}, CPU: time.Hour + time.Duration(n)*ms, Memory: 1 << 20}
-		}
-		report, err := run.Run(t.Context(), run.Config{Target: target, Source: source(t, nil), Profile: arrival.Constant(100), Duration: 10 * time.Second, WarmUp: time.Second})
-		require.NoError(t, err)
-		assert.Equal(t, &run.Store{Trips: 2000, Reads: 3000, Calls: 1000, Per: "hit", Trip: 2, Read: 3}, report.Store)
-		p := report.Process
-		require.NotNil(t, p)
-		assert.InDelta(t, 1, p.CPUSeconds, 1e-9)
-		assert.InDelta(t, 0.1, p.Cores, 0.001)
-		assert.InDelta(t, 1000, p.Microseconds, 1e-6)
-		assert.EqualValues(t, 1<<20, p.Memory)
-
-		// The hits of a batch are hits each by itself, and where there is more than hits
-		// it is said.
-		report, err = run.Run(t.Context(), run.Config{Target: target, Source: source(t, traffic.Mix{traffic.Batch: 1}), Profile: arrival.Constant(100), Duration: time.Second})
-		require.NoError(t, err)
-		assert.Equal(t, &run.Store{Trips: 200, Reads: 300, Calls: 1000, Per: "hit", Trip: 0.2, Read: 0.3}, report.Store)
-		report, err = run.Run(t.Context(), run.Config{Target: target, Source: source(t, traffic.Mix{traffic.Check: 1}), Profile: arrival.Constant(100), Duration: time.Second})
-		require.NoError(t, err)
-		assert.Equal(t, "call", report.Store.Per)
-
-		target.read = nil
-		report, err = run.Run(t.Context(), run.Config{Target: target, Source: source(t, nil), Profile: arrival.Constant(100), Duration: time.Second})
-		require.NoError(t, err)
-		assert.Nil(t, report.Store)
-		assert.Contains(t, text(t, report), "store      not known: it has none\n")
 	})
 }
 

@@ -55,14 +55,3 @@ func TestTheKneeIsFoundAmongTrialsThatFailAtRandom(t *testing.T) {
 		assert.LessOrEqual(t, most, maxTrials)
 	}
 }
-
-func TestTheEndsOfASearch(t *testing.T) {
-	s := searched(100, func(float64) bool { return false })
-	assert.True(t, s.settled())
-	assert.Empty(t, s.tooHigh)
-	assert.InDelta(t, 1e7, bound(s.borne), 0)
-	s = searched(100, func(float64) bool { return true })
-	assert.True(t, s.settled())
-	assert.Empty(t, s.borne)
-	assert.InDelta(t, 1, bound(s.tooHigh), 0)
-}

@@ -102,34 +102,3 @@ func TestAdmittedAndDeniedAreWhatTheLimitsSay(t *testing.T) {
 		})
 	}
 }
-
-// others returns how many trips a process may have made at the most, since then, that are of no hit: it reads the temporary
-// overrides once a second.
-func others(since time.Time) int64 { return 2 + int64(time.Since(since).Seconds()) }
-
-// Hits on counters of their own make a trip each, and those of a batch on one counter make
-// one together.
-func TestTripsOfTheStore(t *testing.T) {
-	server := memcachedtest.Start(t)
-	target := embedded(t, "events: {e: {limits: [{per: ip, rate: 1000000/d}]}}", counterd.WithMemcached(server.Addr))
-	const calls = 50
-	begun := time.Now()
-	// In flight is one at a time, so none goes with another.
-	batches, err := run.Run(t.Context(), run.Config{
-		Target: target, Source: of(t, 1, traffic.Mix{traffic.Batch: 1}, 20), Profile: arrival.Constant(calls), Duration: time.Second, InFlight: 1, Drain: time.Minute,
-	})
-	require.NoError(t, err)
-	assert.Equal(t, run.Hits{Admitted: 20 * calls}, batches.Hits)
-	assert.GreaterOrEqual(t, batches.Store.Trips, int64(calls))
-	assert.LessOrEqual(t, batches.Store.Trips, calls+others(begun))
-	assert.EqualValues(t, 20*calls, batches.Store.Calls)
-	assert.InDelta(t, float64(batches.Store.Trips)/(20*calls), batches.Store.Trip, 1e-9)
-
-	hits, err := run.Run(t.Context(), run.Config{
-		Target: target, Source: of(t, traffic.MaxPopulation, nil, 1), Profile: arrival.Constant(calls), Duration: time.Second, InFlight: 1, Drain: time.Minute,
-	})
-	require.NoError(t, err)
-	assert.GreaterOrEqual(t, hits.Store.Trips, int64(calls))
-	assert.LessOrEqual(t, hits.Store.Trips, calls+others(begun))
-	assert.Zero(t, hits.Failed)
-}
