@@ -4,10 +4,8 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
-	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -183,36 +181,6 @@ func TestRunFindsWrongCounts(t *testing.T) {
 	}
 }
 
-// What slides out of the retention between being read and being sent is skipped,
-// and the windows that slide out meanwhile are left out: a server whose clock
-// has run ahead is the same to the client as a slow run.
-func TestRunSkipsWhatSlidesOut(t *testing.T) {
-	log := readLog(t, lines("192.0.2.1 00:00:00", "192.0.2.1 00:00:30", "192.0.2.2 12:00:00", "192.0.2.1 23:59:00"))
-	server := newServer()
-	var late atomic.Int64 // how many seconds the clock has gone on
-	clock := func() time.Time { return stopped().Add(time.Duration(late.Load()) * time.Second) }
-	server.Clock = clock
-	config := configFor(t, server)
-	config.Clock = clock
-	config.Progress = progress{start: func(stage string) {
-		switch stage {
-		case "incrementing":
-			late.Store(75) // 15 s behind the first event's last chance
-		case "counting":
-			late.Store(13 * 60 * 60)
-		}
-	}}
-	result, err := replay.Run(t.Context(), config, log)
-	require.NoError(t, err)
-	assert.Equal(t, 1, result.Skipped)
-	assert.Equal(t, 3, result.Events)
-	assert.NotZero(t, result.LeftOut)
-	assert.NotZero(t, result.Comparisons)
-	assert.EqualValues(t, 2*17, result.LeftOut+result.Comparisons)
-	assert.Zero(t, result.Differences)
-	assert.Zero(t, result.Differences)
-}
-
 // A reset that the server fails is tried again; one that it fails for ever says why, in the
 // server's words.
 func TestRunTriesResetsAgain(t *testing.T) {
@@ -276,65 +244,6 @@ func TestRunIPv6(t *testing.T) {
 	require.ErrorIs(t, err, replay.ErrContract)
 }
 
-// threeKinds is a log whose lines name up to three kinds, and one that names none.
-const threeKinds = `{"ts": 1000, "host": "192.0.2.1", "user": "a", "org": "x"}
-{"ts": 1010, "host": "192.0.2.1", "user": "b", "org": "x"}
-{"ts": 1020, "host": "2001:db8::1", "user": "a"}
-{"ts": 1030, "host": "2001:db8::2", "user": "a"}
-{"ts": 1090, "user": "a", "org": "x"}
-{"ts": 1091}
-`
-
-// An event is counted by each of its features and by each combination that a rule names,
-// and each of them is compared, in its own precision.
-func TestRunSeveralKinds(t *testing.T) {
-	several := func() *fakeserver.Server {
-		server := newServer()
-		server.Event.Rules = []events.Rule{
-			{}, {Per: []string{"ip", "user"}}, {Per: []string{"user"}, Precision: events.Minute}, {Per: []string{"city", "user"}},
-		}
-		return server
-	}
-	log := readLogOf(t, "ip=host,user=user,org=org", threeKinds)
-	result, err := replay.Run(t.Context(), configFor(t, several()), log)
-	require.NoError(t, err)
-	assert.Zero(t, result.Differences, "%v", result.FirstDifferences)
-	assert.Equal(t, 5, result.Events)
-	assert.Equal(t, 1, result.Featureless)
-	// 2 addresses, 2 users, 1 organisation, 3 pairs.
-	assert.Equal(t, 8, result.Counters)
-	// One address more is asked for, by itself and with its user.
-	assert.EqualValues(t, 10*17, result.Comparisons)
-
-	// One that is wrong about the pairs only is found.
-	server := several()
-	server.Counted = func(c *wire.Count) {
-		if c.Feature == "ip:192.0.2.1+user:b" {
-			c.Count = 0
-		}
-	}
-	result, err = replay.Run(t.Context(), configFor(t, server), log)
-	require.NoError(t, err)
-	assert.NotZero(t, result.Differences)
-	assert.Equal(t, "ip:192.0.2.1+user:b", result.FirstDifferences[0].Feature)
-
-	// And one that does not add to them.
-	server = several()
-	server.Stamped = func(i *wire.Incremented) {
-		i.Counters = slices.DeleteFunc(i.Counters, func(c string) bool { return strings.Contains(c, "+") })
-	}
-	_, err = replay.Run(t.Context(), configFor(t, server), log)
-	require.ErrorIs(t, err, replay.ErrContract)
-
-	config := configFor(t, several())
-	_, err = replay.Run(t.Context(), config, log)
-	require.NoError(t, err)
-	config.Reset = true
-	result, err = replay.Run(t.Context(), config, log)
-	require.NoError(t, err, "the combinations are forgotten, too")
-	assert.Zero(t, result.Differences)
-}
-
 func TestRunBrokenAnswers(t *testing.T) {
 	for name, stamped := range map[string]func(*wire.Incremented){
 		"second":   func(i *wire.Incremented) { i.At.Time = i.At.Add(time.Second) },
@@ -350,31 +259,6 @@ func TestRunBrokenAnswers(t *testing.T) {
 		})
 	}
 }
-
-// An increment under way when another one fails is canceled, and may have been counted.
-func TestRunFailsBesideOthers(t *testing.T) {
-	server := newServer()
-	server.Status = func(n int) int {
-		if n == 50 {
-			return http.StatusServiceUnavailable
-		}
-		return 0
-	}
-	config := configFor(t, server)
-	config.Concurrency = 8
-	result, err := replay.Run(t.Context(), config, readRealLog(t))
-	require.ErrorIs(t, err, client.ErrUnavailable)
-	assert.Positive(t, result.Unknown)
-	assert.GreaterOrEqual(t, result.Events+result.Unknown, server.Increments(), "none is forgotten")
-	assert.Less(t, result.Events, 2821)
-}
-
-// progress calls a function when a stage starts.
-type progress struct{ start func(stage string) }
-
-func (p progress) Start(stage string, _ int) { p.start(stage) }
-
-func (p progress) Add(int) {}
 
 // inProcess is a server that is reached without a network, which does not know fake time.
 type inProcess struct{ server http.Handler }
