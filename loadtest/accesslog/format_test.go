@@ -132,36 +132,6 @@ func FuzzCombined(f *testing.F) {
 	})
 }
 
-func TestRegexp(t *testing.T) {
-	format, err := New(Config{Regexp: `^(?P<time>\S+) (?:login of (?P<user>\S+) failed|logout) from (?P<ip>\S+)|user=(?P<user>\w+) .* (?P<time>\d+)$`, Fields: []string{"ip", "user"}})
-	require.NoError(t, err)
-	for line, want := range map[string]string{
-		"2015-05-17T10:05:03.5Z login of frank failed from 192.0.2.1 port 7": "1431857103500 192.0.2.1 frank",
-		"1431857103 logout from 192.0.2.1":                                   "1431857103000 192.0.2.1 ", // a group takes no part
-		"user=frank at 1431857103":                                           "1431857103000  frank",
-	} {
-		at, values, err := format.Parse(line)
-		require.NoError(t, err)
-		assert.Equal(t, want, fmt.Sprintf("%d %s %s", at.UnixMilli(), values[0], values[1]))
-	}
-	for line, want := range map[string]error{"": ErrFiltered, "1431857103 logout": ErrFiltered, "now logout from 192.0.2.1": ErrMalformed} {
-		_, _, err := format.Parse(line)
-		require.ErrorIs(t, err, want)
-	}
-	assert.Equal(t, "lines that the regular expression matches, with the time as auto", format.String())
-
-	for expression, want := range map[string]string{
-		`(`:                              "missing closing )",
-		`(\S+) (\S+)`:                    "no group named time",
-		`(?P<at>\S+) (?P<user>\S+)`:      "no group named time, as in ",
-		`(?P<time>\S+) (?P<login>\S+)`:   `the expression has no field "user", but login`,
-		`(?P<time>\S+) (?=x)(?P<user>x)`: "invalid or unsupported Perl syntax",
-	} {
-		_, err := New(Config{Regexp: expression, Fields: []string{"user"}})
-		assert.ErrorContains(t, err, want, expression)
-	}
-}
-
 // slowCombined is a second, laxer reading of a line in the combined format.
 const slowCombined = `(?s)^(?:(?:\[[^ \]]+\]|[^ :]+):(?:\d{1,4}|[1-5]\d{4}|6[0-5]\d{3}) )?(?P<host>[^ ]+) (?P<ident>[^ ]+) (?P<user>.+?) \[(?P<time>[^\]]*)\] "(?P<request>(?:[^"\\]|\\.)*)"`
 

@@ -8,7 +8,6 @@ import (
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
-	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
 
@@ -17,19 +16,6 @@ func jsonFormat(t *testing.T, config Config) Format {
 	format, err := newJSON(config)
 	require.NoError(t, err)
 	return format
-}
-
-func TestJSONConfig(t *testing.T) {
-	format := jsonFormat(t, Config{TimeField: "event.at", Layout: "2006-01-02 15:04:05", Fields: []string{"user", "user"}})
-	at, values, err := format.Parse(`{"time": "no", "event": {"at": "1970-01-01 00:00:05"}, "user": "a"}`)
-	require.NoError(t, err)
-	assert.EqualValues(t, 5, at.Unix())
-	assert.Equal(t, []string{"a", "a"}, values)
-	assert.Equal(t, "JSON lines with the time in event.at, as 2006-01-02 15:04:05", format.String())
-	for _, path := range []string{"", ".", "a..b", ".a", "a."} {
-		_, err := newJSON(Config{Fields: []string{path}})
-		assert.Error(t, err, path)
-	}
 }
 
 // What is written as JSON is read back, nested or not.

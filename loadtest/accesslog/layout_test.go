@@ -54,18 +54,6 @@ func TestLayouts(t *testing.T) {
 	}
 }
 
-func TestLayoutsThatSayTooLittle(t *testing.T) {
-	for _, text := range []string{
-		"2006-01-02", "15:04:05", "Jan _2 15:04:05", "2006-01-02 15:04", "2006-01-02 03:04:05", "iso", "%Y-%m-%d %H:%M:%S",
-		"2006-01-02 15:04:05 MST", // letters of a zone say no offset
-	} {
-		_, err := ParseLayout(text)
-		assert.Error(t, err, text)
-	}
-	assert.Equal(t, TimeLayout, Layout(TimeLayout).String())
-	assert.Equal(t, "auto", Layout("").String())
-}
-
 // Every form of a time is read without being told which it is.
 func FuzzLayouts(f *testing.F) {
 	f.Add(int64(1431857103), int64(123456789), 120)
