@@ -11,7 +11,6 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
-	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/loadtest/traffic"
 )
 
@@ -32,23 +31,6 @@ func draws(population traffic.Population, kind string, n int) map[string]int {
 		got[population()[kind]]++
 	}
 	return got
-}
-
-func TestUniform(t *testing.T) {
-	const n, members = 100_000, 300
-	got := draws(traffic.NewUniform("ip", members, seeded(1)), "ip", n)
-	require.Len(t, got, members)
-	for address, times := range got {
-		near(t, n, 1./members, times, address)
-	}
-	assert.Contains(t, got, "10.0.0.0")
-	assert.Contains(t, got, "10.0.1.43")
-	event := &events.Event{Name: "e"}
-	for address := range got {
-		c, err := event.Counter(events.Features{"ip": address})
-		require.NoError(t, err)
-		assert.Equal(t, "ip:"+address, c.Feature.String(), "it is canonical")
-	}
 }
 
 // The head of Zipf's law is what its formula says.
