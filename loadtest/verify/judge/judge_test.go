@@ -210,22 +210,19 @@ func TestWindowsOfAFixedLog(t *testing.T) {
 			j.at(10, Admitted, 1, from(0))
 			j.at(10, Admitted, 2, from(12))
 		}, Windows, 0},
-		"one more before it":             {func(j *Case) { full(j); j.at(9, Admitted, 3, from(985)) }, Windows, 1},
-		"one more at the end of another": {func(j *Case) { full(j); j.at(10, Admitted, 1); j.at(19, Admitted, 2); j.at(19, Admitted, 3) }, Windows, 1},
-		"denied behind it":               {func(j *Case) { full(j); j.at(10, Denied, 2, from(1)) }, Denials, 1},
+		"one more before it": {func(j *Case) { full(j); j.at(9, Admitted, 3, from(985)) }, Windows, 1},
+		"denied behind it":   {func(j *Case) { full(j); j.at(10, Denied, 2, from(1)) }, Denials, 1},
 		"denied behind it, by a hit in its way": {func(j *Case) {
 			full(j)
 			j.at(10, Admitted, 1, from(0))
 			j.at(10, Unknown, 0, from(11))
 			j.at(10, Denied, 2, from(22))
 		}, Denials, 0},
-		"a count without one of before":     {func(j *Case) { j.at(0, Admitted, 1, from(0)); j.at(9, Admitted, 1, from(980)) }, Counts, 1},
-		"a wait for the turn":               {func(j *Case) { full(j); j.at(8, Denied, 2, from(700), again(2)) }, RetryAfter, 0},
-		"a wait for less":                   {func(j *Case) { full(j); j.at(8, Denied, 2, from(700), again(1)) }, RetryAfter, 1},
-		"a wait for more":                   {func(j *Case) { full(j); j.at(8, Denied, 2, from(700), again(3)) }, RetryAfter, 1},
-		"a wait for more since then":        {func(j *Case) { full(j); j.at(8, Denied, 2, from(-5), again(4)) }, RetryAfter, 1},
-		"a wait for the turn of a full one": {func(j *Case) { full(j); j.at(10, Admitted, 2, costs(2)); j.at(12, Denied, 2, from(500), again(8)) }, RetryAfter, 0},
-		"a wait for no turn of a full one":  {func(j *Case) { full(j); j.at(10, Admitted, 2, costs(2)); j.at(12, Denied, 2, from(500), again(7)) }, RetryAfter, 1},
+		"a count without one of before":    {func(j *Case) { j.at(0, Admitted, 1, from(0)); j.at(9, Admitted, 1, from(980)) }, Counts, 1},
+		"a wait for less":                  {func(j *Case) { full(j); j.at(8, Denied, 2, from(700), again(1)) }, RetryAfter, 1},
+		"a wait for more":                  {func(j *Case) { full(j); j.at(8, Denied, 2, from(700), again(3)) }, RetryAfter, 1},
+		"a wait for more since then":       {func(j *Case) { full(j); j.at(8, Denied, 2, from(-5), again(4)) }, RetryAfter, 1},
+		"a wait for no turn of a full one": {func(j *Case) { full(j); j.at(10, Admitted, 2, costs(2)); j.at(12, Denied, 2, from(500), again(7)) }, RetryAfter, 1},
 	} {
 		j := caseOf(t, wire.Limit{Name: "l", Limit: 2, Window: "10s", Algorithm: events.FixedLog})
 		c.change(j)
