@@ -138,38 +138,6 @@ func TestLogsAreCountedExactly(t *testing.T) {
 	}
 }
 
-// Levels, lives and figures of a plan that is easy to reckon.
-func TestAPlan(t *testing.T) {
-	report, err := Run(t.Context(), Config{
-		Rules: rulesOf(t, "events: {hit: {limits: [{per: ip, rate: 10/d}]}}"), Features: Amounts{"": 86400}, Events: Amounts{"": 86400}, Peak: 1, Replicas: 1,
-	})
-	require.NoError(t, err)
-	counter := report.Events[0].Counters[0]
-	// An event a second: of each level as many items are there as are made while one lives.
-	for i, want := range []struct {
-		lives string
-		items float64
-	}{{"24h0m5s", 86405}, {"24h2m3s", 86523}, {"26h0m3s", 93603}, {"72h0m3s", 259203}} {
-		assert.Equal(t, want.lives, counter.Levels[i].Lives)
-		assert.InEpsilon(t, want.items, counter.Levels[i].Items, 1e-6)
-	}
-	peak := report.Total.Peak
-	assert.InEpsilon(t, 1, peak.Hits, 1e-9)
-	assert.InEpsilon(t, 4, peak.Adds, 1e-9)
-	assert.InEpsilon(t, 1, peak.Trips, 1e-9)
-	assert.InEpsilon(t, (tripCost+4*addCost+4*newCost).Seconds()+readCost.Seconds()*peak.Reads, peak.MemcachedCPU, 1e-6)
-	assert.InEpsilon(t, (requestCost + exchangeCost).Seconds(), peak.CounterdCPU, 1e-6)
-
-	// A bucket lives for as long as hierarchy says, and a retention of the rules counts.
-	report, err = Run(t.Context(), Config{
-		Rules: rulesOf(t, "events: {hit: {retention: 30d, limits: [{per: ip, rate: 10/m, precision: minute}]}}"), Features: Amounts{"": 1}, Events: Amounts{"": 1},
-	})
-	require.NoError(t, err)
-	levels := report.Events[0].Counters[0].Levels
-	require.Len(t, levels, 3)
-	assert.Equal(t, "720h2m3s", levels[0].Lives)
-}
-
 // More of anything needs no less, and the servers that are left when one is gone hold all.
 func TestServers(t *testing.T) {
 	rules := rulesOf(t, fourLimits)
