@@ -102,14 +102,11 @@ func TestCredentialFlags(t *testing.T) {
 		"-ca: open no-such-file":        {"-url", secure, "-ca", "no-such-file"},
 		"holds no certificate in PEM":   {"-url", secure, "-ca", empty},
 		"-cert: its -key is not named":  {"-url", secure, "-cert", mine.CertFile},
-		"-key: its -cert is not named":  {"-url", secure, "-key", mine.KeyFile},
 		"-cert and -key: open no-such":  {"-url", secure, "-cert", "no-such", "-key", mine.KeyFile},
 		"private key does not match":    {"-url", secure, "-cert", mine.CertFile, "-key", other.KeyFile},
-		"failed to find any PEM data":   {"-url", secure, "-cert", empty, "-key", empty},
 		"-token-file: open no-such":     {"-url", secure, "-token-file", "no-such"},
 		"does not hold one token":       {"-url", "http://127.0.0.1:1", "-token-file", blank},
 		"-ca is for https":              {"-url", "http://127.0.0.1:1", "-ca", authority.File},
-		"-server-name is for https":     {"-url", "http://127.0.0.1:1", "-server-name", "x"},
 		"flag provided but not defined": {"-url", secure, "-insecure"},
 	} {
 		for name := range calling() {
@@ -120,11 +117,8 @@ func TestCredentialFlags(t *testing.T) {
 		}
 	}
 	for want, args := range map[string][]string{
-		"-ca excludes -embedded":                                {"run", "-embedded", "memory", "-ca", authority.File},
-		"-cert is for targets that others have started":         {"verify", "-cert", mine.CertFile},
-		"-key is for a replay through a server":                 {"replay", "-suggest", "-key", mine.KeyFile},
-		"-token-file is for targets that others have started":   {"verify", "-token-file", "x"},
-		"-server-name is for https, and no URL that is called ": {"run", "-server-name", "x"},
+		"-ca excludes -embedded":                {"run", "-embedded", "memory", "-ca", authority.File},
+		"-key is for a replay through a server": {"replay", "-suggest", "-key", mine.KeyFile},
 	} {
 		got := runWith(t, strings.NewReader(log), args...)
 		assert.Contains(t, got.err, want)

@@ -2,10 +2,8 @@ package accesslog
 
 import (
 	"fmt"
-	"os"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -60,45 +58,4 @@ func TestActorsAreKeptApart(t *testing.T) {
 		"\n"+`{"ts": 1, "a": "x", "b": "1:y"}`+"\n")
 	require.NoError(t, err)
 	assert.Len(t, log.Actors, 6)
-}
-
-const realLog = "../testdata/apache_logs.log.gz"
-
-// The real log, plain, as JSON and by a regular expression, is the same.
-func TestTheRealLogInEveryFormat(t *testing.T) {
-	var text, zipped strings.Builder
-	mapping := Mapping{{"ip", "host"}, {"agent", "agent"}}
-	want, err := ReadLog(t.Context(), newCombined("host", "agent"), mapping, File(realLog))
-	require.NoError(t, err)
-	require.Equal(t, 10_000, want.Lines)
-	require.Zero(t, want.Malformed)
-	require.Len(t, want.Events, 10_000)
-
-	file, err := os.Open(realLog)
-	require.NoError(t, err)
-	defer file.Close()
-	n := 0
-	format := newCombined("host", "agent")
-	for line, err := range linesOf(file) {
-		require.NoError(t, err)
-		at, values, err := format.Parse(line)
-		require.NoError(t, err)
-		part := fmt.Sprintf(`{"time": %q, "host": %q, "agent": %q}`+"\n",
-			at.Format(time.RFC3339), values[0], values[1])
-		text.WriteString(part)
-		if n++; n%3000 == 0 || n == 10_000 {
-			// A member for each part, as rotated logs are put together.
-			zipped.Write(zip(t, text.String()))
-			text.Reset()
-		}
-	}
-	got, err := ReadLog(t.Context(), jsonFormat(t, Config{Fields: mapping.Fields()}), mapping, Stream("", strings.NewReader(zipped.String())))
-	require.NoError(t, err)
-	assert.Equal(t, want, got)
-
-	expression, err := New(Config{Regexp: slowCombined + ` \S+ \S+ "(?:[^"\\]|\\.)*" "(?P<agent>(?:[^"\\]|\\.)*)`, Fields: []string{"host", "agent"}})
-	require.NoError(t, err)
-	got, err = ReadLog(t.Context(), expression, mapping, File(realLog))
-	require.NoError(t, err)
-	assert.Equal(t, want, got)
 }

@@ -77,25 +77,6 @@ func TestMix(t *testing.T) {
 	assert.Len(t, byCost, 2)
 }
 
-func TestBatches(t *testing.T) {
-	rng := seeded(1)
-	source, err := traffic.New(traffic.Config{
-		Event: "e", Population: traffic.NewUniform("user", 1000, rng), Mix: traffic.Mix{traffic.Batch: 1},
-		Costs: traffic.Costs{7: 1}, BatchSize: 50, Rand: rng,
-	})
-	require.NoError(t, err)
-	call := source.Next()
-	assert.Equal(t, traffic.Batch, call.Kind)
-	require.Len(t, call.Hits, 50)
-	users := map[string]bool{}
-	for _, hit := range call.Hits {
-		assert.Equal(t, "e", hit.Event)
-		assert.Equal(t, int64(7), *hit.Cost)
-		users[hit.Features["user"]] = true
-	}
-	assert.Greater(t, len(users), 30)
-}
-
 func TestSameSeedSameCalls(t *testing.T) {
 	calls := func(seed uint64) (list []traffic.Call) {
 		rng := seeded(seed)
