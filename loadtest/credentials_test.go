@@ -2,7 +2,6 @@ package main
 
 import (
 	"crypto/x509"
-	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -103,14 +102,11 @@ func TestCredentialFlags(t *testing.T) {
 		"-ca: open no-such-file":        {"-url", secure, "-ca", "no-such-file"},
 		"holds no certificate in PEM":   {"-url", secure, "-ca", empty},
 		"-cert: its -key is not named":  {"-url", secure, "-cert", mine.CertFile},
-		"-key: its -cert is not named":  {"-url", secure, "-key", mine.KeyFile},
 		"-cert and -key: open no-such":  {"-url", secure, "-cert", "no-such", "-key", mine.KeyFile},
 		"private key does not match":    {"-url", secure, "-cert", mine.CertFile, "-key", other.KeyFile},
-		"failed to find any PEM data":   {"-url", secure, "-cert", empty, "-key", empty},
 		"-token-file: open no-such":     {"-url", secure, "-token-file", "no-such"},
 		"does not hold one token":       {"-url", "http://127.0.0.1:1", "-token-file", blank},
 		"-ca is for https":              {"-url", "http://127.0.0.1:1", "-ca", authority.File},
-		"-server-name is for https":     {"-url", "http://127.0.0.1:1", "-server-name", "x"},
 		"flag provided but not defined": {"-url", secure, "-insecure"},
 	} {
 		for name := range calling() {
@@ -121,35 +117,11 @@ func TestCredentialFlags(t *testing.T) {
 		}
 	}
 	for want, args := range map[string][]string{
-		"-ca excludes -embedded":                                {"run", "-embedded", "memory", "-ca", authority.File},
-		"-cert is for targets that others have started":         {"verify", "-cert", mine.CertFile},
-		"-key is for a replay through a server":                 {"replay", "-suggest", "-key", mine.KeyFile},
-		"-token-file is for targets that others have started":   {"verify", "-token-file", "x"},
-		"-server-name is for https, and no URL that is called ": {"run", "-server-name", "x"},
+		"-ca excludes -embedded":                {"run", "-embedded", "memory", "-ca", authority.File},
+		"-key is for a replay through a server": {"replay", "-suggest", "-key", mine.KeyFile},
 	} {
 		got := runWith(t, strings.NewReader(log), args...)
 		assert.Contains(t, got.err, want)
 		assert.Equal(t, exitUsage, got.status, want)
 	}
-}
-
-// Metrics may be at an address of their own that speaks TLS, where the target does not.
-func TestTheAdminSpeaksTLS(t *testing.T) {
-	authority := memcachedtest.NewAuthority(t)
-	id := authority.Issue(t)
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	admin := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		w.Write([]byte("counterd_store_round_trips_total{outcome=\"ok\"} 7\n"))
-	})}
-	served := make(chan error, 1)
-	go func() { served <- admin.ServeTLS(listener, id.CertFile, id.KeyFile) }()
-	defer func() {
-		require.NoError(t, admin.Close())
-		require.ErrorIs(t, <-served, http.ErrServerClosed)
-	}()
-	got := runWith(t, nil, "run", "-url", serve(t, &fakeserver.Server{}), "-admin", "https://"+listener.Addr().String(), "-ca", authority.File,
-		"-mix", "increment", "-rate", "100", "-duration", "50ms")
-	require.Equal(t, exitOK, got.status, got.err)
-	assert.Contains(t, got.out, "0.00 trips and 0.00 reads")
 }

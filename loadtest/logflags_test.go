@@ -15,36 +15,6 @@ import (
 	"github.com/counterd/counterd/loadtest/replay"
 )
 
-func TestWrongLogFlags(t *testing.T) {
-	for _, c := range []struct {
-		want string
-		args []string
-	}{
-		{"a format is auto or sshd, not \"apache\"", []string{"-format", "apache"}},
-		{"-format and -regexp exclude each other", []string{"-format", "sshd", "-regexp", "(?P<time>x)"}},
-		{"the expression has no group named time, as in", []string{"-regexp", `(\S+) (\S+)`}},
-		{"the expression has no field \"host\"", []string{"-regexp", `(?P<time>\S+)`}},
-		{"error parsing regexp: missing closing )", []string{"-regexp", `(`}},
-		{"-time-field is for JSON lines", []string{"-format", "sshd", "-time-field", "ts"}},
-		{"-time-field is for JSON lines", []string{"-regexp", `(?P<time>\S+)`, "-time-field", "ts"}},
-		{"-time-layout: a layout is auto, or Go's with all from the year", []string{"-time-layout", "%Y-%m-%d"}},
-		{"-features: \"\" is not kind=field", []string{"-features", ""}},
-		{"-features: the kind ip is given twice", []string{"-features", "ip=a,ip=b"}},
-		{"the sshd format has no field \"ip\", but n, method, ", []string{"-format", "sshd", "-features", "ip"}},
-		{"-time-layout is for JSON lines and -regexp", []string{"-format", "sshd", "-time-layout", "2006-01-02 15:04:05"}},
-		{"-year is 1970 to 9999", []string{"-year", "26"}},
-		{"\"a..b\" is not the name of a field", []string{"-features", "user=a..b"}},
-		{"\"a.\" is not the name of a field", []string{"-time-field", "a."}},
-		{"flags stand in front of FILE, not \"-json\" behind it", []string{"access.log", "-json"}},
-	} {
-		got := runWith(t, strings.NewReader(log), append([]string{"replay"}, c.args...)...)
-		assert.Equal(t, exitUsage, got.status, "%q", c.args)
-		assert.Contains(t, got.err, "replay: "+c.want, "%q", c.args)
-		assert.Equal(t, 1, strings.Count(got.err, "\n"), "one line, not %q", got.err)
-		assert.NotContains(t, got.err, "accesslog", "%q", c.args)
-	}
-}
-
 const failedLogins = `Dec 31 23:59:59 bastion sshd[7]: Failed password for root from 192.0.2.1 port 4711 ssh2
 Dec 31 23:59:59 bastion CRON[8]: pam_unix(cron:session): session opened for user root by (uid=0)
 Jan  1 00:00:01 bastion sshd[7]: Failed password for root from 192.0.2.1 port 4711 ssh2

@@ -2,10 +2,7 @@ package main
 
 import (
 	"bytes"
-	"compress/gzip"
-	"context"
 	"errors"
-	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -14,17 +11,14 @@ import (
 	"strings"
 	"testing"
 	"testing/iotest"
-	"time"
 
 	"github.com/go-json-experiment/json"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/internal/testkit/builttest"
 	"github.com/counterd/counterd/internal/testkit/fakeserver"
 	"github.com/counterd/counterd/loadtest/bench"
-	"github.com/counterd/counterd/loadtest/replay"
 )
 
 // The programs: counterd is built once, and the test binary is loadtest where asLoadtest is set.
@@ -124,28 +118,6 @@ differences  0
 `, got.out)
 }
 
-func TestReplayJSON(t *testing.T) {
-	t.Parallel()
-	file := filepath.Join(t.TempDir(), "access.log") // compressed, whatever its name
-	var zipped bytes.Buffer
-	w := gzip.NewWriter(&zipped)
-	_, err := io.WriteString(w, log)
-	require.NoError(t, err)
-	require.NoError(t, w.Close())
-	require.NoError(t, os.WriteFile(file, zipped.Bytes(), 0o600))
-
-	got := runWith(t, nil, "replay", "-url", serve(t, &fakeserver.Server{}), "-json", "-features", "host=host", "-c", "3", file)
-	require.Equal(t, exitOK, got.status, got.err)
-	assert.Empty(t, got.err)
-	var result replay.Result
-	require.NoError(t, json.Unmarshal([]byte(got.out), &result, json.RejectUnknownMembers(true)))
-	assert.Equal(t, replay.Result{
-		Event: "url_shorten", Retention: "24h", Lines: 5, Events: 4, Skipped: 1, MalformedLines: []string{}, Counters: 3,
-		Windows: []string{"1m", "15m", "1h", "6h", "24h"}, LeftOutWindows: []string{},
-		Comparisons: 51, FirstDifferences: []replay.Difference{},
-	}, result)
-}
-
 func TestReplayDifferences(t *testing.T) {
 	t.Parallel()
 	lost := &fakeserver.Server{Times: func(n int) int { return min(1, n-1) }}
@@ -193,90 +165,6 @@ func TestReplayFailures(t *testing.T) {
 	assert.Equal(t, exitFailed, got.status)
 	assert.Contains(t, got.err, "12 malformed lines: 1 2 3 4 5 6 7 8 9 10 and 2 more\n")
 	assert.Contains(t, got.err, "no line is in the format: wanted is the common or combined log format, or JSON lines")
-}
-
-func TestReplayInterrupted(t *testing.T) {
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	fake := &fakeserver.Server{Status: func(n int) int {
-		if n == 3 {
-			cancel()
-		}
-		return 0
-	}}
-	var out, err bytes.Buffer
-	status := run(ctx, []string{"replay", "-c", "1", "-url", serve(t, fake)}, streams{strings.NewReader(log), &out, &err})
-	assert.Equal(t, exitInterrupted, status)
-	assert.Empty(t, out.String())
-	assert.Contains(t, err.String(), "loadtest: interrupted\n")
-	assert.Regexp(t, `loadtest: \d events had been counted and \d may have been; use -reset the next time`, err.String())
-}
-
-// Where the server is need not be said of one that has answered.
-func TestAServerThatAnswersIsFound(t *testing.T) {
-	failing := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		http.Error(w, "down", http.StatusServiceUnavailable)
-	}))
-	defer failing.Close()
-	got := runWith(t, strings.NewReader(log), "replay", "-url", failing.URL)
-	assert.Equal(t, exitFailed, got.status)
-	assert.Contains(t, got.err, "503")
-	assert.NotContains(t, got.err, "-url")
-}
-
-func TestUsage(t *testing.T) {
-	url := serve(t, &fakeserver.Server{Event: events.Event{Retention: time.Hour}})
-	for name, args := range map[string][]string{
-		"nothing":                          {},
-		"no such command":                  {"reply"},
-		"no such flag":                     {"replay", "-nope"},
-		"flag behind the file":             {"replay", "a", "-json"},
-		"URL without a scheme":             {"replay", "-url", "localhost:8080"},
-		"bad event":                        {"replay", "-event", "Bad Name"},
-		"bad kind":                         {"replay", "-features", "Bad Kind=host"},
-		"no workers":                       {"replay", "-c", "0"},
-		"no time":                          {"replay", "-timeout", "0s"},
-		"bad window":                       {"replay", "-windows", "1m,"},
-		"fraction of a second":             {"replay", "-windows", "1500ms"},
-		"window longer than the retention": {"replay", "-url", url, "-windows", "2h"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			got := runWith(t, strings.NewReader(log), args...)
-			assert.Equal(t, exitUsage, got.status)
-			assert.Empty(t, got.out)
-			said := strings.TrimPrefix(got.err, "loadtest: 1 malformed lines: 2; 1: feature of kind \"ip\": the value is not an IP address\n")
-			assert.Equal(t, 1, strings.Count(said, "\n"), "one line, not %q", said)
-		})
-	}
-}
-
-func TestHelp(t *testing.T) {
-	assert.Contains(t, runWith(t, nil, "reply").err, "there is no command \"reply\"; did you mean \"replay\"?")
-	for _, args := range [][]string{{"-h"}, {"help"}, {"--help"}, {"replay", "-h"}, {"replay", "--help"}} {
-		got := runWith(t, nil, args...)
-		assert.Equal(t, exitOK, got.status)
-		assert.Empty(t, got.err)
-		assert.Contains(t, got.out, "loadtest replay")
-	}
-}
-
-// The bar is drawn on a terminal only.
-func TestBarElsewhere(t *testing.T) {
-	var out bytes.Buffer
-	b := newBar(&out)
-	b.Start("counting", 3)
-	b.Add(1)
-	b.finish()
-	assert.Empty(t, out.String())
-
-	b = &bar{out: &out}
-	b.Start("counting", 3)
-	b.Add(1)
-	b.Start("more", 2)
-	b.Add(2)
-	b.finish()
-	b.Add(1)
-	assert.Contains(t, out.String(), "counting")
 }
 
 func TestBenchUsage(t *testing.T) {
@@ -342,16 +230,5 @@ func TestNoCounterdBesideThisProgram(t *testing.T) {
 		assert.Contains(t, got.err, "make build", command)
 		assert.Contains(t, got.err, "-counterd", command)
 		assert.Equal(t, 1, strings.Count(got.err, "\n"), "one line, not %q", got.err)
-	}
-}
-
-func TestADurationWithoutAUnit(t *testing.T) {
-	for _, args := range [][]string{
-		{"run", "-duration", "30"}, {"verify", "-duration", "30"}, {"verify", "-soak", "30"}, {"bench", "-duration", "30"},
-		{"replay", "-timeout", "30"},
-	} {
-		got := runWith(t, nil, args...)
-		assert.Equal(t, exitUsage, got.status, args)
-		assert.Contains(t, got.err, fmt.Sprintf("for flag %s: 30 has no unit: write 30s, or 30ms; loadtest %s -h", args[1], args[0]))
 	}
 }

@@ -46,32 +46,3 @@ func TestPlanFromALog(t *testing.T) {
 	assert.Equal(t, exitFailed, got.status)
 	assert.Contains(t, got.err, "nothing.log")
 }
-
-func TestPlanUsage(t *testing.T) {
-	rules := rulesFile(t, planRules)
-	for want, args := range map[string][]string{
-		"-rules is needed":            {"-features-a-day", "1", "-events-a-day", "1"},
-		"nothing.yaml":                {"-rules", "nothing.yaml", "-features-a-day", "1", "-events-a-day", "1"},
-		"or a log":                    {"-rules", rules},
-		"-features-a-day":             {"-rules", rules, "-features-a-day", "x", "-events-a-day", "1"},
-		"-events-a-day":               {"-rules", rules, "-features-a-day", "1", "-events-a-day", "0"},
-		"-server-memory":              {"-rules", rules, "-features-a-day", "1", "-events-a-day", "1", "-server-memory", "4GiB"},
-		"-peak is of no use":          {"-rules", rules, "-peak", "2", "-"},
-		"the rules have no event":     {"-rules", rules, "-features-a-day", "1", "-events-a-day", "1", "-event", "nope"},
-		"-features: ":                 {"-rules", rules, "-features", "ip=", "-"},
-		"flag provided but not defin": {"-nope"},
-	} {
-		t.Run(want, func(t *testing.T) {
-			got := runWith(t, strings.NewReader(log), append([]string{"plan"}, args...)...)
-			assert.Equal(t, exitUsage, got.status)
-			assert.Empty(t, got.out)
-			assert.Contains(t, got.err, want)
-			assert.Equal(t, 1, strings.Count(got.err, "\n"), "one line, not %q", got.err)
-		})
-	}
-	got := runWith(t, nil, "plan", "-h")
-	assert.Equal(t, exitOK, got.status)
-	for _, text := range []string{"-features-a-day", "Examples:", "-peak number", "Exit status"} {
-		assert.Contains(t, got.out, text)
-	}
-}

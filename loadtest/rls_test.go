@@ -124,29 +124,3 @@ func TestMigrate(t *testing.T) {
 	assert.Equal(t, exitFailed, got.status)
 	assert.Contains(t, got.err, "-to: ")
 }
-
-func TestRLSUsage(t *testing.T) {
-	migrates := []string{"migrate", "-from", "a:1", "-to", "b:1", "-domain", "d"}
-	for want, args := range map[string][]string{
-		"-url excludes -rls":            {"run", "-rls", "a:1", "-url", "http://a"},
-		"-rls excludes -embedded":       {"run", "-rls", "a:1", "-embedded", "memory"},
-		"has hits and checks, no count": {"run", "-rls", "a:1", "-mix", "hit=1,count=1"},
-		"-rls: rlsclient: an address":   {"run", "-rls", "nowhere"},
-		"-admin: run: the URL":          {"run", "-rls", "a:1", "-admin", "nowhere"},
-		"-ca: ":                         {"run", "-rls", "a:1", "-ca", "no-such-file"},
-		"-rls and -url exclude":         {"verify", "-rls", "a:1", "-url", "http://a"},
-		"-rls wants -rules":             {"verify", "-rls", "a:1", "-event", "e"},
-		"-rules is not for -url":        {"verify", "-url", "http://a", "-rules", "x"},
-		"-chaos is of what is started":  {"verify", "-rls", "a:1", "-chaos"},
-		"-from, -to and -domain are":    {"migrate", "-from", "a:1"},
-		"-kind is of requests that are": append(migrates, "-kind", "user", "access.log"),
-		"-features is of a log":         append(migrates, "-features", "user"),
-		"hits and checks, no increment": append(migrates, "-mix", "increment"),
-		"-requests is above 0":          append(migrates, "-requests", "0"),
-		"-rate is 0 or more":            append(migrates, "-rate", "-1"),
-	} {
-		got := runWith(t, nil, args...)
-		assert.Equal(t, exitUsage, got.status, want)
-		assert.Contains(t, got.err, want)
-	}
-}

@@ -1,8 +1,6 @@
 package main
 
 import (
-	"bytes"
-	"context"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -18,73 +16,14 @@ import (
 	load "github.com/counterd/counterd/loadtest/run"
 )
 
-func TestRunUsage(t *testing.T) {
-	for flag, args := range map[string][]string{
-		"-rate excludes -profile":                          {"-rate", "1", "-profile", "2"},
-		"-url excludes -embedded":                          {"-embedded", "memory", "-url", "http://localhost"},
-		"-token-file excludes -embedded":                   {"-embedded", "memory", "-token-file", "x"},
-		"-profile excludes -find-max":                      {"-find-max", "-p99", "1s", "-profile", "2"},
-		"-duration excludes -find-max":                     {"-find-max", "-p99", "1s", "-duration", "2s"},
-		"-max-failures excludes -find-max":                 {"-find-max", "-p99", "1s", "-max-failures", "1%"},
-		"-max-p99 excludes -find-max":                      {"-find-max", "-p99", "1s", "-max-p99", "1s"},
-		"-max-failures: it is":                             {"-max-failures", "100%"},
-		"-max-p99 is above":                                {"-max-p99", "-1s"},
-		"-p99 is above 0":                                  {"-find-max"},
-		"-p99 goes with -find-max":                         {"-p99", "1s"},
-		"-trial goes with":                                 {"-trial", "1s"},
-		"-trial is at least":                               {"-find-max", "-p99", "1s", "-trial", "1ms"},
-		"-rate is 1 to":                                    {"-find-max", "-p99", "1s", "-rate", "0.5"},
-		"-rules goes with -embedded":                       {"-rules", "x"},
-		"\"No\" cannot be an event":                        {"-event", "No"},
-		"-kind: ":                                          {"-kind", "No"},
-		"-kind has one twice":                              {"-kind", "ip,ip"},
-		"-population is":                                   {"-population", "0"},
-		"-zipf is above 1, not 0.5":                        {"-zipf", "0.5"},
-		"-mix: ":                                           {"-mix", "hits=1"},
-		"-costs: ":                                         {"-costs", "0"},
-		"-batch is 1 to 1000 hits":                         {"-batch", "1001"},
-		"-window is 1s to":                                 {"-window", "1ms"},
-		"-rate: no profile":                                {"-rate", "0"},
-		"-profile: no profile":                             {"-profile", "ramp:1"},
-		"-duration is at least":                            {"-duration", "1ms"},
-		"-duration is over before":                         {"-profile", "burst:0+1/1h", "-duration", "1s"},
-		"-warm-up is":                                      {"-warm-up", "-1s"},
-		"-timeout is":                                      {"-timeout", "0s"},
-		"-max-in-flight is 1 to":                           {"-max-in-flight", "-1"},
-		"-url or -admin: ":                                 {"-url", "localhost:8080"},
-		"no argument is taken":                             {"more"},
-		"flag provided but not defined: -":                 {"-nope"},
-		"not defined: -profil; did you mean \"-profile\"?": {"-profil", "3"},
-	} {
-		t.Run(flag, func(t *testing.T) {
-			got := runWith(t, nil, append([]string{"run"}, args...)...)
-			assert.Equal(t, exitUsage, got.status)
-			assert.Empty(t, got.out)
-			assert.Contains(t, got.err, flag)
-			assert.Equal(t, 1, strings.Count(got.err, "\n"), "one line, not %q", got.err)
-		})
-	}
-	got := runWith(t, nil, "run", "-h")
-	assert.Equal(t, exitOK, got.status)
-	for _, text := range []string{"open model", "-find-max", "to within 5%.", "burst:100+2000/10s", "Examples:"} {
-		assert.Contains(t, got.out, text)
-	}
-}
-
 // hits is a server that admits all, and counts.
-type hits struct {
-	atomic.Int64
-	do func(n int64)
-}
+type hits struct{ atomic.Int64 }
 
 func (h *hits) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "application/json")
 	switch {
 	case strings.HasSuffix(r.URL.Path, "/hit"):
-		n := h.Add(1)
-		if h.do != nil {
-			h.do(n)
-		}
+		h.Add(1)
 	case r.URL.Path == "/v1/events/url_shorten":
 		_, _ = w.Write([]byte(`{"name":"url_shorten","retention":"24h","rules":[]}`))
 		return
@@ -206,23 +145,4 @@ func failingNow(h http.Handler, each int64) http.Handler {
 		}
 		h.ServeHTTP(w, r)
 	})
-}
-
-// An interrupted run reports its measurements so far.
-func TestRunInterrupted(t *testing.T) {
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	target := &hits{do: func(n int64) {
-		if n == 20 {
-			cancel()
-		}
-	}}
-	server := httptest.NewServer(target)
-	defer server.Close()
-	var out, err bytes.Buffer
-	status := run(ctx, []string{"run", "-url", server.URL, "-rate", "100", "-duration", "1h"}, streams{nil, &out, &err})
-	assert.Equal(t, exitInterrupted, status, err.String())
-	assert.Contains(t, err.String(), "loadtest: interrupted\n")
-	assert.Contains(t, out.String(), "; interrupted\n")
-	assert.Regexp(t, `requests +\d+ came due, \d+ answered`, out.String())
 }

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -25,37 +24,6 @@ func rulesFile(t *testing.T, text string) string {
 	name := filepath.Join(t.TempDir(), "rules.yaml")
 	require.NoError(t, os.WriteFile(name, []byte(text), 0o600))
 	return name
-}
-
-func TestOfflineUsage(t *testing.T) {
-	one := rulesFile(t, "events: {signup: {limits: [{per: [email, user], rate: 1/d}, {per: ip, rate: 2/d}]}}")
-	two := rulesFile(t, "events: {signup: {limits: [{per: ip, rate: 1/d}]}, login: {limits: [{per: ip, rate: 1/d}]}}")
-	wrong := rulesFile(t, "events: {signup: {limits: [{per: ip, rate: 1/x}, {per: ip}]}}")
-	for want, args := range map[string][]string{
-		"one of them at a time":                                         {"-rules", one, "-suggest"},
-		"-url is for a replay through a server":                         {"-rules", one, "-url", "http://127.0.0.1:1"},
-		"-c is for a replay through a server":                           {"-suggest", "-c", "1"},
-		"-reset is for a replay through a server":                       {"-suggest", "-reset"},
-		"-deny is for -suggest":                                         {"-rules", one, "-deny", "1"},
-		"-write is for -suggest":                                        {"-rules", one, "-write", "a"},
-		"-html is for -rules and -suggest; -top is for -rules":          {"-html", "a", "-top", "3"},
-		"for flag -deny: it is a percentage from 0 to below 100":        {"-suggest", "-deny", "100"},
-		"-top is at least 0":                                            {"-suggest", "-top", "-1"},
-		"-memory is above 0":                                            {"-suggest", "-memory", "0"},
-		"-cost is the name of one field":                                {"-suggest", "-cost", "bytes,user"},
-		"has no field \"size\"":                                         {"-suggest", "-format", "sshd", "-cost", "size"},
-		"-rules: events: reading the rules: open nowhere":               {"-rules", "nowhere"},
-		"limits[0].rate: a window: ":                                    {"-rules", wrong},
-		"-event names one of the rules: login, signup":                  {"-rules", two},
-		"-event names one of the rules: signup;":                        {"-rules", one, "-event", "login"},
-		"add email=FIELD,user=FIELD":                                    {"-rules", one},
-		"signup is limited per email, and -features names no field for": {"-rules", one, "-features", "ip=host,user=user"},
-	} {
-		got := runWith(t, strings.NewReader(log), append(append([]string{"replay"}, args...), "-")...)
-		assert.Equal(t, exitUsage, got.status, "%q", args)
-		assert.Contains(t, got.err, want, "%q", args)
-		assert.Equal(t, 1, strings.Count(got.err, "\n"), "one line, not %q", got.err)
-	}
 }
 
 func TestWhatIf(t *testing.T) {
@@ -167,47 +135,6 @@ func TestSuggest(t *testing.T) {
 	got = runWith(t, nil, "replay", "-rules", file, apacheLog)
 	require.Equal(t, exitOK, got.status, got.err)
 	assert.Regexp(t, `(?m)^all together +10000 +8874 +1126 +1753 +17 +0\.97%$`, got.out)
-}
-
-// Rules per several kinds need count: all to do what is suggested against an attack, and the
-// rules file says so.
-func TestSuggestAgainstAnAttack(t *testing.T) {
-	const advice = "# Against an attack give each rule count: all, too"
-	log := []string{"-format", "sshd", "-year", "2026", "testdata/auth.log"}
-	got := runWith(t, nil, append([]string{"replay", "-suggest"}, log...)...)
-	require.Equal(t, exitOK, got.status, got.err)
-	assert.NotContains(t, got.out, advice, "one rule has no other beside it")
-
-	log = append([]string{"-json", "-features", "ip=host,user"}, log...)
-	got = runWith(t, nil, append([]string{"replay", "-suggest"}, log...)...)
-	require.Equal(t, exitOK, got.status, got.err)
-	var suggested struct {
-		Rules string        `json:"rules"`
-		Kinds []whatif.Kind `json:"kinds"`
-	}
-	require.NoError(t, json.Unmarshal([]byte(got.out), &suggested))
-	assert.Contains(t, suggested.Rules, advice)
-
-	rules := "events:\n  login_failed:\n    limits:\n"
-	for _, k := range suggested.Kinds {
-		require.Len(t, k.Attack.Rates, 1)
-		rules += fmt.Sprintf("      - {per: %s, rate: %s, count: all}\n", k.Kind, k.Attack.Rates[0])
-	}
-	file := filepath.Join(t.TempDir(), "rules.yaml")
-	require.NoError(t, os.WriteFile(file, []byte(rules), 0o600))
-	got = runWith(t, nil, append([]string{"replay", "-rules", file}, log...)...)
-	require.Equal(t, exitOK, got.status, got.err)
-	var report struct {
-		Limits []struct {
-			EverDenied int `json:"ever_denied"`
-		} `json:"limits"`
-	}
-	require.NoError(t, json.Unmarshal([]byte(got.out), &report))
-	require.Len(t, report.Limits, len(suggested.Kinds))
-	for i, k := range suggested.Kinds {
-		assert.NotZero(t, k.Attack.Denied)
-		assert.Equal(t, k.Attack.Denied, report.Limits[i].EverDenied, k.Kind)
-	}
 }
 
 func TestOfflineFailures(t *testing.T) {

@@ -42,24 +42,15 @@ func TestCombined(t *testing.T) {
 		"cut off": {`46.118.127.106 - - [20/May/2015:12:05:17 +0000] "GET /scripts/grok-py-test/configlib.py HTTP/1.1" 200 235 "-" "Mozilla/5.0 (compatible; Googlebot/2.1; +http://www.google.com/bot.html`,
 			"||46.118.127.106|-|-|GET /scripts/grok-py-test/configlib.py HTTP/1.1|GET|/scripts/grok-py-test/configlib.py|200|235|-|Mozilla/5.0 (compatible; Googlebot/2.1; +http://www.google.com/bot.html", "2015-05-20T12:05:17Z"},
 		// Of other logs.
-		"cut off in an escape":   {front + `"GET / HTTP/1.1" 200 1 "-" "a\`, get("1|-|a"), ""},
 		"cut off in the referer": {front + `"GET / HTTP/1.1" 200 1 "htt`, get("1|htt|"), ""},
-		"cut off behind it":      {front + `"GET / HTTP/1.1" 200 1 "http" `, get("1|http|"), ""},
 		"escaped quotes":         {front + `"GET /a\"b HTTP/1.1" 200 1 "\\" "x\"y"`, `||192.0.2.1|-|-|GET /a\"b HTTP/1.1|GET|/a\"b|200|1|\\|x\"y`, ""},
-		"a query":                {front + `"POST /?a HTTP/2.0" 046 - "-" "-"`, `||192.0.2.1|-|-|POST /?a HTTP/2.0|POST|/|046|-|-|-`, ""},
 		// A request that is not three words has no method and no path.
-		"no request":           {front + `"-" 408 - "-" "-"`, "||192.0.2.1|-|-|-|||408|-|-|-", ""},
-		"an empty request":     {front + `"" 408 -`, "||192.0.2.1|-|-||||408|-||", ""},
-		"two words":            {front + `"GET /" 400 1`, "||192.0.2.1|-|-|GET /|||400|1||", ""},
-		"four words":           {front + `"GET / a HTTP/1.1" 400 1`, "||192.0.2.1|-|-|GET / a HTTP/1.1|||400|1||", ""},
-		"TLS on a plain port":  {front + `"\x16\x03\x01" 400 226`, `||192.0.2.1|-|-|\x16\x03\x01|||400|226||`, ""},
-		"a user with a hyphen": {strings.Replace(front, "- -", "- -b c", 1) + `"-" 400 226`, "||192.0.2.1|-|-b c|-|||400|226||", ""},
+		"no request": {front + `"-" 408 - "-" "-"`, "||192.0.2.1|-|-|-|||408|-|-|-", ""},
+		"two words":  {front + `"GET /" 400 1`, "||192.0.2.1|-|-|GET /|||400|1||", ""},
 		"name, user with a blank, zone, IPv6, fields behind": {`2001:db8::1 id frank b [17/May/2015:12:05:03 +0200] "" 000 0 "" "" 0.003 "-"`, "||2001:db8::1|id|frank b||||000|0||", ""},
 		// Of vhost_combined.
 		"virtual host":           {"www.example.com:443 192.0.2.1 - -" + behind, "www.example.com|443|192.0.2.1|-|-|" + request, ""},
 		"virtual host, IPv6":     {"127.0.1.1:80 2001:db8::1 - frank b" + behind, "127.0.1.1|80|2001:db8::1|-|frank b|" + request, ""},
-		"virtual host is IPv6":   {"[2001:db8::1]:80 www.example.com - -" + behind, "[2001:db8::1]|80|www.example.com|-|-|" + request, ""},
-		"virtual host, ident":    {"www.example.com:443 192.0.2.1 id frank" + behind, "www.example.com|443|192.0.2.1|id|frank|" + request, ""},
 		"an address with a port": {"2001:db8::1:80 - -" + behind, "||2001:db8::1:80|-|-|" + request, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -82,36 +73,19 @@ func TestCombined(t *testing.T) {
 func TestCombinedMalformed(t *testing.T) {
 	for name, line := range map[string]string{
 		"empty":                      ``,
-		"one word":                   `192.0.2.1`,
 		"no user":                    `192.0.2.1 - [17/May/2015:10:05:03 +0000] "GET / HTTP/1.1" 200 1`,
 		"blank in front":             " " + line,
 		"virtual host, no port":      "www.example.com " + line,
-		"no virtual host":            ":80 " + line,
 		"virtual host, no such port": "www.example.com:99999 " + line,
-		"virtual host alone":         "www.example.com:80",
-		"cut off in the time":        `192.0.2.1 - - [17/May/2015:10:0`,
-		"cut off in the request":     front + `"GET / HT`,
 		"cut off behind the status":  front + `"GET / HTTP/1.1" 200`,
-		"cut off behind a blank":     line + " ",
-		"two blanks":                 front + `"GET / HTTP/1.1"  200 1`,
 		"status in words":            front + `"GET / HTTP/1.1" abc 1`,
-		"signed status":              front + `"GET / HTTP/1.1" +20 1`,
-		"status of four digits":      front + `"GET / HTTP/1.1" 1000 1`,
-		"negative bytes":             front + `"GET / HTTP/1.1" 200 -1`,
 		"bytes above an int64":       front + `"GET / HTTP/1.1" 200 9223372036854775808`,
 		"referer without quotes":     line + ` -`,
-		"user agent without quotes":  line + ` "-" -`,
 		"quote in the user agent":    line + ` "-" "a"b"`,
-		"two lines":                  line + " \"-\n\"",
 		"JSON":                       `{"time": "2015-05-17T10:05:03Z", "host": "192.0.2.1"}`,
 		"no such day":                strings.Replace(line, "17/May", "31/Jun", 1),
-		"no such month":              strings.Replace(line, "May", "Mai", 1),
-		"month in lower case":        strings.Replace(line, "May", "may", 1),
-		"hour of one digit":          strings.Replace(line, ":10:", ":1:", 1),
 		"fraction of a second":       strings.Replace(line, ":03 ", ":03.5 ", 1),
-		"fraction, hour of a digit":  strings.Replace(line, "10:05:03", "1:05:03.", 1),
 		"leap second, unknown to Go": strings.Replace(line, ":03 ", ":60 ", 1),
-		"no zone":                    strings.Replace(line, " +0000", "", 1),
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, _, err := newCombined("host").Parse(line)
@@ -156,62 +130,6 @@ func FuzzCombined(f *testing.F) {
 		require.True(t, at.Equal(got))
 		require.Equal(t, want, values, "%q", line)
 	})
-}
-
-func TestAuto(t *testing.T) {
-	format, err := New(Config{Fields: []string{"host"}})
-	require.NoError(t, err)
-	for _, line := range []string{
-		line, "www.example.com:443 " + line + ` "-" "-"`,
-		`{"host": "192.0.2.1", "time": 1431857103}`, ` {"host": "192.0.2.1", "time": 1431857103}`,
-	} {
-		at, values, err := format.Parse(line)
-		require.NoError(t, err, line)
-		assert.EqualValues(t, 1431857103, at.Unix())
-		assert.Equal(t, []string{"192.0.2.1"}, values)
-	}
-	assert.Equal(t, "the common or combined log format, or JSON lines with the time in time or timestamp or @timestamp or ts, as auto", format.String())
-
-	// The combined format knows no remote_addr: what is meant is JSON.
-	json, err := New(Config{TimeField: "ts", Fields: []string{"remote_addr"}})
-	require.NoError(t, err)
-	assert.Equal(t, "JSON lines with the time in ts, as auto", json.String())
-	_, _, err = json.Parse(line)
-	require.ErrorIs(t, err, ErrMalformed)
-	assert.ErrorContains(t, err, `the combined format has no field "remote_addr", but vhost, port, host`)
-
-	_, err = New(Config{Fields: []string{"."}})
-	require.Error(t, err)
-}
-
-func TestRegexp(t *testing.T) {
-	format, err := New(Config{Regexp: `^(?P<time>\S+) (?:login of (?P<user>\S+) failed|logout) from (?P<ip>\S+)|user=(?P<user>\w+) .* (?P<time>\d+)$`, Fields: []string{"ip", "user"}})
-	require.NoError(t, err)
-	for line, want := range map[string]string{
-		"2015-05-17T10:05:03.5Z login of frank failed from 192.0.2.1 port 7": "1431857103500 192.0.2.1 frank",
-		"1431857103 logout from 192.0.2.1":                                   "1431857103000 192.0.2.1 ", // a group takes no part
-		"user=frank at 1431857103":                                           "1431857103000  frank",
-	} {
-		at, values, err := format.Parse(line)
-		require.NoError(t, err)
-		assert.Equal(t, want, fmt.Sprintf("%d %s %s", at.UnixMilli(), values[0], values[1]))
-	}
-	for line, want := range map[string]error{"": ErrFiltered, "1431857103 logout": ErrFiltered, "now logout from 192.0.2.1": ErrMalformed} {
-		_, _, err := format.Parse(line)
-		require.ErrorIs(t, err, want)
-	}
-	assert.Equal(t, "lines that the regular expression matches, with the time as auto", format.String())
-
-	for expression, want := range map[string]string{
-		`(`:                              "missing closing )",
-		`(\S+) (\S+)`:                    "no group named time",
-		`(?P<at>\S+) (?P<user>\S+)`:      "no group named time, as in ",
-		`(?P<time>\S+) (?P<login>\S+)`:   `the expression has no field "user", but login`,
-		`(?P<time>\S+) (?=x)(?P<user>x)`: "invalid or unsupported Perl syntax",
-	} {
-		_, err := New(Config{Regexp: expression, Fields: []string{"user"}})
-		assert.ErrorContains(t, err, want, expression)
-	}
 }
 
 // slowCombined is a second, laxer reading of a line in the combined format.

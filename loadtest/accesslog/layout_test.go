@@ -23,27 +23,15 @@ func TestLayouts(t *testing.T) {
 		{"auto", "1431857103.25", at.Add(250 * time.Millisecond)},
 		{"auto", "1431857103.9999999999", at.Add(999_999_999)}, // not the next second
 		{"auto", "1431857103123", at.Add(123 * time.Millisecond)},
-		{"auto", "1431857103123.5", at.Add(123_500 * time.Microsecond)},
-		{"auto", "1431857103123456", at.Add(123_456 * time.Microsecond)},
-		{"auto", "1431857103123456789", at.Add(123_456_789)},
 		{"auto", "0", time.Unix(0, 0)},
-		{"auto", "20150517100503", time.Time{}},
 		{"auto", "20150517", time.Time{}}, // a day, not one of August 1970
-		{"auto", "14318571031", time.Time{}},
 		{"auto", "1431857103.", time.Time{}},
-		{"auto", ".5", time.Time{}},
-		{"auto", "1.2.3", time.Time{}},
-		{"auto", "-1", time.Time{}},
 		{"auto", "1e9", time.Time{}},
 		{"auto", "", time.Time{}},
 		{"auto", "2015-05-17 10:05:03", time.Time{}},
-		{"auto", "yesterday", time.Time{}},
 		{"auto", "2015-05-17T12:05:03.5+0200", at.Add(500 * time.Millisecond)},
 		{"auto", "May 17 10:05:03", time.Date(0, time.May, 17, 10, 5, 3, 0, time.UTC)},
-		{"auto", "May  7 10:05:03", time.Date(0, time.May, 7, 10, 5, 3, 0, time.UTC)},
-		{"auto", "Feb 29 10:05:03", time.Date(0, time.February, 29, 10, 5, 3, 0, time.UTC)},
 		{"auto", "Feb 30 10:05:03", time.Time{}},
-		{"auto", "2015-05-17T10:05:03.5Z", at.Add(500 * time.Millisecond)},
 		{TimeLayout, "17/May/2015:10:05:03 +0000", at},
 		{TimeLayout, "17/May/2015:10:05:03.5 +0000", time.Time{}},
 		{"2006-01-02 15:04:05", "2015-05-17 10:05:03", at},
@@ -64,18 +52,6 @@ func TestLayouts(t *testing.T) {
 		require.NoError(t, err, "%s %s", c.layout, c.text)
 		assert.True(t, c.want.Equal(got), "%s %s is %s", c.layout, c.text, got)
 	}
-}
-
-func TestLayoutsThatSayTooLittle(t *testing.T) {
-	for _, text := range []string{
-		"2006-01-02", "15:04:05", "Jan _2 15:04:05", "2006-01-02 15:04", "2006-01-02 03:04:05", "iso", "%Y-%m-%d %H:%M:%S",
-		"2006-01-02 15:04:05 MST", // letters of a zone say no offset
-	} {
-		_, err := ParseLayout(text)
-		assert.Error(t, err, text)
-	}
-	assert.Equal(t, TimeLayout, Layout(TimeLayout).String())
-	assert.Equal(t, "auto", Layout("").String())
 }
 
 // Every form of a time is read without being told which it is.

@@ -1,59 +1,10 @@
 package accesslog
 
 import (
-	"strings"
 	"testing"
 
-	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-
-	"github.com/counterd/counterd/events"
 )
-
-func TestMapping(t *testing.T) {
-	mapping, err := ParseMapping("ip=host, user")
-	require.NoError(t, err)
-	assert.Equal(t, Mapping{{"ip", "host"}, {"user", "user"}}, mapping)
-	assert.Equal(t, []string{"host", "user"}, mapping.Fields())
-	assert.Equal(t, "ip=host,user=user", mapping.String())
-	assert.Equal(t, "ip=host", DefaultMapping().String())
-
-	for text, want := range map[string]string{
-		"": "is not kind=field", "Bad Kind=host": "is not kind=field", "ip=": "the kind ip has no field", "=host": "is not kind=field",
-		"ip=host,ip=user": "the kind ip is given twice", "ip=host,": "is not kind=field",
-		"a,b,c,d,e,f,g,h,i,j,k,l,m,n,o,p,q": "at most 16 kinds are taken",
-	} {
-		_, err := ParseMapping(text)
-		assert.ErrorContains(t, err, want, text)
-	}
-}
-
-func TestFeatures(t *testing.T) {
-	mapping, err := ParseMapping("ip=host,user=user")
-	require.NoError(t, err)
-	for _, c := range []struct {
-		host, user string
-		want       events.Features // nil: malformed
-	}{
-		{"192.0.2.1", "frank", events.Features{"ip": "192.0.2.1", "user": "frank"}},
-		{"2001:db8::1", "-", events.Features{"ip": "2001:db8::1"}},
-		{"-", "frank", events.Features{"user": "frank"}},
-		{"", "-", events.Features{}},
-		{"www.example.com", "frank", nil},
-		{"192.0.2.0/24", "frank", nil},
-		{"192.0.2.1", strings.Repeat("x", events.MaxValue+1), nil},
-		{"192.0.2.1", "\xff", nil},
-	} {
-		got, err := mapping.Features([]string{c.host, c.user})
-		if c.want == nil {
-			require.ErrorIs(t, err, ErrMalformed)
-			assert.NotContains(t, err.Error(), c.host)
-			continue
-		}
-		require.NoError(t, err)
-		assert.Equal(t, c.want, got)
-	}
-}
 
 func FuzzMapping(f *testing.F) {
 	f.Add("ip=host,user=a.b=c")

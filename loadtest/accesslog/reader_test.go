@@ -40,22 +40,14 @@ func TestRead(t *testing.T) {
 	full := line + ` "` + strings.Repeat("r", MaxLine-len(line)-len(` "" ""`)) + `" ""`
 	require.Len(t, full, MaxLine)
 	for name, c := range map[string]struct{ log, want string }{
-		"nothing":                         {"", ""},
-		"one byte":                        {"x", "M"},
-		"one line":                        {line + "\n", "E"},
-		"last line without an end":        {line + "\n" + line, "EE"},
-		"CR LF":                           {line + "\r\n" + line + "\r\n", "EE"},
-		"empty lines":                     {"\n" + line + "\n\n", "MEM"},
-		"malformed between":               {line + "\nfoo\n" + line + "\n", "EME"},
-		"longest line":                    {full + "\n" + line, "EE"},
-		"longest line with CR LF":         {full + "\r\n" + line, "EE"},
-		"longest line at the end":         {full, "E"},
-		"too long by one":                 {full + "x\n" + line, "ME"},
-		"too long by one with CR LF":      {full + "x\r\n" + line, "ME"},
-		"too long by two":                 {full + "xx\n" + line, "ME"},
-		"much too long":                   {strings.Repeat(full, 3) + "\n" + line, "ME"},
-		"much too long, without an end":   {line + "\n" + strings.Repeat(full, 3), "EM"},
-		"too long by one, without an end": {full + "x", "M"},
+		"nothing":                    {"", ""},
+		"last line without an end":   {line + "\n" + line, "EE"},
+		"CR LF":                      {line + "\r\n" + line + "\r\n", "EE"},
+		"empty lines":                {"\n" + line + "\n\n", "MEM"},
+		"longest line":               {full + "\n" + line, "EE"},
+		"too long by one":            {full + "x\n" + line, "ME"},
+		"too long by one with CR LF": {full + "x\r\n" + line, "ME"},
+		"much too long":              {strings.Repeat(full, 3) + "\n" + line, "ME"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			for reader, r := range map[string]io.Reader{

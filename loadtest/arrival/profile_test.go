@@ -43,34 +43,6 @@ func TestDue(t *testing.T) {
 	assert.Equal(t, arrival.Never, arrival.Burst{Size: 1, Every: time.Hour}.Due(1<<40))
 }
 
-func TestCount(t *testing.T) {
-	for _, c := range []struct {
-		profile arrival.Profile
-		during  time.Duration
-		want    int64
-	}{
-		{arrival.Constant(1000), 10 * s, 10_000},
-		{arrival.Constant(333.3), 10 * s, 3333},
-		{arrival.Constant(0.1), 10 * s, 1},
-		{arrival.Constant(1000), 24 * time.Hour, 86_400_000},
-		{arrival.Constant(1000), 0, 0},
-		{arrival.Constant(1), 1, 1},
-		{arrival.Ramp{From: 100, To: 2000, Over: 10 * s}, 10 * s, 10_500},
-		{arrival.Ramp{From: 2000, To: 100, Over: 10 * s}, 10 * s, 10_500},
-		{arrival.Ramp{From: 0, To: 2000, Over: 10 * s}, 5 * s, 2500},
-		{arrival.Ramp{From: 100, To: 200, Over: 10 * s}, 20 * s, 3500},
-		{arrival.Ramp{From: 500, To: 500, Over: 10 * s}, 10 * s, 5000},
-		{arrival.Steps{{100, 10 * s}, {0, 5 * s}, {500, 20 * s}}, 35 * s, 11_000},
-		{arrival.Steps{{100, 10 * s}, {0, 5 * s}, {500, 20 * s}}, 15 * s, 1000},
-		{arrival.Steps{{100, 10 * s}}, 20 * s, 2000},
-		{arrival.Burst{Base: 100, Size: 50, Every: 5 * s}, 20 * s, 2200},
-		{arrival.Burst{Base: 100, Size: 50, Every: 5 * s}, 2500 * ms, 250},
-		{arrival.Burst{Size: 50, Every: 5 * s}, 2500*ms + 1, 50},
-	} {
-		assert.Equal(t, c.want, arrival.Count(c.profile, c.during), "%v in %s", c.profile, c.during)
-	}
-}
-
 // rateOf returns the rate of a profile at a moment.
 func rateOf(p arrival.Profile, at time.Duration) float64 {
 	switch p := p.(type) {

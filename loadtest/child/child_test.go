@@ -3,7 +3,6 @@ package child_test
 import (
 	"bufio"
 	"context"
-	"errors"
 	"os/exec"
 	"testing"
 
@@ -12,23 +11,6 @@ import (
 
 	"github.com/counterd/counterd/loadtest/child"
 )
-
-func TestAProgramThatDoesNotStart(t *testing.T) {
-	_, err := child.Start(t.Context(), child.Program{
-		Path: "false", Args: func(string) []string { return nil }, Ready: func(string) error { return errors.New("not there") },
-	})
-	assert.ErrorContains(t, err, "false has ended: exit status 1")
-}
-
-// A program whose caller has left is not started.
-func TestNobodyWaits(t *testing.T) {
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	_, err := child.Start(ctx, child.Program{
-		Path: "no-such-program", Args: func(string) []string { return nil }, Ready: func(string) error { return nil },
-	})
-	assert.ErrorIs(t, err, context.Canceled)
-}
 
 // A program that was killed is started again where it was.
 func TestAProgramIsStartedAgain(t *testing.T) {

@@ -21,21 +21,6 @@ func Example() {
 	// empty
 }
 
-func TestLeft(t *testing.T) {
-	var table strings.Builder
-	columns.Write(&table, 2, [][]string{{"a ", "bb ", "c"}, {"aa ", "b ", "cc"}})
-	assert.Equal(t, "a  bb    c\naa b    cc\n", table.String())
-	table.Reset()
-	columns.Write(&table, 1, nil)
-	assert.Empty(t, table.String())
-}
-
-func TestGrouped(t *testing.T) {
-	assert.Equal(t, []string{"0", "999", "1,000", "-12,345,678", "-345,678"}, []string{
-		columns.Grouped(0), columns.Grouped(999), columns.Grouped(1000), columns.Grouped(-12345678), columns.Grouped(-345678),
-	})
-}
-
 func TestDigits(t *testing.T) {
 	assert.Equal(t, []string{"0.00", "9.99", "10.0", "99.9", "100", "12,346"}, []string{
 		columns.Digits(0.004), columns.Digits(9.99), columns.Digits(10), columns.Digits(99.94), columns.Digits(100), columns.Digits(12345.6),

@@ -1,7 +1,6 @@
 package exactlog_test
 
 import (
-	"fmt"
 	"math/rand/v2"
 	"testing"
 
@@ -13,21 +12,6 @@ import (
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
-
-func Example() {
-	var log exactlog.Log
-	log.Add(1, 2)
-	log.Add(2, 2)
-	log.Add(3, 2)
-	fmt.Println(log.Sum(2, 3), log.Largest(10))
-	for window := range log.Overfull(3, func(second int64) int64 { return second - 1 }) {
-		fmt.Println(window, window.Sum)
-	}
-	// Output:
-	// 4 6
-	// 00:00:01 to 00:00:02 4
-	// 00:00:02 to 00:00:03 4
-}
 
 type event struct{ time, by int64 }
 

@@ -9,7 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
@@ -35,11 +34,6 @@ func TestOneIsMendedBeforeTheOtherNotices(t *testing.T) {
 		process(func() bool { return asked.Load() == 1 }),
 	}}
 	require.NoError(t, f.AwaitRepaired(t.Context()))
-}
-
-func TestWhatDoesNotStart(t *testing.T) {
-	_, err := fleet.Start(t.Context(), fleet.Config{Counterd: "true", Processes: 1, Timeout: time.Second})
-	assert.ErrorContains(t, err, "has ended")
 }
 
 func TestUntilEnds(t *testing.T) {

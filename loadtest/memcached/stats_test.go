@@ -14,23 +14,6 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-const answer = "STAT pid 7\r\nSTAT version 1.6.18\r\nSTAT rusage_user 1.250000\r\nSTAT rusage_system 0.500001\r\nSTAT bytes_read 1000\r\n" +
-	"STAT bytes_written 2000\r\nSTAT get_hits 30\r\nSTAT get_misses 12\r\nSTAT incr_hits 5\r\nSTAT total_items 6\r\n" +
-	"STAT evictions 1\r\nSTAT curr_items 4\r\nSTAT cmd_touch 99\r\nSTAT bytes 244\r\nSTAT hash_bytes 524288\r\nEND\r\n"
-
-func TestParse(t *testing.T) {
-	s, err := parse(answer)
-	require.NoError(t, err)
-	assert.InDelta(t, 1750001*time.Microsecond, s.CPU, 2)
-	s.CPU = 0
-	assert.Equal(t, Stats{Bytes: 3000, Gets: 42, Adds: 11, Evictions: 1, Items: 4}, s)
-
-	_, err = parse(answer[:150])
-	assert.ErrorContains(t, err, "no figure")
-	_, err = parse("")
-	assert.Error(t, err)
-}
-
 // What Memcached says it did is what was asked of it, to the byte, and asking is no
 // part of it.
 func TestStatsOfARealServer(t *testing.T) {
@@ -72,9 +55,4 @@ func TestStatsOfARealServer(t *testing.T) {
 
 func (s Stats) plus(t Stats) Stats {
 	return Stats{Bytes: s.Bytes + t.Bytes, Gets: s.Gets + t.Gets, Adds: s.Adds + t.Adds, Items: s.Items + t.Items}
-}
-
-func TestReadOfNoServer(t *testing.T) {
-	_, err := Read("127.0.0.1:1")
-	assert.ErrorContains(t, err, "memcached's stats")
 }

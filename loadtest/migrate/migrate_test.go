@@ -187,32 +187,6 @@ func TestCauses(t *testing.T) {
 	}
 }
 
-// The same verdict of both says little if neither has a limit, or each has another one.
-func TestTheSameVerdictByOtherLimits(t *testing.T) {
-	var text bytes.Buffer
-	says := func(from, to *server) string {
-		text.Reset()
-		require.NoError(t, compare(t, from, to, times(2, ask{1, "a", 1})...).WriteText(&text))
-		return text.String()
-	}
-	assert.Contains(t, says(&server{n: 4}, &server{n: 5}), "\nlimits     2 of the same verdict by different limits, such as 4/m and 5/m\ndifferent  0\n")
-	assert.Contains(t, says(&server{n: 4}, &server{unknown: true}), "\nlimits     2 of the same verdict by different limits, such as 4/m and no limit\n")
-	assert.NotContains(t, says(&server{n: 4}, &server{n: 4}), "limit")
-	assert.NotContains(t, says(&server{unlimited: true}, &server{unlimited: true}), "limit")
-	none := func() *server { return &server{unknown: true, clock: testkit.NewClock(time.Unix(0, 0))} }
-	report, err := migrate.Run(t.Context(), migrate.Config{From: none(), To: none(), Requests: requests(none().clock, times(3, ask{1, "a", 1}))})
-	require.ErrorIs(t, err, migrate.ErrNoLimit)
-	require.NoError(t, report.WriteText(&text))
-	assert.Contains(t, text.String(), "\nno limit   3 of these: neither has a limit for them\n")
-}
-
-// One that others call, too, has counted more.
-func TestLessIsCounted(t *testing.T) {
-	to := &server{n: 3, slides: true, log: map[string][]hit{"a": {{time.Unix(1_000_000*60+30, 0), 1}}}}
-	report := compare(t, &server{n: 3}, to, times(3, ask{1, "a", 1})...)
-	assert.Equal(t, []migrate.Cause{{Cause: "less is counted at -from than at -to", Requests: 1}}, report.Causes)
-}
-
 // Of many differences some are listed, and the others counted.
 func TestManyDifferences(t *testing.T) {
 	report := compare(t, &server{n: 1}, &server{unknown: true}, times(300, ask{0, "a", 1})...)
@@ -222,24 +196,6 @@ func TestManyDifferences(t *testing.T) {
 	require.NoError(t, report.WriteText(&text))
 	assert.Contains(t, text.String(), "and 199 more\n")
 	assert.Contains(t, text.String(), "OVER_LIMIT, 0 of 1/m, reset in 30s  OK, no limit  no limit found at -to")
-}
-
-// A server that is not there, or refuses the first request, is an error, not a difference.
-func TestNothingToCompare(t *testing.T) {
-	always := func(code codes.Code) *server {
-		return &server{n: 3, fails: func(int) codes.Code { return code }, clock: testkit.NewClock(time.Unix(0, 0))}
-	}
-	run := func(ctx context.Context, from, to *server) error {
-		to.clock = testkit.NewClock(time.Unix(0, 0))
-		_, err := migrate.Run(ctx, migrate.Config{From: from, To: to, Requests: requests(to.clock, times(3, ask{1, "a", 1}))})
-		return err
-	}
-	assert.ErrorContains(t, run(t.Context(), always(codes.Unavailable), &server{n: 3}), "-from: ")
-	assert.ErrorContains(t, run(t.Context(), always(codes.DeadlineExceeded), always(codes.Unauthenticated)), "-to: ")
-	require.ErrorIs(t, run(t.Context(), always(codes.DeadlineExceeded), always(codes.DeadlineExceeded)), migrate.ErrNothing)
-	ctx, interrupt := context.WithCancel(t.Context())
-	interrupt()
-	assert.ErrorIs(t, run(ctx, always(codes.OK), &server{n: 3}), context.Canceled)
 }
 
 // An interrupt ends it, and what was asked until then is reported.

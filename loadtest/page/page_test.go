@@ -2,13 +2,10 @@ package page_test
 
 import (
 	"bytes"
-	"errors"
-	"fmt"
 	"math"
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"testing"
 	"unicode/utf8"
 
@@ -126,26 +123,6 @@ func plotOf(axis page.Axis, x, y []float64) page.Page {
 	return page.Page{Sections: []page.Section{{Plot: &page.Plot{X: axis, Y: axis, Lines: lines}}}}
 }
 
-func TestEveryValueHasAPlace(t *testing.T) {
-	odd := []float64{0, 1e-9, 0.001, 1, 1.0000001, 59, 1e5, 1e5 + 1, 1e9, 1e15}
-	for _, a := range odd {
-		for _, b := range odd {
-			for _, axis := range pagetest.Axes {
-				if axis.Log && a*b == 0 {
-					continue
-				}
-				requireWithin(t, write(t, plotOf(axis, []float64{a, b, 1}, []float64{b, a, a})))
-			}
-		}
-	}
-}
-
-func TestAPageMayHaveNothing(t *testing.T) {
-	text := write(t, page.Page{Sections: []page.Section{{}, {Plot: &page.Plot{}}, {Table: &page.Table{}}}})
-	requireWithin(t, text)
-	assert.Len(t, elements(t, text, "section"), 3)
-}
-
 // pageOf has a name wherever there is room for one.
 func pageOf(name string) page.Page {
 	return page.Page{Title: name, Subtitle: name, Sections: []page.Section{{
@@ -180,13 +157,6 @@ func requireHarmless(t testing.TB, bones []string, name string) {
 	require.Equal(t, 8, places)
 }
 
-func TestNamesAreTexts(t *testing.T) {
-	bones := skeleton(write(t, pageOf("x")))
-	for _, attack := range pagetest.Attacks {
-		requireHarmless(t, bones, attack)
-	}
-}
-
 func FuzzPage(f *testing.F) {
 	for i, attack := range pagetest.Attacks {
 		f.Add(attack, float64(i), 1/float64(i+1), uint8(i))
@@ -218,86 +188,4 @@ func TestThePageAsksForNothing(t *testing.T) {
 	policy := elements(t, text, "meta")[1]
 	assert.Equal(t, "Content-Security-Policy", attribute(policy, "http-equiv"))
 	assert.Regexp(t, `^default-src 'none'; style-src 'sha256-[A-Za-z0-9+/]{43}='; base-uri 'none'; form-action 'none'$`, attribute(policy, "content"))
-}
-
-// A plot has a description in words, for readers that do not see it.
-func TestPlotsAreSaidInWords(t *testing.T) {
-	text := write(t, page.Page{Sections: []page.Section{{Plot: &page.Plot{
-		Title: "Hits", X: page.Axis{Label: "time"}, Y: page.Axis{Label: "share", Unit: page.Percent},
-		Lines: []page.Line{{Name: "admitted", X: []float64{1, 2}, Y: []float64{1.5, 20}}, {Name: "denied", X: []float64{1}, Y: []float64{0}}},
-	}}}})
-	svg := elements(t, text, "svg")[2] // behind two swatches
-	ids := strings.Fields(attribute(svg, "aria-labelledby"))
-	require.Len(t, ids, 2)
-	assert.Equal(t, "img", attribute(svg, "role"))
-	title, desc := svg.FirstChild.NextSibling, svg.FirstChild.NextSibling.NextSibling.NextSibling
-	assert.Equal(t, ids[0], attribute(title, "id"))
-	assert.Equal(t, "Hits", textOf(title))
-	assert.Equal(t, ids[1], attribute(desc, "id"))
-	assert.Equal(t, "share over time. admitted: from 1.5% to 20%. denied: from 0% to 0%.", textOf(desc))
-}
-
-// The marks of an axis are where one looks for them.
-func TestMarks(t *testing.T) {
-	for _, example := range []struct {
-		axis   page.Axis
-		values []float64
-		marks  string
-	}{
-		{page.Axis{}, []float64{0, 0}, "0 1"},
-		{page.Axis{}, []float64{0, 3}, "0 1 2 3"},
-		{page.Axis{}, []float64{0, 999}, "0 200 400 600 800 1,000"},
-		{page.Axis{}, []float64{12345, 20000}, "0 5,000 10,000 15,000 20,000"},
-		{page.Axis{}, []float64{0, 4e6}, "0 1,000,000 2,000,000 3,000,000 4,000,000"},
-		{page.Axis{Unit: page.Percent}, []float64{0, 100}, "0% 20% 40% 60% 80% 100%"},
-		{page.Axis{Unit: page.Percent, Log: true}, []float64{0.06, 100}, "0.01% 0.1% 1% 10% 100%"},
-		{page.Axis{Log: true}, []float64{2, 9}, "1 10"},
-		{page.Axis{Log: true}, []float64{1, 1e12}, "1 1,000 1,000,000 1,000,000,000 1,000,000,000,000"},
-		{page.Axis{Unit: page.Moment}, []float64{1431849600, 1431853200}, "08:00 08:15 08:30 08:45 09:00"},
-		{page.Axis{Unit: page.Moment}, []float64{1431849600, 1431849602}, "08:00:00 08:00:01 08:00:02"},
-		{page.Axis{Unit: page.Moment}, []float64{1431820800, 1432080000}, "17 May 18 May 19 May 20 May"},
-		{page.Axis{Unit: page.Moment}, []float64{1431820800, 1432858000}, "20 May 25 May"},
-	} {
-		line := page.Line{X: []float64{1, 1}, Y: example.values}
-		text := write(t, page.Page{Sections: []page.Section{{Plot: &page.Plot{Y: example.axis, Lines: []page.Line{line}}}}})
-		var marks []string
-		for node := range elements(t, text, "svg")[1].Descendants() { // behind a swatch
-			if node.Data == "text" && attribute(node, "text-anchor") == "end" && attribute(node, "class") == "mark" {
-				marks = append(marks, textOf(node))
-			}
-		}
-		assert.Equal(t, example.marks, strings.Join(marks, " "), fmt.Sprint(example.axis, example.values))
-	}
-}
-
-type brokenWriter struct{}
-
-var errBroken = errors.New("broken")
-
-func (brokenWriter) Write([]byte) (int, error) { return 0, errBroken }
-
-func TestWriteSaysWhatItCannot(t *testing.T) {
-	require.ErrorIs(t, page.Page{}.Write(brokenWriter{}), errBroken)
-}
-
-// Pages may be written side by side.
-func TestPagesShareNothing(t *testing.T) {
-	wanted := write(t, pagetest.Report())
-	var writers sync.WaitGroup
-	for range 4 {
-		writers.Go(func() {
-			var out bytes.Buffer
-			assert.NoError(t, pagetest.Report().Write(&out))
-			assert.Equal(t, wanted, out.String())
-		})
-	}
-	writers.Wait()
-}
-
-// A value holds until the next one. A single point is a dot.
-func TestLinesAreSteps(t *testing.T) {
-	lines := []page.Line{{Name: "a", X: []float64{0, 60, 120}, Y: []float64{0, 10, 5}}, {Name: "b", X: []float64{60}, Y: []float64{5}}}
-	text := write(t, page.Page{Sections: []page.Section{{Plot: &page.Plot{X: page.Axis{Unit: page.Moment}, Lines: lines}}}})
-	assert.Contains(t, text, `<path class="line c0 d0" d="M90.0,316.0L490.0,316.0L490.0,26.0L890.0,26.0L890.0,171.0"/>`)
-	assert.Contains(t, text, `<path class="dot c1 d0" d="M490.0,171.0L490.0,171.0"/>`)
 }

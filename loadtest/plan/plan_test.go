@@ -1,7 +1,6 @@
 package plan
 
 import (
-	"bytes"
 	"fmt"
 	"math/rand/v2"
 	"testing"
@@ -14,7 +13,6 @@ import (
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/events/rulesfile"
 	"github.com/counterd/counterd/hierarchy"
-	"github.com/counterd/counterd/memcache"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -140,64 +138,6 @@ func TestLogsAreCountedExactly(t *testing.T) {
 	}
 }
 
-func TestALogsFaults(t *testing.T) {
-	at := time.Unix(1_000_000_000, 0)
-	run := func(rules string, entries ...entry) (*Report, error) {
-		return Run(t.Context(), Config{Rules: rulesOf(t, rules), Log: logOf(entries)})
-	}
-	one := "events: {hit: {limits: [{per: ip, rate: 5/m, deny: [192.0.2.9]}]}}"
-	_, err := run(one)
-	assert.ErrorContains(t, err, "of 0 events in the log")
-	_, err = run(one, entry{at, events.Features{"user": "u"}})
-	assert.ErrorContains(t, err, "of 1 events in the log none")
-	_, err = run(one, entry{at, events.Features{"ip": "192.0.2.1"}}, entry{at.Add(-time.Minute), events.Features{"ip": "192.0.2.1"}})
-	assert.ErrorContains(t, err, "not in the order of time")
-	_, err = run("events: {a: {}, b: {}}")
-	assert.ErrorContains(t, err, "a log is of one event, and the rules have 2")
-
-	report, err := run(one, entry{at, events.Features{"ip": "192.0.2.1"}}, entry{at, events.Features{"ip": "192.0.2.9"}}, entry{at, events.Features{"user": "u"}})
-	require.NoError(t, err)
-	assert.Equal(t, Log{Hits: 1, Denied: 1, Skipped: 1, First: at.UTC(), Last: at.UTC(), PeakAt: time.Unix(at.Unix()/60*60, 0).UTC()}, *report.Log)
-	assert.EqualValues(t, 2*2, report.Total.Items, "a second and a minute, twice")
-
-	// What is only counted is counted per each feature.
-	report, err = run("events: {hit: {}}", entry{at, events.Features{"ip": "192.0.2.1", "user": "u"}})
-	require.NoError(t, err)
-	assert.EqualValues(t, 2*4*2, report.Total.Items)
-}
-
-// Levels, lives and figures of a plan that is easy to reckon.
-func TestAPlan(t *testing.T) {
-	report, err := Run(t.Context(), Config{
-		Rules: rulesOf(t, "events: {hit: {limits: [{per: ip, rate: 10/d}]}}"), Features: Amounts{"": 86400}, Events: Amounts{"": 86400}, Peak: 1, Replicas: 1,
-	})
-	require.NoError(t, err)
-	counter := report.Events[0].Counters[0]
-	// An event a second: of each level as many items are there as are made while one lives.
-	for i, want := range []struct {
-		lives string
-		items float64
-	}{{"24h0m5s", 86405}, {"24h2m3s", 86523}, {"26h0m3s", 93603}, {"72h0m3s", 259203}} {
-		assert.Equal(t, want.lives, counter.Levels[i].Lives)
-		assert.InEpsilon(t, want.items, counter.Levels[i].Items, 1e-6)
-	}
-	peak := report.Total.Peak
-	assert.InEpsilon(t, 1, peak.Hits, 1e-9)
-	assert.InEpsilon(t, 4, peak.Adds, 1e-9)
-	assert.InEpsilon(t, 1, peak.Trips, 1e-9)
-	assert.InEpsilon(t, (tripCost+4*addCost+4*newCost).Seconds()+readCost.Seconds()*peak.Reads, peak.MemcachedCPU, 1e-6)
-	assert.InEpsilon(t, (requestCost + exchangeCost).Seconds(), peak.CounterdCPU, 1e-6)
-
-	// A bucket lives for as long as hierarchy says, and a retention of the rules counts.
-	report, err = Run(t.Context(), Config{
-		Rules: rulesOf(t, "events: {hit: {retention: 30d, limits: [{per: ip, rate: 10/m, precision: minute}]}}"), Features: Amounts{"": 1}, Events: Amounts{"": 1},
-	})
-	require.NoError(t, err)
-	levels := report.Events[0].Counters[0].Levels
-	require.Len(t, levels, 3)
-	assert.Equal(t, "720h2m3s", levels[0].Lives)
-}
-
 // More of anything needs no less, and the servers that are left when one is gone hold all.
 func TestServers(t *testing.T) {
 	rules := rulesOf(t, fourLimits)
@@ -234,45 +174,6 @@ func TestServers(t *testing.T) {
 	assert.Greater(t, report.Servers.ByCPU, report.Servers.ByMemory)
 }
 
-func TestItems(t *testing.T) {
-	assert.EqualValues(t, 88, memcache.ItemBytes(digits(1)))
-	assert.EqualValues(t, 96, memcache.ItemBytes(digits(999_999_999)))
-	assert.EqualValues(t, 96, memcache.ChunkBytes(digits(999_999_999)))
-	assert.EqualValues(t, 120, memcache.ChunkBytes(digits(1_000_000_000)))
-	assert.EqualValues(t, 1<<20, held{96: 1}.slabBytes())
-	assert.EqualValues(t, 1<<20, held{96: 10922}.slabBytes())
-	assert.EqualValues(t, 2<<20, held{96: 10923}.slabBytes())
-	assert.EqualValues(t, 512<<10, hashBytes(98304))
-	assert.EqualValues(t, 1<<20, hashBytes(98305))
-}
-
-func TestConfigFaults(t *testing.T) {
-	rules := rulesOf(t, "events: {hit: {limits: [{per: ip, rate: 5/m}, {per: [ip, user], rate: 5/m}]}}")
-	for want, config := range map[string]Config{
-		"rules are needed":                   {},
-		"a log":                              {Rules: rules},
-		`have no event "nope"`:               {Rules: rules, Event: "nope"},
-		"the events a day of hit are needed": {Rules: rules, Features: Amounts{"": 1}, Events: Amounts{"other/": 1}},
-		"per ip are needed":                  {Rules: rules, Features: Amounts{"ip+user": 1}, Events: Amounts{"": 1}},
-		"10 features cannot do 5 events":     {Rules: rules, Features: Amounts{"": 10}, Events: Amounts{"": 5}},
-		`"token" has a number`:               {Rules: rules, Features: Amounts{"": 1, "token": 1}, Events: Amounts{"": 5}},
-		"1 to 1000 times":                    {Rules: rules, Peak: 0.5},
-		"1 to 5 replicas":                    {Rules: rules, Replicas: 9},
-		"at least 256 MiB":                   {Rules: rules, Server: Server{Memory: 1}},
-		"more than 0 cores":                  {Rules: rules, Server: Server{Cores: -1}},
-	} {
-		_, err := Run(t.Context(), config)
-		assert.ErrorContains(t, err, want)
-	}
-	for _, text := range []string{"", "x", "0", "-1", "1,2", "ip=", "1e16", "ip=1,ip=2", "NaN", "1 2"} {
-		_, err := ParseAmounts(text)
-		assert.Error(t, err, text)
-	}
-	amounts, err := ParseAmounts("1e6,ip=300000,hit/ip+user=5")
-	require.NoError(t, err)
-	assert.Equal(t, Amounts{"": 1e6, "ip": 300000, "hit/ip+user": 5}, amounts)
-}
-
 // Which number is meant is said by the nearest name.
 func TestAmountsOfEvents(t *testing.T) {
 	rules := rulesOf(t, "events: {a: {limits: [{per: ip, rate: 5/d}]}, b: {limits: [{per: ip, rate: 5/d}, {per: user, rate: 5/d}, {per: [ip, user], rate: 5/d}]}}")
@@ -288,20 +189,4 @@ func TestAmountsOfEvents(t *testing.T) {
 	}
 	assert.Equal(t, map[string]float64{"a ip": 10, "b ip": 20, "b user": 30, "b ip+user": 30}, found)
 	assert.InEpsilon(t, 2, report.Events[1].Total.Average.Hits/report.Events[0].Total.Average.Hits, 1e-9)
-}
-
-func TestText(t *testing.T) {
-	report, err := Run(t.Context(), Config{Rules: rulesOf(t, fourLimits), Features: Amounts{"": 1e6}, Events: Amounts{"": 2e7}})
-	require.NoError(t, err)
-	var text bytes.Buffer
-	require.NoError(t, report.WriteText(&text))
-	for _, want := range []string{"24h0m5s", "GiB", "Memcached servers: 5, each with memcached -m 3392", "Assumed:\n- "} {
-		assert.Contains(t, text.String(), want)
-	}
-	for n, want := range map[float64]string{0: "0", 0.25: "0.25", 999: "999", 999.7: "1,000", 1000: "1,000", 1234567: "1,234,567"} {
-		assert.Equal(t, want, amount(n))
-	}
-	for n, want := range map[float64]string{0: "0 B", 1023: "1023 B", 1024: "1 KiB", 1 << 20: "1 MiB", 5.5 * (1 << 30): "5.5 GiB"} {
-		assert.Equal(t, want, bytesText(n))
-	}
 }

@@ -32,31 +32,3 @@ func TestQuestionsTouchEveryEdge(t *testing.T) {
 		}
 	}
 }
-
-func TestQuestionsLieWithinTheRetention(t *testing.T) {
-	random := rand.New(rand.NewPCG(3, 4))
-	for range 2000 {
-		retention := 1 + random.Int64N(100_000)
-		window := 1 + random.Int64N(retention)
-		const end = 1_000_000
-		now := end + random.Int64N(100)
-		seconds := make([]int64, random.IntN(10))
-		for i := range seconds {
-			seconds[i] = end - random.Int64N(retention)
-		}
-		slices.Sort(seconds)
-		moments := random.IntN(5)
-		questions := questionsOf([]int64{window}, retention, end, now, moments, seconds)
-		require.NotEmpty(t, questions)
-		require.LessOrEqual(t, len(questions), moments+1)
-		for _, q := range questions {
-			require.Equal(t, window, q.window)
-			if q.now {
-				require.Len(t, questions, 1)
-				continue
-			}
-			require.GreaterOrEqual(t, q.begins(), now-retention+margin(retention, windowMargin)+1)
-			require.LessOrEqual(t, q.at, int64(end))
-		}
-	}
-}

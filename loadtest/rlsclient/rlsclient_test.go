@@ -93,19 +93,3 @@ func TestAsk(t *testing.T) {
 	_, err = rlsclient.New(rlsclient.Config{Addr: "nowhere"})
 	assert.ErrorContains(t, err, "127.0.0.1:8081")
 }
-
-func TestLimits(t *testing.T) {
-	for want, l := range map[string]*rlsclient.Limit{
-		"10/h":         {RequestsPerUnit: 10, Unit: rlsv3.RateLimitResponse_RateLimit_HOUR},
-		"10/10s":       {RequestsPerUnit: 10, Unit: rlsv3.RateLimitResponse_RateLimit_SECOND, UnitMultiplier: wrapperspb.UInt32(10)},
-		"5/15m":        {RequestsPerUnit: 5, Unit: rlsv3.RateLimitResponse_RateLimit_MINUTE, UnitMultiplier: wrapperspb.UInt32(15)},
-		"0/168h":       {Unit: rlsv3.RateLimitResponse_RateLimit_WEEK},
-		"3 in UNKNOWN": {RequestsPerUnit: 3},
-		"3 in 99":      {RequestsPerUnit: 3, Unit: 99},
-	} {
-		assert.Equal(t, want, rlsclient.Rate(l))
-		assert.Equal(t, want, rlsclient.NameOf(l))
-	}
-	assert.Equal(t, "named", rlsclient.NameOf(&rlsclient.Limit{Name: "named"}))
-	assert.Equal(t, time.Hour, rlsclient.Window(&rlsclient.Limit{Unit: rlsv3.RateLimitResponse_RateLimit_HOUR}))
-}

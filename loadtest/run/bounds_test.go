@@ -15,18 +15,12 @@ func TestBounds(t *testing.T) {
 		report Report
 		broken []string
 	}{
-		"none are set":                 {Bounds{}, Report{Arrived: 100, Answered: 100, Failed: 99}, nil},
-		"none succeeded":               {Bounds{}, Report{Arrived: 100, Answered: 100, Failed: 100}, []string{"no request succeeded"}},
-		"none was answered":            {Bounds{Failures: new(share.Share(5))}, Report{Arrived: 100, Unsent: 100}, []string{"no request succeeded"}},
-		"interrupted before an answer": {Bounds{Failures: new(share.Share(0))}, Report{Arrived: 3, BrokenOff: 3, Interrupted: true}, nil},
-		"interrupted, none succeeded":  {Bounds{}, Report{Arrived: 3, Answered: 2, Failed: 2, BrokenOff: 1, Interrupted: true}, []string{"no request succeeded"}},
-		"as many as may":               {Bounds{Failures: new(share.Share(290_000))}, Report{Arrived: 100, Answered: 100, Failed: 29}, nil},
-		"one more":                     {Bounds{Failures: new(share.Share(290_000))}, Report{Arrived: 100, Answered: 100, Failed: 30}, []string{"30 of 100 requests failed, 30%, and 29% may"}},
-		"not sent":                     {Bounds{Failures: new(share.Share(1000))}, Report{Arrived: 10_000, Answered: 9_989, Unsent: 11}, []string{"11 of 10,000 requests failed, 0.11%, and 0.1% may"}},
-		"not sent, for an interrupt":   {Bounds{Failures: new(share.Share(0))}, Report{Arrived: 2000, Answered: 100, Unsent: 1700, BrokenOff: 200, Interrupted: true}, nil},
-		"none may":                     {Bounds{Failures: new(share.Share(0))}, Report{Arrived: 100, Answered: 100, Failed: 1}, []string{"1 of 100 requests failed, 1%, and 0% may"}},
-		"none does":                    {Bounds{Failures: new(share.Share(0))}, Report{Arrived: 100, Answered: 100}, nil},
-		"as slow as may be":            {Bounds{P99: time.Second}, Report{Arrived: 1, Answered: 1, Latency: Latency{P99: 1000}}, nil},
+		"none are set":               {Bounds{}, Report{Arrived: 100, Answered: 100, Failed: 99}, nil},
+		"none succeeded":             {Bounds{}, Report{Arrived: 100, Answered: 100, Failed: 100}, []string{"no request succeeded"}},
+		"as many as may":             {Bounds{Failures: new(share.Share(290_000))}, Report{Arrived: 100, Answered: 100, Failed: 29}, nil},
+		"one more":                   {Bounds{Failures: new(share.Share(290_000))}, Report{Arrived: 100, Answered: 100, Failed: 30}, []string{"30 of 100 requests failed, 30%, and 29% may"}},
+		"not sent":                   {Bounds{Failures: new(share.Share(1000))}, Report{Arrived: 10_000, Answered: 9_989, Unsent: 11}, []string{"11 of 10,000 requests failed, 0.11%, and 0.1% may"}},
+		"not sent, for an interrupt": {Bounds{Failures: new(share.Share(0))}, Report{Arrived: 2000, Answered: 100, Unsent: 1700, BrokenOff: 200, Interrupted: true}, nil},
 		"too slow": {Bounds{P99: 20 * time.Millisecond}, Report{Arrived: 1, Answered: 1, Latency: Latency{P99: 31.4}}, []string{
 			"the p99 is 31.4 ms, and may be 20.0 ms"}},
 	} {

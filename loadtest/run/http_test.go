@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -17,7 +16,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/counterd/counterd/api/client"
 	"github.com/counterd/counterd/loadtest/arrival"
 	"github.com/counterd/counterd/loadtest/run"
 	"github.com/counterd/counterd/loadtest/traffic"
@@ -107,36 +105,6 @@ func TestHTTP(t *testing.T) {
 	assert.EqualValues(t, 300, report.Failed)
 	assert.Equal(t, run.Hits{Admitted: 120, Denied: 60, Unavailable: 60, OnError: 60}, report.Hits)
 	assert.Equal(t, []run.Limit{{Name: "a", Admitted: 120, Denied: 60}, {Name: "b", ShadowDenied: 60}}, report.Limits)
-}
-
-// A server that stalls for a second, from when its sixtieth request comes: the others that come
-// due meanwhile wait, too.
-func TestAServerThatStalls(t *testing.T) {
-	var stalled sync.Once
-	over := make(chan struct{})
-	server := &canned{hit: func(w http.ResponseWriter, n int64) {
-		if n >= 60 {
-			stalled.Do(func() { time.AfterFunc(time.Second, func() { close(over) }) })
-			<-over
-		}
-		say(w, 200, admitted)
-	}}
-	target := overHTTP(t, run.HTTPConfig{URLs: []string{serve(t, server)}})
-	for _, places := range []int{run.DefaultInFlight, 4} {
-		const rate = 200
-		server.hits.Store(0)
-		report, err := run.Run(t.Context(), run.Config{Target: target, Source: source(t, nil), Profile: arrival.Constant(rate), Duration: 2 * time.Second, InFlight: places, Drain: time.Minute})
-		require.NoError(t, err)
-		assert.EqualValues(t, 2*rate, server.hits.Load())
-		assert.EqualValues(t, 2*rate, report.Answered)
-		assert.GreaterOrEqual(t, report.Latency.Max, 995., "the first to wait")
-		assert.GreaterOrEqual(t, report.Latency.P99, 975., "four waited longer")
-		// Calls that came due in the first half of that second waited more than half of it: half of
-		// those of the first second.
-		assert.GreaterOrEqual(t, report.Timeline[0].Latency.P50, 480.)
-		// The stall is over: only once in the life of this server.
-		stalled, over = sync.Once{}, make(chan struct{})
-	}
 }
 
 func TestEveryKindOverHTTP(t *testing.T) {
@@ -314,45 +282,4 @@ func TestTimeouts(t *testing.T) {
 	assert.Equal(t, []run.Status{{Name: "timeout", Requests: 10}}, report.Statuses)
 	assert.EqualValues(t, 10, report.Failed)
 	assert.GreaterOrEqual(t, report.Latency.P50, 50.)
-}
-
-// What cannot be reached, or does not know such calls, is said before there is load.
-func TestTargetsThatCannotBeLoaded(t *testing.T) {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	require.NoError(t, listener.Close())
-	_, err = run.Run(t.Context(), run.Config{Target: overHTTP(t, run.HTTPConfig{URLs: []string{"http://" + listener.Addr().String()}}), Source: source(t, nil), Profile: arrival.Constant(1)})
-	require.ErrorIs(t, err, run.ErrUnreachable)
-	require.ErrorIs(t, err, client.ErrUnavailable)
-	assert.ErrorContains(t, err, listener.Addr().String())
-
-	for status, good := range map[int]bool{400: false, 401: false, 403: true, 404: false, 500: false} {
-		var hits atomic.Int64
-		url := serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			if strings.HasSuffix(r.URL.Path, "/hit") {
-				hits.Add(1)
-				say(w, 200, admitted)
-				return
-			}
-			say(w, status, "")
-		}))
-		target := overHTTP(t, run.HTTPConfig{URLs: []string{url}})
-		_, err := run.Run(t.Context(), run.Config{Target: target, Source: source(t, nil), Profile: arrival.Constant(10), Duration: 100 * ms})
-		if good {
-			// A token that is good for hits alone.
-			require.NoError(t, err)
-			assert.EqualValues(t, 1, hits.Load())
-			continue
-		}
-		require.ErrorIs(t, err, run.ErrUnreachable)
-		assert.Zero(t, hits.Load())
-	}
-
-	for _, config := range []run.HTTPConfig{{}, {URLs: []string{"localhost"}}, {URLs: []string{"http://localhost"}, Admin: []string{"x"}},
-		// The trips of one for the hits of two.
-		{URLs: []string{"http://a", "http://b"}, Admin: []string{"http://a:1"}},
-	} {
-		_, err := run.NewHTTP(config)
-		assert.Error(t, err)
-	}
 }

@@ -1,9 +1,7 @@
 package run_test
 
 import (
-	"context"
 	"errors"
-	"math/rand/v2"
 	"testing"
 	"time"
 
@@ -63,72 +61,6 @@ func TestTheKneeIsWhereQueueingSays(t *testing.T) {
 				assert.InEpsilon(t, trial.Rate, trial.Report.RateAsked, 0.02)
 			}
 			assert.Contains(t, text(t, knee), "The knee is at ")
-		})
-	}
-}
-
-// One server that takes times of an exponential distribution, 1 ms on average, and to which
-// requests come evenly, is D/M/1: with a rate of r a second, and s the root below 1 of
-// s = exp(-(1-s) 1000/r), the time until an answer is exponential, too, 1/(1-s) ms on
-// average, and so its p99 is ln(100)/(1-s) ms.
-func TestTheKneeOfRandomServiceTimes(t *testing.T) {
-	bubble.Test(t, func(t *testing.T) {
-		rng := rand.New(rand.NewPCG(3, 4))
-		target := servers(1, func() time.Duration { return time.Duration(rng.ExpFloat64() * float64(ms)) })
-		knee, err := run.FindMax(t.Context(), run.Config{Target: target, Source: source(t, nil)},
-			run.Search{P99: 10 * ms, Trial: 10 * time.Second, Start: 100})
-		require.NoError(t, err)
-		// 10 ms = 4.605 ms / (1-s): s = 0.5395; r = -1000 (1-s) / ln s = 746.
-		assert.InEpsilon(t, 746, knee.Rate, 0.1)
-	})
-}
-
-// A machine that is busy in a fifth of the time, at random, fails what runs then. The knee is
-// where it is without that, and what was repeated is said.
-func TestTheKneeOnAMachineThatIsBusyAtTimes(t *testing.T) {
-	for seed := range uint64(5) {
-		bubble.Test(t, func(t *testing.T) {
-			rng := rand.New(rand.NewPCG(seed, 5))
-			var spells []bool
-			began := time.Now()
-			target := servers(4, func() time.Duration { return 100 * ms })
-			answers := target.take
-			target.take = func(n int64) {
-				answers(n)
-				target.mu.Lock()
-				spell := int(time.Since(began) / (3 * time.Second))
-				for len(spells) <= spell {
-					spells = append(spells, rng.Float64() < 0.2)
-				}
-				busy := spells[spell]
-				target.mu.Unlock()
-				if busy {
-					time.Sleep(time.Second)
-				}
-			}
-			knee, err := run.FindMax(t.Context(), run.Config{Target: target, Source: source(t, nil), Drain: time.Hour},
-				run.Search{P99: 500 * ms, Trial: 3 * time.Second, Start: 5})
-			require.NoError(t, err)
-			// In 3 s a queue grows to 500 ms only at 46 a second.
-			assert.True(t, knee.Found())
-			assert.InEpsilon(t, 40/0.97, knee.Rate, 0.15, "seed %d", seed)
-			failed := map[float64]int{}
-			for _, trial := range knee.Trials {
-				if trial.TooHigh != "" {
-					failed[trial.Rate]++
-				}
-			}
-			borne := 0
-			for rate, n := range failed {
-				if rate >= knee.TooHigh {
-					assert.GreaterOrEqual(t, n, 3, "%v", rate)
-				} else {
-					borne += n
-				}
-			}
-			if borne > 0 {
-				assert.Contains(t, text(t, knee), "trials at rates that are borne failed")
-			}
 		})
 	}
 }
@@ -209,37 +141,6 @@ func TestWhyARateIsTooHigh(t *testing.T) {
 	})
 }
 
-// Answers that take long, but within the bound, are no sign of a rate that is not reached,
-// and nor is one that takes much longer than all others.
-func TestSlowAnswersAreNotARateThatIsNotReached(t *testing.T) {
-	bubble.Test(t, func(t *testing.T) {
-		// 20 at once take 200 ms each: 100 a second are the most.
-		slow := servers(20, func() time.Duration { return 200 * ms })
-		find := func(target run.Target) *run.Knee {
-			knee, err := run.FindMax(t.Context(), run.Config{Target: target, Source: source(t, nil)},
-				run.Search{P99: 400 * ms, Trial: 5 * time.Second, Start: 30})
-			require.NoError(t, err)
-			return knee
-		}
-		knee := find(slow)
-		assert.InEpsilon(t, 100, knee.Rate, 0.05)
-		for _, trial := range knee.Trials {
-			if trial.Rate == knee.Rate && trial.TooHigh == "" {
-				assert.InEpsilon(t, knee.Rate, trial.Report.RateReached, 0.02)
-			}
-		}
-
-		straggling := &fake{take: func(n int64) {
-			if n == 120 {
-				time.Sleep(3 * time.Second)
-			}
-			slow.take(n)
-		}}
-		knee = find(straggling)
-		assert.InEpsilon(t, 100, knee.Rate, 0.05)
-	})
-}
-
 // rateOf returns the rate of the last two calls.
 func rateOf(f *fake) float64 {
 	f.mu.Lock()
@@ -256,63 +157,4 @@ func worst(k *run.Knee) run.Trial {
 		}
 	}
 	return run.Trial{}
-}
-
-func TestASearchThatIsInterrupted(t *testing.T) {
-	bubble.Test(t, func(t *testing.T) {
-		ctx, cancel := context.WithTimeout(t.Context(), 2500*ms)
-		defer cancel()
-		knee, err := run.FindMax(ctx, run.Config{Target: &fake{}, Source: source(t, nil)}, run.Search{P99: time.Second, Trial: time.Second})
-		require.NoError(t, err)
-		assert.True(t, knee.Interrupted)
-		assert.Len(t, knee.Trials, 2)
-		assert.InDelta(t, 200, knee.Rate, 0)
-		assert.Contains(t, text(t, knee), "Interrupted")
-		assert.False(t, knee.Found())
-	})
-}
-
-func TestWhatCannotBeSearched(t *testing.T) {
-	config := run.Config{Target: &fake{}, Source: source(t, nil), Profile: arrival.Constant(1)}
-	for want, search := range map[string]run.Search{
-		"above 0":       {},
-		"at least 10ms": {P99: 1, Trial: 1},
-		"1 to 10000000": {P99: 1, Start: -1},
-	} {
-		_, err := run.FindMax(t.Context(), config, search)
-		assert.ErrorContains(t, err, want)
-	}
-	config.Target = &fake{probe: errors.New("away")}
-	_, err := run.FindMax(t.Context(), config, run.Search{P99: 1})
-	assert.ErrorIs(t, err, run.ErrUnreachable)
-}
-
-// A generator that is late says nothing of the target: the trial is repeated. If it stays
-// late, that is said.
-func TestATrialOfALateGeneratorIsRepeated(t *testing.T) {
-	bubble.Test(t, func(t *testing.T) {
-		naps, late := 0, 2
-		config := run.Config{Target: servers(4, func() time.Duration { return 10 * ms }), Source: source(t, nil)}
-		config.Pause = func(d time.Duration) {
-			time.Sleep(d)
-			if naps++; naps <= late {
-				time.Sleep(500 * ms)
-			}
-		}
-		search := run.Search{P99: 50 * ms, Trial: time.Second, Start: 80}
-		knee, err := run.FindMax(t.Context(), config, search)
-		require.NoError(t, err)
-		assert.InEpsilon(t, 400, knee.Rate, 0.1)
-		assert.Greater(t, knee.Trials[0].Report.Late.P99, 250.)
-		assert.Equal(t, run.ReasonP99, knee.Trials[0].TooHigh)
-		assert.InDelta(t, 80, knee.Trials[1].Rate, 0, "again")
-		assert.NotContains(t, text(t, knee), "it may be this machine")
-
-		late = 1 << 30
-		knee, err = run.FindMax(t.Context(), config, search)
-		require.NoError(t, err)
-		assert.InDelta(t, 80, knee.Trials[2].Rate, 0, "three times")
-		assert.Less(t, knee.Trials[3].Rate, 80.)
-		assert.Contains(t, text(t, knee), "it may be this machine")
-	})
 }

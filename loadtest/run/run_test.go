@@ -3,7 +3,6 @@ package run_test
 import (
 	"bytes"
 	"context"
-	"errors"
 	"io"
 	"math/rand/v2"
 	"slices"
@@ -114,43 +113,6 @@ func TestRate(t *testing.T) {
 	})
 }
 
-// One answer that is late makes no rate lower; that a target does not keep up does.
-func TestRateReached(t *testing.T) {
-	for name, c := range map[string]struct {
-		take     time.Duration
-		profile  arrival.Profile
-		straggle time.Duration // the last one
-		want     float64
-	}{
-		"all take long":      {2 * time.Second, arrival.Constant(100), 0, 100},
-		"a straggler":        {ms, arrival.Constant(100), 9 * time.Second, 100},
-		"a ramp":             {ms, arrival.Ramp{To: 200, Over: 10 * time.Second}, 0, 100},
-		"it ends early":      {ms, arrival.Steps{{Rate: 100, Length: 5 * time.Second}, {Length: 5 * time.Second}}, 0, 50},
-		"half is a backlog":  {20 * ms, arrival.Constant(100), 0, 50},
-		"nine of ten failed": {-1, arrival.Constant(100), 0, 10},
-	} {
-		bubble.Test(t, func(t *testing.T) {
-			target := servers(1, func() time.Duration { return c.take })
-			if name != "half is a backlog" {
-				target = servers(1000, func() time.Duration { return c.take })
-			}
-			slow := target.take
-			target.take = func(n int64) {
-				slow(n)
-				if n == 999 {
-					time.Sleep(c.straggle)
-				}
-			}
-			target.answer = func(n int64, _ traffic.Call) run.Answer {
-				return run.Answer{Status: "200", Failed: c.take < 0 && n%10 > 0}
-			}
-			report, err := run.Run(t.Context(), run.Config{Target: target, Source: source(t, nil), Profile: c.profile, Duration: 10 * time.Second, Drain: time.Hour})
-			require.NoError(t, err)
-			assert.InEpsilon(t, c.want, report.RateReached, 0.012, name)
-		})
-	}
-}
-
 // A target stalls for a second: the latency of each call that came due meanwhile includes
 // its wait. Calls one after the other would show one slow answer.
 func TestLatenciesIncludeTheWaitForAStall(t *testing.T) {
@@ -249,27 +211,6 @@ func TestLate(t *testing.T) {
 	})
 }
 
-func TestKinds(t *testing.T) {
-	bubble.Test(t, func(t *testing.T) {
-		target := &fake{}
-		target.answer = func(_ int64, call traffic.Call) run.Answer {
-			time.Sleep(time.Duration(slices.Index(traffic.Kinds(), call.Kind)+1) * 10 * ms)
-			return run.Answer{Status: "200"}
-		}
-		mix := traffic.Mix{traffic.Hit: 50, traffic.Check: 20, traffic.Increment: 15, traffic.Count: 10, traffic.Batch: 5}
-		report, err := run.Run(t.Context(), run.Config{Target: target, Source: source(t, mix), Profile: arrival.Constant(1000), Duration: 2 * time.Second})
-		require.NoError(t, err)
-		require.Len(t, report.Kinds, 5)
-		for i, kind := range traffic.Kinds() {
-			l := report.Kinds[kind]
-			assert.Equal(t, target.byKind[kind], l.Requests, kind)
-			want := 10 * float64(i+1)
-			near(t, want, l.P50, string(kind))
-			near(t, want, l.Max, string(kind))
-		}
-	})
-}
-
 // What is counted of answers, hits and limits is what the target gave.
 func TestAnswers(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
@@ -322,60 +263,6 @@ func TestNamesAreBounded(t *testing.T) {
 	})
 }
 
-// Trips, reads and CPU time are those between the two readings.
-func TestCosts(t *testing.T) {
-	bubble.Test(t, func(t *testing.T) {
-		target := &fake{}
-		target.read = func() run.Reading {
-			n := target.got.Load()
-			return run.Reading{Trips: 1000 + 2*n, Reads: 500 + 3*n, Began: []float64{7}, CPU: time.Hour + time.Duration(n)*ms, Memory: 1 << 20}
-		}
-		report, err := run.Run(t.Context(), run.Config{Target: target, Source: source(t, nil), Profile: arrival.Constant(100), Duration: 10 * time.Second, WarmUp: time.Second})
-		require.NoError(t, err)
-		assert.Equal(t, &run.Store{Trips: 2000, Reads: 3000, Calls: 1000, Per: "hit", Trip: 2, Read: 3}, report.Store)
-		p := report.Process
-		require.NotNil(t, p)
-		assert.InDelta(t, 1, p.CPUSeconds, 1e-9)
-		assert.InDelta(t, 0.1, p.Cores, 0.001)
-		assert.InDelta(t, 1000, p.Microseconds, 1e-6)
-		assert.EqualValues(t, 1<<20, p.Memory)
-
-		// The hits of a batch are hits each by itself, and where there is more than hits
-		// it is said.
-		report, err = run.Run(t.Context(), run.Config{Target: target, Source: source(t, traffic.Mix{traffic.Batch: 1}), Profile: arrival.Constant(100), Duration: time.Second})
-		require.NoError(t, err)
-		assert.Equal(t, &run.Store{Trips: 200, Reads: 300, Calls: 1000, Per: "hit", Trip: 0.2, Read: 0.3}, report.Store)
-		report, err = run.Run(t.Context(), run.Config{Target: target, Source: source(t, traffic.Mix{traffic.Check: 1}), Profile: arrival.Constant(100), Duration: time.Second})
-		require.NoError(t, err)
-		assert.Equal(t, "call", report.Store.Per)
-
-		target.read = nil
-		report, err = run.Run(t.Context(), run.Config{Target: target, Source: source(t, nil), Profile: arrival.Constant(100), Duration: time.Second})
-		require.NoError(t, err)
-		assert.Nil(t, report.Store)
-		assert.Contains(t, text(t, report), "store      not known: it has none\n")
-	})
-}
-
-// What has begun anew since is not taken for a figure, nor where the sum hides it: another server has counted, or the
-// same one beyond what it had.
-func TestATargetThatRestarts(t *testing.T) {
-	for _, readings := range [][2]run.Reading{
-		{{Trips: 1000, Began: []float64{7}}, {Trips: 10, Began: []float64{7}}},
-		{{Trips: 1000, Began: []float64{100, 200.5}}, {Trips: 5000, Began: []float64{101, 300}}},
-	} {
-		bubble.Test(t, func(t *testing.T) {
-			target := &fake{}
-			target.read = func() run.Reading { return readings[min(target.got.Load(), 1)] }
-			report, err := run.Run(t.Context(), run.Config{Target: target, Source: source(t, nil), Profile: arrival.Constant(100), Duration: time.Second})
-			require.NoError(t, err)
-			assert.Nil(t, report.Store)
-			assert.Contains(t, report.StoreNote, "restarted")
-			assert.Nil(t, report.Process)
-		})
-	}
-}
-
 // The warm-up is the beginning of the profile, and is not measured.
 func TestWarmUp(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
@@ -425,104 +312,6 @@ func TestInterrupted(t *testing.T) {
 		assert.InDelta(t, 0.005, report.Timeline[2].Seconds, 0.006)
 		assert.Contains(t, text(t, report), "; interrupted\n")
 	})
-}
-
-// A run that is interrupted because its target hangs shows the hang: calls on their way
-// have waited, too.
-func TestInterruptedInAStall(t *testing.T) {
-	bubble.Test(t, func(t *testing.T) {
-		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
-		defer cancel()
-		target := &fake{}
-		target.answer = func(n int64, _ traffic.Call) run.Answer {
-			if n < 100 {
-				return run.Answer{Status: "200"}
-			}
-			<-ctx.Done()
-			return run.Answer{Status: "no answer", Failed: true}
-		}
-		report, err := run.Run(ctx, run.Config{Target: target, Source: source(t, nil), Profile: arrival.Constant(100), Duration: time.Hour, InFlight: 150})
-		require.NoError(t, err)
-		assert.EqualValues(t, 100, report.Answered)
-		assert.EqualValues(t, 150, report.BrokenOff)
-		assert.EqualValues(t, report.Arrived-250, report.Unsent)
-		assert.Equal(t, report.Arrived, report.Latency.Requests)
-		assert.InDelta(t, 2000, report.Latency.Max, 0)
-		assert.InDelta(t, 500, report.Latency.P50, 11, "a third were answered at once, the others wait for up to 2 s")
-		assert.InDelta(t, 1000, report.Timeline[2].Latency.Max, 0)
-		assert.EqualValues(t, 250, report.Late.Requests)
-		assert.Zero(t, report.Failed)
-	})
-}
-
-// However long a run is, its timeline has a bounded number of slots, and loses nothing.
-func TestLongRuns(t *testing.T) {
-	bubble.Test(t, func(t *testing.T) {
-		target := &fake{}
-		report, err := run.Run(t.Context(), run.Config{Target: target, Source: source(t, nil), Profile: arrival.Constant(2), Duration: 2000 * time.Second})
-		require.NoError(t, err)
-		require.Len(t, report.Timeline, 500)
-		for _, s := range report.Timeline {
-			assert.InDelta(t, 4, s.Seconds, 0)
-			assert.EqualValues(t, 8, s.Latency.Requests)
-			assert.EqualValues(t, 8, s.Arrived)
-			assert.EqualValues(t, 8, s.Answered)
-		}
-	})
-}
-
-type steps struct {
-	mu     sync.Mutex
-	stages []string
-	want   []int
-	done   int
-}
-
-func (s *steps) Start(stage string, n int) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.stages, s.want = append(s.stages, stage), append(s.want, n)
-}
-
-func (s *steps) Add(n int) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.done += n
-}
-
-func TestProgress(t *testing.T) {
-	bubble.Test(t, func(t *testing.T) {
-		var progress steps
-		_, err := run.Run(t.Context(), run.Config{
-			Target: &fake{take: func(int64) { time.Sleep(time.Second) }}, Source: source(t, nil), Profile: arrival.Constant(10),
-			Duration: 2 * time.Second, WarmUp: time.Second, Progress: &progress,
-		})
-		require.NoError(t, err)
-		assert.Equal(t, []string{"warming up", "measuring"}, progress.stages)
-		assert.Equal(t, []int{10, 20}, progress.want)
-		assert.InDelta(t, 30, progress.done, 10)
-	})
-}
-
-func TestWhatCannotBeRun(t *testing.T) {
-	right := run.Config{Target: &fake{}, Source: source(t, nil), Profile: arrival.Constant(1)}
-	require.NoError(t, right.Check())
-	for want, change := range map[string]func(*run.Config){
-		"-duration is at least 10ms":    func(c *run.Config) { c.Duration = 1 },
-		"-warm-up":                      func(c *run.Config) { c.WarmUp = -1 },
-		"-max-in-flight is 1 to 100000": func(c *run.Config) { c.InFlight = -1 },
-	} {
-		wrong := right
-		change(&wrong)
-		_, err := run.Run(t.Context(), wrong)
-		assert.ErrorContains(t, err, want)
-	}
-	away := &fake{probe: errors.New("away")}
-	right.Target = away
-	_, err := run.Run(t.Context(), right)
-	require.ErrorIs(t, err, run.ErrUnreachable)
-	assert.ErrorContains(t, err, "away")
-	assert.Zero(t, away.got.Load())
 }
 
 func text(t *testing.T, r interface{ WriteText(io.Writer) error }) string {

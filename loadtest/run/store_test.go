@@ -2,7 +2,6 @@ package run_test
 
 import (
 	"cmp"
-	"context"
 	"log/slog"
 	"math/rand/v2"
 	"strconv"
@@ -102,100 +101,4 @@ func TestAdmittedAndDeniedAreWhatTheLimitsSay(t *testing.T) {
 			assert.Positive(t, report.Store.Reads)
 		})
 	}
-}
-
-// others returns how many trips a process may have made at the most, since then, that are of no hit: it reads the temporary
-// overrides once a second.
-func others(since time.Time) int64 { return 2 + int64(time.Since(since).Seconds()) }
-
-// Hits on counters of their own make a trip each, and those of a batch on one counter make
-// one together.
-func TestTripsOfTheStore(t *testing.T) {
-	server := memcachedtest.Start(t)
-	target := embedded(t, "events: {e: {limits: [{per: ip, rate: 1000000/d}]}}", counterd.WithMemcached(server.Addr))
-	const calls = 50
-	begun := time.Now()
-	// In flight is one at a time, so none goes with another.
-	batches, err := run.Run(t.Context(), run.Config{
-		Target: target, Source: of(t, 1, traffic.Mix{traffic.Batch: 1}, 20), Profile: arrival.Constant(calls), Duration: time.Second, InFlight: 1, Drain: time.Minute,
-	})
-	require.NoError(t, err)
-	assert.Equal(t, run.Hits{Admitted: 20 * calls}, batches.Hits)
-	assert.GreaterOrEqual(t, batches.Store.Trips, int64(calls))
-	assert.LessOrEqual(t, batches.Store.Trips, calls+others(begun))
-	assert.EqualValues(t, 20*calls, batches.Store.Calls)
-	assert.InDelta(t, float64(batches.Store.Trips)/(20*calls), batches.Store.Trip, 1e-9)
-
-	hits, err := run.Run(t.Context(), run.Config{
-		Target: target, Source: of(t, traffic.MaxPopulation, nil, 1), Profile: arrival.Constant(calls), Duration: time.Second, InFlight: 1, Drain: time.Minute,
-	})
-	require.NoError(t, err)
-	assert.GreaterOrEqual(t, hits.Store.Trips, int64(calls))
-	assert.LessOrEqual(t, hits.Store.Trips, calls+others(begun))
-	assert.Zero(t, hits.Failed)
-}
-
-func TestEveryKindEmbedded(t *testing.T) {
-	target := embedded(t, "")
-	mix := traffic.Mix{traffic.Hit: 1, traffic.Check: 1, traffic.Increment: 1, traffic.Count: 1, traffic.Batch: 1}
-	report, err := run.Run(t.Context(), run.Config{Target: target, Source: of(t, 3, mix, 10), Profile: arrival.Constant(500), Duration: time.Second})
-	require.NoError(t, err)
-	assert.Len(t, report.Kinds, 5)
-	assert.Zero(t, report.Failed, report.Statuses)
-	assert.LessOrEqual(t, report.Hits.Admitted, int64(21))
-	assert.Equal(t, report.Kinds["hit"].Requests+10*report.Kinds["batch"].Requests, report.Hits.Admitted+report.Hits.Denied)
-	require.NotNil(t, report.Process, "of this process")
-	assert.Positive(t, report.Process.Memory)
-}
-
-// What is at fault is found ahead of the load: no server, or calls that no rule knows.
-func TestEmbeddedTargetsThatCannotBeLoaded(t *testing.T) {
-	server := memcachedtest.Start(t)
-	server.Stop()
-	target := embedded(t, "", counterd.WithMemcached(server.Addr))
-	_, err := run.Run(t.Context(), run.Config{Target: target, Source: of(t, 1, nil, 1), Profile: arrival.Constant(1)})
-	require.ErrorIs(t, err, run.ErrUnreachable)
-	require.ErrorContains(t, err, server.Addr)
-
-	perUser := embedded(t, "events: {e: {limits: [{per: user, rate: 1/d}]}}")
-	for _, kind := range []traffic.Kind{traffic.Hit, traffic.Check, traffic.Batch} {
-		_, err = run.Run(t.Context(), run.Config{Target: perUser, Source: of(t, 1, traffic.Mix{kind: 1}, 1), Profile: arrival.Constant(1)})
-		require.ErrorIs(t, err, run.ErrUnreachable)
-		require.ErrorContains(t, err, "user")
-	}
-}
-
-// A store that goes away meanwhile shows: hits are refused where a rule wants that, and
-// admitted without it where it does not.
-func TestAStoreThatGoesAway(t *testing.T) {
-	for rule, unavailable := range map[string]bool{"deny": true, "allow": false} {
-		server := memcachedtest.Start(t)
-		target := embedded(t, "events: {e: {limits: [{per: ip, rate: 1000000/d, on_error: "+rule+"}]}}", counterd.WithMemcached(server.Addr))
-		stopping := &stopAt{Target: target, n: 50, stop: server.Stop}
-		report, err := run.Run(t.Context(), run.Config{Target: stopping, Source: of(t, 1000, nil, 1), Profile: arrival.Constant(100), Duration: time.Second, InFlight: 1, Drain: time.Minute})
-		require.NoError(t, err)
-		assert.EqualValues(t, 100, report.Hits.Admitted+report.Hits.Unavailable)
-		if unavailable {
-			assert.EqualValues(t, 50, report.Hits.Unavailable)
-			assert.EqualValues(t, 50, report.Failed)
-		} else {
-			assert.EqualValues(t, 50, report.Hits.OnError)
-			assert.Zero(t, report.Failed)
-		}
-		assert.EqualValues(t, 50, report.Limits[0].Admitted, "those for which the store was not asked are not the limit's")
-	}
-}
-
-// stopAt stops something ahead of the n-th call.
-type stopAt struct {
-	run.Target
-	n    int64
-	stop func()
-}
-
-func (s *stopAt) Do(ctx context.Context, n int64, call traffic.Call) run.Answer {
-	if n == s.n {
-		s.stop()
-	}
-	return s.Target.Do(ctx, n, call)
 }

@@ -1,23 +1,12 @@
 package share_test
 
 import (
-	"fmt"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/counterd/counterd/loadtest/share"
 )
-
-func Example() {
-	one, err := share.Parse("12.5%")
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	fmt.Println(one, one.Of(200))
-	// Output: 12.5 25
-}
 
 func TestShares(t *testing.T) {
 	for text, want := range map[string]share.Share{"0": 0, "0.1": 1000, "5": 50_000, "30%": 300_000, "99.9999": 999_999, "0.0001%": 1, "10.50": 105_000} {

@@ -11,7 +11,6 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
-	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/loadtest/traffic"
 )
 
@@ -34,36 +33,6 @@ func draws(population traffic.Population, kind string, n int) map[string]int {
 	return got
 }
 
-func TestUniform(t *testing.T) {
-	const n, members = 100_000, 300
-	got := draws(traffic.NewUniform("ip", members, seeded(1)), "ip", n)
-	require.Len(t, got, members)
-	for address, times := range got {
-		near(t, n, 1./members, times, address)
-	}
-	assert.Contains(t, got, "10.0.0.0")
-	assert.Contains(t, got, "10.0.1.43")
-	event := &events.Event{Name: "e"}
-	for address := range got {
-		c, err := event.Counter(events.Features{"ip": address})
-		require.NoError(t, err)
-		assert.Equal(t, "ip:"+address, c.Feature.String(), "it is canonical")
-	}
-}
-
-func TestNamesOfOtherKinds(t *testing.T) {
-	got := draws(traffic.NewUniform("user", 2, seeded(1)), "user", 100)
-	require.Len(t, got, 2)
-	assert.Contains(t, got, "user-000000")
-	assert.Contains(t, got, "user-000001")
-}
-
-func TestTogether(t *testing.T) {
-	rng := seeded(1)
-	population := traffic.Together(traffic.NewUniform("ip", 1, rng), traffic.NewUniform("user", 1, rng))
-	assert.Equal(t, events.Features{"ip": "10.0.0.0", "user": "user-000000"}, population())
-}
-
 // The head of Zipf's law is what its formula says.
 func TestZipf(t *testing.T) {
 	const n, members, s = 200_000, 1000, 1.2
@@ -76,26 +45,6 @@ func TestZipf(t *testing.T) {
 		near(t, n, math.Pow(float64(k), -s)/whole, got[fmt.Sprintf("user-%06d", k-1)], k)
 	}
 	assert.NotContains(t, got, "user-001000")
-}
-
-func TestCheckPopulation(t *testing.T) {
-	require.NoError(t, traffic.CheckPopulation("ip", 1, 0))
-	require.NoError(t, traffic.CheckPopulation("user", traffic.MaxPopulation, 1.01))
-	for _, c := range []struct {
-		kind string
-		n    int
-		s    float64
-		want string
-	}{
-		{"ip", 0, 0, "-population is 1 to 16777216, not 0"},
-		{"ip", traffic.MaxPopulation + 1, 0, "not 16777217"},
-		{"ip", 1, 1, "above 1, not 1"},
-		{"ip", 1, math.NaN(), "above 1, not NaN"},
-		{"ip", 1, math.Inf(1), "above 1"},
-		{"No kind", 1, 0, "kind"},
-	} {
-		assert.ErrorContains(t, traffic.CheckPopulation(c.kind, c.n, c.s), c.want)
-	}
 }
 
 func TestMix(t *testing.T) {
@@ -128,25 +77,6 @@ func TestMix(t *testing.T) {
 	assert.Len(t, byCost, 2)
 }
 
-func TestBatches(t *testing.T) {
-	rng := seeded(1)
-	source, err := traffic.New(traffic.Config{
-		Event: "e", Population: traffic.NewUniform("user", 1000, rng), Mix: traffic.Mix{traffic.Batch: 1},
-		Costs: traffic.Costs{7: 1}, BatchSize: 50, Rand: rng,
-	})
-	require.NoError(t, err)
-	call := source.Next()
-	assert.Equal(t, traffic.Batch, call.Kind)
-	require.Len(t, call.Hits, 50)
-	users := map[string]bool{}
-	for _, hit := range call.Hits {
-		assert.Equal(t, "e", hit.Event)
-		assert.Equal(t, int64(7), *hit.Cost)
-		users[hit.Features["user"]] = true
-	}
-	assert.Greater(t, len(users), 30)
-}
-
 func TestSameSeedSameCalls(t *testing.T) {
 	calls := func(seed uint64) (list []traffic.Call) {
 		rng := seeded(seed)
@@ -163,47 +93,4 @@ func TestSameSeedSameCalls(t *testing.T) {
 	}
 	assert.Equal(t, calls(7), calls(7))
 	assert.NotEqual(t, calls(7), calls(8))
-}
-
-func TestWhatIsNoMix(t *testing.T) {
-	for text, want := range map[string]string{
-		"":             `not ""`,
-		"hits=1":       `a call is hit, check, increment, count or batch, not "hits"`,
-		"hit=x":        `weight of hit is a number, not "x"`,
-		"hit=1,hit=2":  "hit is there twice",
-		"hit=-1":       "not the -1 of hit",
-		"hit=0":        "no weight is above 0",
-		"hit=10000000": "0 to 1000000",
-	} {
-		_, err := traffic.ParseMix(text)
-		assert.ErrorContains(t, err, want)
-	}
-	for _, text := range []string{"0=1", "1000001=1", "x=1", "1=1,1=2"} {
-		_, err := traffic.ParseCosts(text)
-		assert.Error(t, err)
-	}
-	alone, err := traffic.ParseMix("check")
-	require.NoError(t, err)
-	assert.Equal(t, traffic.Mix{traffic.Check: 1}, alone)
-}
-
-func TestWhatCannotBeMade(t *testing.T) {
-	rng := seeded(1)
-	right := traffic.Config{Event: "e", Population: traffic.NewUniform("ip", 1, rng), Rand: rng}
-	_, err := traffic.New(right)
-	require.NoError(t, err)
-	for want, change := range map[string]func(*traffic.Config){
-		"cannot be an event": func(c *traffic.Config) { c.Event = "No" },
-		"a population":       func(c *traffic.Config) { c.Population = nil },
-		"random numbers":     func(c *traffic.Config) { c.Rand = nil },
-		"no weight":          func(c *traffic.Config) { c.Mix = traffic.Mix{} },
-		"0 to 1000000":       func(c *traffic.Config) { c.Costs = traffic.Costs{1: -1} },
-		"1 to 1000 hits":     func(c *traffic.Config) { c.BatchSize = 1001 },
-		"whole seconds":      func(c *traffic.Config) { c.Window = time.Millisecond },
-	} {
-		wrong := right
-		change(&wrong)
-		_, err := traffic.New(wrong)
-		assert.ErrorContains(t, err, want)
-	}
 }

@@ -3,7 +3,6 @@ package verify
 import (
 	"context"
 	"errors"
-	"math/rand/v2"
 	"net/http"
 	"testing"
 	"time"
@@ -13,7 +12,6 @@ import (
 
 	"github.com/counterd/counterd/api/wire"
 	"github.com/counterd/counterd/internal/testkit/bubble"
-	"github.com/counterd/counterd/loadtest/fleet"
 	"github.com/counterd/counterd/loadtest/verify/contract"
 	"github.com/counterd/counterd/loadtest/verify/judge"
 )
@@ -69,27 +67,6 @@ func TestHowCallsEnd(t *testing.T) {
 			})
 		})
 	}
-}
-
-// A server that an interrupt leaves away is known to be, so that what it had is not missed.
-func TestAKillIsInterrupted(t *testing.T) {
-	servers, err := fleet.Start(t.Context(), fleet.Config{Memcached: "memcached", Servers: 1, Timeout: time.Second})
-	require.NoError(t, err)
-	defer func() { require.NoError(t, servers.Close()) }()
-	ctx, interrupt := context.WithCancel(t.Context())
-	interrupt()
-	k := &killer{fleet: servers, rng: rand.New(rand.NewPCG(1, 2)), pace: time.Second}
-	require.ErrorIs(t, k.kill(ctx), context.Canceled)
-	require.Len(t, k.kills, 1)
-	assert.NotZero(t, k.kills[0].Killed)
-	assert.False(t, k.kills[0].Dead.Before(k.kills[0].Killed))
-	assert.Zero(t, k.kills[0].Back)
-	assert.Zero(t, k.kills[0].Repaired)
-
-	require.NoError(t, servers.Restart(t.Context(), 0))
-	require.NoError(t, k.kill(t.Context()))
-	assert.False(t, k.kills[1].Back.Before(k.kills[1].Killed))
-	assert.False(t, k.kills[1].Repaired.Before(k.kills[1].Back))
 }
 
 type refusing struct{ calls chan time.Duration }

@@ -5,34 +5,12 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/counterd/counterd/loadtest/fleet"
 )
-
-// One slow call repeats the load, and is believed where most of at most three loads have one.
-func TestASlowCallIsRepeatedBeforeItIsBelieved(t *testing.T) {
-	const good, bad = time.Second, 3 * time.Second
-	for _, c := range []struct {
-		slowest          []time.Duration
-		undecided, wrong bool
-	}{
-		{slowest: nil, undecided: true},
-		{slowest: []time.Duration{good}},
-		{slowest: []time.Duration{bad}, undecided: true},
-		{slowest: []time.Duration{bad, good}, undecided: true},
-		{slowest: []time.Duration{bad, bad}, wrong: true},
-		{slowest: []time.Duration{bad, good, good}},
-		{slowest: []time.Duration{bad, good, bad}, wrong: true},
-	} {
-		s := &Soak{Longest: 2 * time.Second, Slowest: c.slowest}
-		assert.Equal(t, c.undecided, s.undecided(), "%v", c.slowest)
-		assert.Equal(t, c.wrong, s.slow() != nil, "%v", c.slowest)
-	}
-}
 
 // A process that has more goroutines or memory than before is named.
 func TestWhatStaysBehind(t *testing.T) {

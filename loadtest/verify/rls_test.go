@@ -2,8 +2,6 @@ package verify
 
 import (
 	"context"
-	"fmt"
-	"strings"
 	"testing"
 	"time"
 
@@ -186,22 +184,4 @@ func TestWrongRLSTargets(t *testing.T) {
 			})
 		})
 	}
-}
-
-// A target without a limit for what is called, and rules that cannot be verified, are errors.
-func TestNothingIsVerifiedOverRLS(t *testing.T) {
-	bubble.Test(t, func(t *testing.T) {
-		none := func(r *rlsclient.Response) { r.Statuses[0].CurrentLimit = nil }
-		_, err := newRun(againstRLS(slidingFile, rlsTarget{rulesIn(slidingFile), none})).run(t.Context())
-		require.ErrorIs(t, err, ErrNothing)
-		assert.ErrorContains(t, err, "a:1: ")
-		for want, file := range map[string]string{
-			"it has 0 limits": "events: {verify: {}}", "has no leases": "events: {verify: {limits: [{per: user, concurrent: 3, lease: 1s}]}}",
-			"unknown event": "events: {other: {}}", "YAML": "{",
-		} {
-			_, err := newRun(againstRLS(file, rlsTarget{network: rulesIn(slidingFile)})).run(t.Context())
-			assert.ErrorContains(t, err, want)
-		}
-		assert.False(t, strings.Contains(fmt.Sprint(err), "user-"), "no feature is in an error")
-	})
 }

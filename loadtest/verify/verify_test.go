@@ -3,13 +3,11 @@ package verify
 import (
 	"bytes"
 	"cmp"
-	"context"
 	"log/slog"
 	"maps"
 	"net/http"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -22,7 +20,6 @@ import (
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/events/rulesfile"
 	"github.com/counterd/counterd/internal/testkit/bubble"
-	"github.com/counterd/counterd/loadtest/fleet"
 	"github.com/counterd/counterd/loadtest/verify/contract"
 	"github.com/counterd/counterd/loadtest/verify/judge"
 )
@@ -395,58 +392,6 @@ func TestATargetThatRefuses(t *testing.T) {
 		assert.Positive(t, report.Counters)
 		assert.Zero(t, report.CountersClosed)
 	})
-}
-
-// A config that is wrong is not run, and neither is a program that ends.
-func TestConfigs(t *testing.T) {
-	t.Parallel()
-	own := Config{Fleet: fleet.Config{Counterd: "true", Memcached: "true"}}
-	require.NoError(t, own.Check())
-	_, err := Run(t.Context(), own)
-	require.ErrorContains(t, err, "has ended")
-	own.Duration, own.Clients = -1, -1
-	_, err = Run(t.Context(), own)
-	require.ErrorContains(t, err, "-duration")
-	assert.ErrorContains(t, err, "-clients", "all faults at once")
-}
-
-// An interrupt ends with a report of what was seen until then, right or wrong; of nothing
-// there is none.
-func TestInterrupted(t *testing.T) {
-	t.Parallel()
-	for name, wrong := range map[string]bool{"right": false, "wrong": true} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			bubble.Test(t, func(t *testing.T) {
-				ctx, cancel := context.WithCancel(t.Context())
-				defer cancel()
-				var answers atomic.Int64
-				config := against(&target{answers: func(d *wire.Decision) {
-					if answers.Add(1) == 200 {
-						cancel()
-					}
-					if wrong {
-						d.Limits[0].Remaining++
-					}
-				}})
-				config.Duration = time.Hour
-				report, err := Run(ctx, config)
-				require.NoError(t, err)
-				var text bytes.Buffer
-				require.NoError(t, report.WriteText(&text))
-				assert.True(t, report.Interrupted)
-				assert.Contains(t, text.String(), "interrupted: what was seen until then is judged")
-				assert.Equal(t, wrong, !report.OK(), &text)
-				assert.Zero(t, report.Excused.UnknownOutcome, "calls under way are answered")
-				assert.Zero(t, report.CountersClosed, "nothing is asked any more")
-				assert.Positive(t, report.Checked.Bodies)
-			})
-		})
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	_, err := Run(ctx, against(&target{}))
-	assert.ErrorIs(t, err, context.Canceled)
 }
 
 // A log that is full is judged, and the calls go on with a new one.

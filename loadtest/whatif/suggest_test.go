@@ -1,9 +1,7 @@
 package whatif_test
 
 import (
-	"context"
 	"fmt"
-	"io"
 	"math/rand/v2"
 	"slices"
 	"sort"
@@ -353,17 +351,6 @@ func TestASuggestedBucket(t *testing.T) {
 	require.NotContains(t, even.Rules, "token bucket")
 }
 
-// A feature with a hit every second is not denied by 60/m beside 1/s.
-func TestALimitThatAShorterOneNeverReaches(t *testing.T) {
-	var text strings.Builder
-	for i := range 200 {
-		fmt.Fprintf(&text, "192.0.2.1 - - [17/May/2015:10:%02d:%02d +0000] \"GET / HTTP/1.1\" 200 1\n", i/60, i%60)
-	}
-	report := agreeOn(t, text.String(), []string{"ip"}, "ip=host", "0", false)
-	require.Equal(t, "1/s denies all that it would", report.Kinds[0].Windows[1].LeftOut)
-	require.Contains(t, report.Rules, "rate: [1/s]\n")
-}
-
 const fourLines = `192.0.2.1 - - [17/May/2015:10:05:03 +0000] "GET / HTTP/1.1" 200 1
 192.0.2.1 - - [17/May/2015:10:05:03 +0000] "GET / HTTP/1.1" 200 1
 2001:db8::1 - - [17/May/2015:11:05:03 +0200] "GET / HTTP/1.1" 200 1
@@ -400,47 +387,4 @@ events:
 	require.Contains(t, out.String(), "These limits catch nothing in this log: ")
 	require.Contains(t, out.String(), " (34% is one).\n")
 	require.NotContains(t, out.String(), "or take the column attack", "that would catch nothing either")
-}
-
-func TestWhatCannotBeSuggested(t *testing.T) {
-	log := readLog(t, fourLines, "ip=host,user=user")
-	_, err := whatif.Suggest(t.Context(), whatif.SuggestConfig{Config: whatif.Config{Log: log}, Kinds: []string{"ip", "user"}, EventName: "test"})
-	require.ErrorIs(t, err, whatif.ErrNoFeatures)
-	require.ErrorContains(t, err, "of 5 lines none has a feature of the kind user")
-	_, err = whatif.Suggest(t.Context(), whatif.SuggestConfig{Config: whatif.Config{Log: log}, Kinds: []string{"ip"}, EventName: "test", Deny: 1_000_000})
-	require.ErrorIs(t, err, share.Err)
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	_, err = whatif.Suggest(ctx, whatif.SuggestConfig{Config: whatif.Config{Log: log}, Kinds: []string{"ip"}, EventName: "test"})
-	require.ErrorIs(t, err, context.Canceled)
-}
-
-// Lines without a feature of a kind are counted, and so are the kinds each by itself.
-func TestLinesWithoutAFeature(t *testing.T) {
-	log := readLog(t, strings.Replace(fourLines, "1 - - [", "1 - anna [", 1), "ip=host,user=user")
-	report, err := whatif.Suggest(t.Context(), whatif.SuggestConfig{Config: whatif.Config{Log: log}, Name: "access.log", Kinds: []string{"ip", "user"}, EventName: "test"})
-	require.NoError(t, err)
-	require.Equal(t, []int{0, 3}, []int{report.Kinds[0].Missing, report.Kinds[1].Missing})
-	require.Equal(t, []int{4, 1}, []int{report.Kinds[0].Hits, report.Kinds[1].Hits})
-	require.Len(t, report.WhatIf.Limits, 2)
-	require.Contains(t, report.Rules, "      - per: ip\n        rate: [2/h]\n      - per: user\n        rate: [1/h]\n")
-	var out strings.Builder
-	require.NoError(t, report.WriteText(&out))
-	require.Contains(t, out.String(), "user: 1 features with 1 hits; of 5 lines 3 have none; the largest count of each in any\n")
-}
-
-// A plot's line holds the share above each count, until the next one.
-func TestSuggestionPage(t *testing.T) {
-	report, err := whatif.Suggest(t.Context(), whatif.SuggestConfig{Config: whatif.Config{Log: readLog(t, fourLines, "ip=host")}, Kinds: []string{"ip"}, EventName: "test", Deny: 1000})
-	require.NoError(t, err)
-	p := report.Page()
-	plot := p.Sections[0].Plot
-	require.Equal(t, "in any hour", plot.Lines[2].Name)
-	require.Equal(t, []float64{1, 2}, plot.Lines[2].X)
-	require.InDeltaSlice(t, []float64{100.0 / 3, 100.0 / 3}, plot.Lines[2].Y, 1e-9, "the last one ends with the greatest count")
-	require.Equal(t, "limit 2/h", plot.Lines[4].Name)
-	require.Equal(t, []float64{2, 2}, plot.Lines[4].X)
-	require.Equal(t, "at most 0.1%", plot.Lines[5].Name)
-	require.True(t, plot.X.Log && plot.Y.Log)
-	require.NoError(t, p.Write(io.Discard))
 }

@@ -30,11 +30,9 @@ func TestTokenBuckets(t *testing.T) {
 		check  string
 		wrong  int
 	}{
-		"the burst, and what returns": {func(j *Case) { full(j); j.at(1, Admitted, 3, from(0)) }, Windows, 0},
-		"one more":                    {func(j *Case) { full(j); j.at(1, Admitted, 3, from(0), costs(2)) }, Windows, 1},
-		"just before it returns":      {func(j *Case) { full(j); j.at(0, Admitted, 3, from(980)) }, Windows, 1},
-		"the calls are that long":     {func(j *Case) { full(j); j.at(1, Admitted, 3, from(-9)) }, Windows, 0},
-		"by clocks that differ":       {func(j *Case) { j.Skew = 6e6; full(j); j.at(1, Admitted, 3, from(-15)) }, Windows, 0},
+		"one more":                {func(j *Case) { full(j); j.at(1, Admitted, 3, from(0), costs(2)) }, Windows, 1},
+		"the calls are that long": {func(j *Case) { full(j); j.at(1, Admitted, 3, from(-9)) }, Windows, 0},
+		"by clocks that differ":   {func(j *Case) { j.Skew = 6e6; full(j); j.at(1, Admitted, 3, from(-15)) }, Windows, 0},
 		"in a later interval": {func(j *Case) {
 			full(j)
 			j.at(20, Admitted, 2, from(0), costs(2))
@@ -47,9 +45,7 @@ func TestTokenBuckets(t *testing.T) {
 			j.at(0, Admitted, 3, costs(3), from(400))
 		}, Windows, 0},
 		"the store was lost between":         {func(j *Case) { full(j); j.kill(0.1, 0.2, 0.2); j.at(0, Admitted, 3, costs(3), from(400), incomplete) }, Windows, 0},
-		"an empty bucket denies":             {func(j *Case) { full(j); j.at(0, Denied, 3, from(900)) }, Denials, 0},
 		"one returned by all stamps":         {func(j *Case) { full(j); j.at(1, Denied, 3, from(20)) }, Denials, 1},
-		"one returned by some stamps":        {func(j *Case) { full(j); j.at(1, Denied, 3, from(5)) }, Denials, 0},
 		"one that is under way may be ahead": {func(j *Case) { full(j); j.at(1, Denied, 3, from(20)); j.at(1, Admitted, 3, from(25)) }, Denials, 0},
 		"one came behind it":                 {func(j *Case) { full(j); j.at(1, Denied, 3, from(20)); j.at(1, Admitted, 3, from(40)) }, Denials, 1},
 		"one that was older than what it follows": {func(j *Case) {
@@ -61,11 +57,8 @@ func TestTokenBuckets(t *testing.T) {
 			j.at(0, Unknown, 0, costs(3), from(0), func(e *Entry) { e.Stamp = 0 })
 			j.at(0, Denied, 3, from(900))
 		}, Denials, 0},
-		"it counts what was taken":      {func(j *Case) { full(j); j.at(1, Admitted, 3, from(0)) }, Counts, 0},
 		"it lacks some of it":           {func(j *Case) { full(j); j.at(1, Admitted, 1, from(0)) }, Counts, 1},
-		"it counts what has returned":   {func(j *Case) { full(j); j.at(2, Admitted, 2, from(20)) }, Counts, 0},
 		"a wait of too little":          {func(j *Case) { full(j); j.at(1, Denied, 2, from(500), costs(3), again(1)) }, RetryAfter, 1},
-		"a wait of what is needed":      {func(j *Case) { full(j); j.at(1, Denied, 2, from(500), costs(3), again(2)) }, RetryAfter, 0},
 		"a wait of more than is needed": {func(j *Case) { full(j); j.at(1, Denied, 2, from(500), costs(3), again(3)) }, RetryAfter, 1},
 	} {
 		j := caseOf(t, wire.Limit{Name: "l", Limit: 1, Window: "1s", Burst: 3, Algorithm: events.TokenBucket})
@@ -87,12 +80,10 @@ func TestLeases(t *testing.T) {
 		denied int // and if it was denied
 	}{
 		"both are live":                        {2, func(*Case) {}, 1, 0},
-		"one ends":                             {5, func(*Case) {}, 0, 0},
 		"one has ended":                        {6, func(*Case) {}, 0, 1},
 		"just before one ends, of such clocks": {4, func(j *Case) { j.Skew = 1e9 }, 0, 0},
 		"one was released":                     {2, func(j *Case) { release(j, 0, 900, true) }, 0, 1},
 		"one may have been released":           {2, func(j *Case) { release(j, 0, 1000, false) }, 0, 0},
-		"one is released beside it":            {2, func(j *Case) { release(j, 0, 2002, true) }, 0, 0},
 		"another process knows it not yet":     {2, func(j *Case) { release(j, 0, 1500, true) }, 0, 0},
 		"one was released behind it":           {2, func(j *Case) { release(j, 0, 2020, true) }, 1, 0},
 		"costs are of no matter":               {2, func(j *Case) { j.Log.entries[0].Cost = 9; release(j, 0, 500, true) }, 0, 1},
