@@ -187,6 +187,13 @@ func TestCauses(t *testing.T) {
 	}
 }
 
+// A target that other callers also use has counted more.
+func TestLessIsCounted(t *testing.T) {
+	to := &server{n: 3, slides: true, log: map[string][]hit{"a": {{time.Unix(1_000_000*60+30, 0), 1}}}}
+	report := compare(t, &server{n: 3}, to, times(3, ask{1, "a", 1})...)
+	assert.Equal(t, []migrate.Cause{{Cause: "less is counted at -from than at -to", Requests: 1}}, report.Causes)
+}
+
 // Of many differences some are listed, and the others counted.
 func TestManyDifferences(t *testing.T) {
 	report := compare(t, &server{n: 1}, &server{unknown: true}, times(300, ask{0, "a", 1})...)
