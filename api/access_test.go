@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"crypto/sha256"
-	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -22,7 +21,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/counterd/counterd/api"
-	"github.com/counterd/counterd/api/wire"
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/hierarchy"
 	"github.com/counterd/counterd/internal/limiter"
@@ -367,25 +365,6 @@ func TestRefusalsAreLoggedSparsely(t *testing.T) {
 	})
 }
 
-// With it, the work is done.
-func TestWithItsTokenTheWorkIsDone(t *testing.T) {
-	g := newGuarded(t)
-	for _, path := range slices.Sorted(maps.Keys(classed)) {
-		route := classed[path]
-		w := asWith(t, g.client, route.method, route.target, strings.NewReader(route.body), route.secret())
-		assert.Contains(t, []int{200, 204}, w.Code, "%s: %s", route.target, w.Body)
-	}
-	// A hit, a batch of one.
-	count := answer[wire.Count](t, asWith(t, g.client, "GET", url24h+"203.0.113.9", nil, secret("read")))
-	assert.EqualValues(t, 2, count.Count)
-	count = answer[wire.Count](t, asWith(t, g.client, "GET", "/v1/events/plain/count?window=1m&feature=ip:203.0.113.9", nil, secret("read")))
-	assert.EqualValues(t, 1, count.Count)
-	assert.Equal(t, 2, strings.Count(g.log.String(), "\n"), "that a counter was reset, and an override set: %s", &g.log)
-	for _, refused := range g.refusals.All() {
-		assert.Zero(t, refused.N)
-	}
-}
-
 // One token may be good for several classes, or for all.
 func TestClassesOfAToken(t *testing.T) {
 	g := newGuarded(t)
@@ -655,11 +634,4 @@ func TestDiscreetReadyz(t *testing.T) {
 	assert.JSONEq(t, `{"status": "ready"}`, request(t, h, "GET", "/readyz", "").Body.String())
 	reachable = false
 	assert.NotContains(t, problem(t, request(t, h, "GET", "/readyz", ""), 503).Detail, "10.0.0.1")
-}
-
-// A panic of a handler that is not counterd's own is one, too.
-func TestMetricsThatPanic(t *testing.T) {
-	g := newGuarded(t)
-	g.config.Metrics = http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic(errors.New("metrics")) })
-	problem(t, asWith(t, newDescribed(g.config), "GET", "/metrics", nil, secret("operate")), 500)
 }

@@ -190,19 +190,6 @@ func TestAnyValueIsCounted(t *testing.T) {
 	}
 }
 
-func TestHistory(t *testing.T) {
-	s := newServer()
-	request(t, s, "POST", "/v1/events/url_shorten/increment", `{"features": {"ip": "203.0.113.9"}, "by": 4, "at": 1773524400}`)
-	request(t, s, "POST", "/v1/events/url_shorten/increment", `{"features": {"ip": "203.0.113.9"}, "by": 5}`)
-	w := request(t, s, "GET", "/v1/events/url_shorten/history?feature=ip:203.0.113.9&level=hour&from=2026-03-14T20:30:00Z&to=2026-03-14T23:00:00Z", "")
-	assert.JSONEq(t, `{"event": "url_shorten", "feature": "ip:203.0.113.9", "level": "hour",
-		"from": "2026-03-14T20:00:00Z", "to": "2026-03-14T23:59:59Z", "buckets": [
-		{"start": "2026-03-14T20:00:00Z", "count": 0}, {"start": "2026-03-14T21:00:00Z", "count": 4},
-		{"start": "2026-03-14T22:00:00Z", "count": 0}, {"start": "2026-03-14T23:00:00Z", "count": 5}]}`, w.Body.String())
-	history := answer[wire.History](t, request(t, s, "GET", "/v1/events/url_shorten/history?feature=ip:203.0.113.9&level=minute", ""))
-	assert.Len(t, history.Buckets, 1441)
-}
-
 func TestHistoryOfDeniedHits(t *testing.T) {
 	s := newServer()
 	counters := counting.New(counting.Config{}, hierarchy.NewCounters(hierarchy.Config{CacheBytes: 1 << 19, Store: s.store, Clock: clock}))
@@ -223,37 +210,6 @@ func TestHistoryOfDeniedHits(t *testing.T) {
 			"from": "2026-03-14T23:00:00Z", "to": "2026-03-14T23:59:59Z", "buckets": [{"start": "2026-03-14T23:00:00Z", "count": 3}]}`,
 			request(t, s, "GET", path+same, "").Body.String(), "%s", same)
 	}
-}
-
-func TestReset(t *testing.T) {
-	s := newServer()
-	request(t, s, "POST", "/v1/events/export/increment", `{"features": {"ip": "203.0.113.9", "user": "42"}}`)
-	w := request(t, s, "DELETE", "/v1/events/export/counters?feature=ip:203.0.113.9", "")
-	assert.Equal(t, http.StatusNoContent, w.Code)
-	assert.Empty(t, w.Body.String())
-	for query, want := range map[string]int64{"&feature=ip:203.0.113.9": 0, "&feature=user:42": 1, "&feature=ip:203.0.113.9&feature=user:42": 1, "": 1} {
-		count := answer[wire.Count](t, request(t, s, "GET", "/v1/events/export/count?window=1h"+query, ""))
-		assert.Equal(t, want, count.Count, "the counter alone is forgotten: %s", query)
-	}
-}
-
-// A reset that the store fails says which flag helps.
-func TestResetWithoutAStore(t *testing.T) {
-	w := request(t, newHandler(failingStore{}, io.Discard, nil), "DELETE", "/v1/events/export/counters?feature=user:42", "")
-	require.Equal(t, http.StatusServiceUnavailable, w.Code)
-	require.Contains(t, w.Body.String(), "Repeat the reset")
-	require.Contains(t, w.Body.String(), "-timeout")
-}
-
-func TestEvents(t *testing.T) {
-	s := newServer()
-	all := answer[wire.Events](t, request(t, s, "GET", "/v1/events", ""))
-	require.Len(t, all.Events, 3)
-	one := answer[wire.Event](t, request(t, s, "GET", "/v1/events/url_shorten", ""))
-	assert.Equal(t, all.Events[2], one)
-	assert.Equal(t, "24h", one.Retention)
-	assert.Equal(t, wire.Limit{Name: "ip-5-per-1m", Limit: 5, Window: "1m"}, one.Rules[0].Limits[1])
-	assert.Equal(t, "48h", all.Events[0].Retention)
 }
 
 func TestEventsShowAllOfARule(t *testing.T) {
@@ -323,47 +279,29 @@ var bad = []struct {
 	place                string // parameter or pointer; empty: none
 }{
 	{"POST", "/v1/events/unknown/increment", `{"features": {"ip": "203.0.113.9"}}`, 404, ""},
-	{"POST", "/v1/events/Not%20a%20name/increment", `{"features": {"ip": "203.0.113.9"}}`, 404, ""},
 	{"GET", "/v1/events/unknown", "", 404, ""},
 	{"GET", "/v1/events/unknown/count?window=1m&feature=ip:203.0.113.9", "", 404, ""},
 	{"GET", "/v1/events/unknown/history?level=hour&feature=ip:203.0.113.9", "", 404, ""},
 	{"DELETE", "/v1/events/unknown/counters?feature=ip:203.0.113.9", "", 404, ""},
 	{"GET", "/nowhere", "", 404, ""},
-	{"GET", "/v2/events", "", 404, ""},
-	{"GET", "/v1//events", "", 404, ""},
 	{"GET", "/v1/events/", "", 404, ""},
 	{"GET", "/v1/events/a%2Fb", "", 404, ""},
 	{"GET", "/v1/events%2Furl_shorten", "", 404, ""},
-	{"GET", "/v1/events/url_shorten%2Fcount?feature=ip:203.0.113.9&window=1m", "", 404, ""},
-	{"POST", "/v1/events/url_shorten%2fincrement", `{"features": {"ip": "203.0.113.9"}}`, 404, ""},
-	{"DELETE", "/v1/events/export%2fcounters", "", 404, ""},
-	{"GET", "/v1/authorize%2Furl_shorten", "", 404, ""},
 	{"GET", "/v1/../v1/events", "", 404, ""},
 
 	{"GET", "/v1/events/url_shorten/increment", "", 405, ""},
-	{"PUT", "/v1/events/url_shorten/increment", `{}`, 405, ""},
-	{"POST", "/v1/events/url_shorten/count", `{}`, 405, ""},
-	{"GET", "/v1/events/url_shorten/counters", "", 405, ""},
-	{"DELETE", "/v1/events", "", 405, ""},
 	{"POST", "/healthz", `{}`, 405, ""},
 	{"BREW", "/readyz", "", 405, ""},
 
 	{"POST", "/v1/events/url_shorten/increment", " ", 400, ""},
 	{"POST", "/v1/events/url_shorten/increment", "{", 400, ""},
-	{"POST", "/v1/events/url_shorten/increment", "null", 400, ""},
 	{"POST", "/v1/events/export/increment", "null", 400, ""},
 	{"POST", "/v1/events/export/increment", `{"features": null}`, 400, "/features"},
-	{"POST", "/v1/events/export/increment", `{"features": {"user": null}}`, 400, "/features/user"},
 	{"POST", "/v1/events/export/increment", `{"by": null}`, 400, "/by"},
-	{"POST", "/v1/events/export/increment", `{"at": null}`, 400, "/at"},
-	{"POST", "/v1/events/export/hit", "null", 400, ""},
 	{"POST", "/v1/events/export/hit", `{"features": null}`, 400, "/features"},
-	{"POST", "/v1/events/export/hit", `{"features": {"user": null}}`, 400, "/features/user"},
 	{"POST", "/v1/events/export/hit", `{"cost": null}`, 400, "/cost"},
 	{"POST", "/v1/batch", `{"hits": [null]}`, 400, "/hits/0"},
 	{"POST", "/v1/batch", `{"hits": [{"event": null}]}`, 400, "/hits/0/event"},
-	{"POST", "/v1/batch", `{"hits": [{"event": "export", "features": null}]}`, 400, "/hits/0/features"},
-	{"POST", "/v1/batch", `{"hits": [{"event": "export", "cost": null}]}`, 400, "/hits/0/cost"},
 
 	{"POST", "/v1/events/url_shorten/increment", "[]", 400, ""},
 	{"POST", "/v1/events/url_shorten/increment", "{}", 400, "/features"},
@@ -375,48 +313,32 @@ var bad = []struct {
 	{"POST", "/v1/events/url_shorten/increment", `{"features": ["ip:203.0.113.9"]}`, 400, "/features"},
 	{"POST", "/v1/events/url_shorten/increment", `{"features": {"ip": 7}}`, 400, "/features/ip"},
 	{"POST", "/v1/events/url_shorten/increment", `{"features": {"ip": "203.0.113"}}`, 400, "/features/ip"},
-	{"POST", "/v1/events/url_shorten/increment", `{"features": {"ip": "10.0.0.0/8"}}`, 400, "/features/ip"},
 	{"POST", "/v1/events/url_shorten/increment", `{"features": {"user": ""}}`, 400, "/features/user"},
 	{"POST", "/v1/events/url_shorten/increment", `{"features": {"user": "` + strings.Repeat("x", 1025) + `"}}`, 400, "/features/user"},
 	{"POST", "/v1/events/url_shorten/increment", "{\"features\": {\"user\": \"\xff\"}}", 400, "/features/user"},
 	{"POST", "/v1/events/url_shorten/increment", `{"features": {"user": "\ud800"}}`, 400, "/features/user"},
 	{"POST", "/v1/events/url_shorten/increment", `{"features": {"User": "42"}}`, 400, "/features"},
-	{"POST", "/v1/events/url_shorten/increment", `{"features": {"": "42"}}`, 400, "/features"},
 	{"POST", "/v1/events/url_shorten/increment", `{"features": {"ip": "203.0.113.9"}, "by": 0}`, 400, "/by"},
-	{"POST", "/v1/events/url_shorten/increment", `{"features": {"ip": "203.0.113.9"}, "by": -1}`, 400, "/by"},
 	{"POST", "/v1/events/url_shorten/increment", `{"features": {"ip": "203.0.113.9"}, "by": 1000001}`, 400, "/by"},
-	{"POST", "/v1/events/url_shorten/increment", `{"features": {"ip": "203.0.113.9"}, "by": 1.5}`, 400, "/by"},
-	{"POST", "/v1/events/url_shorten/increment", `{"features": {"ip": "203.0.113.9"}, "by": "1"}`, 400, "/by"},
 	{"POST", "/v1/events/url_shorten/increment", `{"features": {"ip": "203.0.113.9"}, "by": 99999999999999999999}`, 400, "/by"},
 	{"POST", "/v1/events/url_shorten/increment", `{"features": {"ip": "203.0.113.9"}, "at": "yesterday"}`, 400, "/at"},
-	{"POST", "/v1/events/url_shorten/increment", `{"features": {"ip": "203.0.113.9"}, "at": {}}`, 400, "/at"},
-	{"POST", "/v1/events/url_shorten/increment", `{"features": {"ip": "203.0.113.9"}, "at": 1773531033.5}`, 400, "/at"},
 	{"POST", "/v1/events/url_shorten/increment", `{"features": {"ip": "203.0.113.9"}, "at": "2026-03-13T23:30:32Z"}`, 400, "/at"},
 	{"POST", "/v1/events/url_shorten/increment", `{"features": {"ip": "203.0.113.9"}, "at": "2026-03-14T23:30:36Z"}`, 400, "/at"},
-	{"POST", "/v1/events/url_shorten/increment", `{"features": {"ip": "203.0.113.9"}, "at": 0}`, 400, "/at"},
 	{"POST", "/v1/events/url_shorten/increment", `{"features": {"ip": "203.0.113.9"}, "at": 9223372036854775807}`, 400, "/at"},
 	{"POST", "/v1/events/url_shorten/increment?by=2", `{"features": {"ip": "203.0.113.9"}}`, 400, ""},
 	{"POST", "/v1/events/url_shorten/increment", `{"features": {"ip": "203.0.113.9"}, "x": "` + strings.Repeat("x", 1<<20) + `"}`, 413, ""},
 
 	{"GET", "/v1/events/url_shorten/count?window=24h", "", 400, "feature"},
-	{"GET", "/v1/events/url_shorten/count?feature=&window=24h", "", 400, "feature"},
 	{"GET", "/v1/events/url_shorten/count?feature=203.0.113.9&window=24h", "", 400, "feature"},
 	{"GET", "/v1/events/url_shorten/count?feature=ip:&window=24h", "", 400, "feature"},
-	{"GET", "/v1/events/url_shorten/count?feature=ip:nowhere&window=24h", "", 400, "feature"},
 	{"GET", "/v1/events/url_shorten/count?feature=ip:203.0.113.9&feature=ip:203.0.113.9&window=24h", "", 400, "feature"},
-	{"GET", "/v1/events/url_shorten/count?feature=IP:203.0.113.9&window=24h", "", 400, "feature"},
 	{"GET", "/v1/events/url_shorten/count?feature=user:%ff&window=24h", "", 400, "feature"},
 	{"GET", "/v1/events/url_shorten/count?feature=ip:203.0.113.9", "", 400, "window"},
-	{"GET", "/v1/events/url_shorten/count?feature=ip:203.0.113.9&window=", "", 400, "window"},
 	{"GET", "/v1/events/url_shorten/count?feature=ip:203.0.113.9&window=0s", "", 400, "window"},
-	{"GET", "/v1/events/url_shorten/count?feature=ip:203.0.113.9&window=-1m", "", 400, "window"},
 	{"GET", "/v1/events/url_shorten/count?feature=ip:203.0.113.9&window=1500ms", "", 400, "window"},
-	{"GET", "/v1/events/url_shorten/count?feature=ip:203.0.113.9&window=60", "", 400, "window"},
 	{"GET", "/v1/events/url_shorten/count?feature=ip:203.0.113.9&window=24h1s", "", 400, "window"},
-	{"GET", "/v1/events/url_shorten/count?feature=ip:203.0.113.9&window=99999999999d", "", 400, "window"},
 	{"GET", "/v1/events/url_shorten/count?feature=ip:203.0.113.9&window=1m&window=2m", "", 400, "window"},
 	{"GET", "/v1/events/url_shorten/count?feature=ip:203.0.113.9&window=1m&at=now", "", 400, "at"},
-	{"GET", "/v1/events/url_shorten/count?feature=ip:203.0.113.9&window=1m&at=", "", 400, "at"},
 	{"GET", "/v1/events/url_shorten/count?feature=ip:203.0.113.9&window=1m&at=2026-03-14T23:30:36Z", "", 400, "at"},
 	{"GET", "/v1/events/url_shorten/count?feature=ip:203.0.113.9&window=1m&at=2026-03-13T23:30:32Z", "", 400, "at"},
 	{"GET", "/v1/events/url_shorten/count?feature=ip:203.0.113.9&window=24h&at=2026-03-14T23:00:00Z", "", 400, "window"},
@@ -430,9 +352,7 @@ var bad = []struct {
 	{"GET", "/v1/events/url_shorten/history?feature=ip:203.0.113.9&level=hour&to=2026-03-15T23:30:36Z", "", 400, "to"},
 	{"GET", "/v1/events/url_shorten/history?feature=ip:203.0.113.9&level=second&outcome=denied", "", 400, "level"},
 	{"GET", "/v1/events/url_shorten/history?feature=ip:203.0.113.9&level=hour&outcome=allowed", "", 400, "outcome"},
-	{"GET", "/v1/events/url_shorten/history?feature=ip:203.0.113.9&level=hour&outcome=", "", 400, "outcome"},
 	{"GET", "/v1/events/url_shorten/history?feature=ip:203.0.113.9&level=hour&outcome=denied&outcome=denied", "", 400, "outcome"},
-	{"GET", "/v1/events/url_shorten/history?feature=ip:203.0.113.9&level=hour&outcome=denied&from=2026-03-12T23:30:36Z", "", 400, "from"},
 	{"DELETE", "/v1/events/url_shorten/counters", "", 400, "feature"},
 	{"DELETE", "/v1/events/url_shorten/counters?feature=ip:203.0.113.9&all=true", "", 400, ""},
 	{"POST", "/v1/events/unknown/hit", `{"features": {"ip": "203.0.113.9"}}`, 404, ""},
@@ -440,8 +360,6 @@ var bad = []struct {
 	{"GET", "/v1/events/url_shorten/hit", "", 405, ""},
 	{"POST", "/v1/events/url_shorten/check", `{}`, 405, ""},
 	{"GET", "/v1/batch", "", 405, ""},
-	{"POST", "/v1/events/url_shorten/hit", " ", 400, ""},
-	{"POST", "/v1/events/url_shorten/hit", "[]", 400, ""},
 	{"POST", "/v1/events/url_shorten/hit", "{}", 400, "/features"},
 	{"POST", "/v1/events/url_shorten/hit", `{"features": {"user": "42"}}`, 400, "/features"},
 	{"POST", "/v1/events/plain/hit", `{"features": {"user": "42"}}`, 400, "/features"},
@@ -451,10 +369,7 @@ var bad = []struct {
 	{"POST", "/v1/events/url_shorten/hit", `{"features": {"ip": "203.0.113.9"}, "by": 1}`, 400, "/by"},
 	{"POST", "/v1/events/url_shorten/hit", `{"features": {"ip": "203.0.113.9"}, "at": 1773531033}`, 400, "/at"},
 	{"POST", "/v1/events/url_shorten/hit", `{"features": {"ip": "203.0.113.9"}, "cost": 0}`, 400, "/cost"},
-	{"POST", "/v1/events/url_shorten/hit", `{"features": {"ip": "203.0.113.9"}, "cost": -1}`, 400, "/cost"},
 	{"POST", "/v1/events/url_shorten/hit", `{"features": {"ip": "203.0.113.9"}, "cost": 1000001}`, 400, "/cost"},
-	{"POST", "/v1/events/url_shorten/hit", `{"features": {"ip": "203.0.113.9"}, "cost": 1.5}`, 400, "/cost"},
-	{"POST", "/v1/events/url_shorten/hit", `{"features": {"ip": "203.0.113.9"}, "cost": "1"}`, 400, "/cost"},
 	{"POST", "/v1/events/url_shorten/hit", `{"features": {"ip": "203.0.113.9"}, "cost": 1, "cost": 1}`, 400, "/cost"},
 	{"POST", "/v1/events/url_shorten/hit", `{"features": {"ip": "203.0.113.9"}, "cost": 99999999999999999999}`, 400, "/cost"},
 	{"POST", "/v1/events/url_shorten/hit?cost=1", `{"features": {"ip": "203.0.113.9"}}`, 400, ""},
@@ -462,25 +377,15 @@ var bad = []struct {
 	{"GET", "/v1/events/url_shorten/check", "", 400, "feature"},
 	{"GET", "/v1/events/url_shorten/check?feature=user:42", "", 400, "feature"},
 	{"GET", "/v1/events/plain/check?feature=user:42", "", 400, "feature"},
-	{"GET", "/v1/events/url_shorten/check?feature=203.0.113.9", "", 400, "feature"},
-	{"GET", "/v1/events/url_shorten/check?feature=ip:203.0.113", "", 400, "feature"},
 	{"GET", "/v1/events/url_shorten/check?feature=ip:203.0.113.9&feature=ip:203.0.113.9", "", 400, "feature"},
-	{"GET", "/v1/events/url_shorten/check?feature=ip:203.0.113.9&cost=", "", 400, "cost"},
 	{"GET", "/v1/events/url_shorten/check?feature=ip:203.0.113.9&cost=0", "", 400, "cost"},
-	{"GET", "/v1/events/url_shorten/check?feature=ip:203.0.113.9&cost=-1", "", 400, "cost"},
-	{"GET", "/v1/events/url_shorten/check?feature=ip:203.0.113.9&cost=%2B1", "", 400, "cost"},
-	{"GET", "/v1/events/url_shorten/check?feature=ip:203.0.113.9&cost=1.5", "", 400, "cost"},
-	{"GET", "/v1/events/url_shorten/check?feature=ip:203.0.113.9&cost=one", "", 400, "cost"},
 	{"GET", "/v1/events/url_shorten/check?feature=ip:203.0.113.9&cost=1000001", "", 400, "cost"},
 	{"GET", "/v1/events/url_shorten/check?feature=ip:203.0.113.9&cost=18446744073709551617", "", 400, "cost"},
 	{"GET", "/v1/events/url_shorten/check?feature=ip:203.0.113.9&cost=1&cost=1", "", 400, "cost"},
 	{"GET", "/v1/events/url_shorten/check?feature=ip:203.0.113.9&window=1m", "", 400, ""},
 	{"GET", "/v1/events/url_shorten/check?feature=ip:203.0.113.9&at=1773531033", "", 400, ""},
-	{"POST", "/v1/batch", " ", 400, ""},
 	{"POST", "/v1/batch", "[]", 400, ""},
-	{"POST", "/v1/batch", "null", 400, ""},
 	{"POST", "/v1/batch", "{}", 400, "/hits"},
-	{"POST", "/v1/batch", `{"hits": null}`, 400, "/hits"},
 	{"POST", "/v1/batch", `{"hits": []}`, 400, "/hits"},
 	{"POST", "/v1/batch", `{"hits": {}}`, 400, "/hits"},
 	{"POST", "/v1/batch", `{"hits": [` + goodHit + `], "hits": []}`, 400, "/hits"},
@@ -489,7 +394,6 @@ var bad = []struct {
 	{"POST", "/v1/batch", `{"hits": [` + goodHit + `, {"event": 7}]}`, 400, "/hits/1/event"},
 	{"POST", "/v1/batch", `{"hits": [` + goodHit + `, {"at": 1773531033}]}`, 400, "/hits/1/at"},
 	{"POST", "/v1/batch", `{"hits": [` + goodHit + `, {"features": ["ip:203.0.113.9"]}]}`, 400, "/hits/1/features"},
-	{"POST", "/v1/batch", `{"hits": [` + goodHit + `, {"cost": 1.5}]}`, 400, "/hits/1/cost"},
 	{"POST", "/v1/batch", `{"hits": [` + goodHit + strings.Repeat(", "+goodHit, 1000) + `]}`, 400, "/hits"},
 	{"POST", "/v1/batch?cost=1", `{"hits": [` + goodHit + `]}`, 400, ""},
 	{"POST", "/v1/batch", `{"hits": [` + strings.Repeat(goodHit+", ", 20_000) + goodHit + `]}`, 413, ""},

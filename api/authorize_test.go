@@ -110,19 +110,14 @@ events:
 		detail    string
 	}{
 		"a status that is no denial": {"e?deny_status=200", nil, 400, "deny_status", "deny_status: it is 401, 403 or 429"},
-		"a status of errors":         {"e?deny_status=500", nil, 400, "deny_status", "deny_status: it is 401, 403 or 429"},
-		"a status, empty":            {"e?deny_status=", nil, 400, "deny_status", "deny_status: it is 401, 403 or 429"},
 		"a status, otherwise":        {"e?deny_status=0403", nil, 400, "deny_status", "deny_status: it is 401, 403 or 429"},
-		"a status with a sign":       {"e?deny_status=%2B403", nil, 400, "deny_status", "deny_status: it is 401, 403 or 429"},
 		"a status twice":             {"e?deny_status=403&deny_status=403", nil, 400, "deny_status", "deny_status: the parameter is given twice"},
 		"unknown parameter":          {"e?feature=ip:" + secret, nil, 400, "", `a parameter is unknown: this route takes ["deny_status"]`},
 		"cost":                       {"e?cost=1", nil, 400, "", `a parameter is unknown: this route takes ["deny_status"]`},
 		"unknown event":              {"f", nil, 404, "", "No event of this name is known; GET /v1/events lists those that are."},
 		"no limits":                  {"plain", nil, 400, "", "plain has no limits: it is counted, not decided"},
 		"no token":                   {"user", nil, 400, "", "no limit of user is per the features given: wanted are user"},
-		"other credentials":          {"user", []string{"Authorization", "Basic " + secret}, 400, "", "no limit of user is per the features given: wanted are user"},
 		"two tokens":                 {"user", []string{"Authorization", "Bearer " + secret, "Authorization", "Bearer b"}, 400, "", `feature of kind "user": the header Authorization is given more than once`},
-		"tokens in one":              {"user", []string{"Authorization", "Bearer " + secret + " b"}, 400, "", `feature of kind "user": the header Authorization does not hold one bearer token`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			for _, method := range []string{"GET", "POST"} {
@@ -199,20 +194,14 @@ func TestAuthorizeMethods(t *testing.T) {
 		"Traefik and Caddy, a read":             {"[POST, PUT]", "GET", []string{forwarded, "GET"}, false},
 		"nginx, a write":                        {"[POST, PUT]", "GET", []string{original, "POST"}, true},
 		"nginx, a read":                         {"[POST, PUT]", "GET", []string{original, "HEAD"}, false},
-		"asked by the method, a write":          {"[POST, PUT]", "PUT", nil, true},
 		"asked by the method, another":          {"[POST, PUT]", "DELETE", nil, false},
 		"reads alone, a read":                   {"GET", "GET", []string{forwarded, "GET"}, true},
 		"reads alone, a write":                  {"GET", "GET", []string{forwarded, "POST"}, false},
-		"reads alone, a write as it is":         {"GET", "POST", nil, false},
 		"the proxy does not say":                {"[POST, PUT]", "GET", nil, true},
-		"the proxy asks by HEAD":                {"[POST, PUT]", "HEAD", nil, true},
 		"it asks by HEAD, and says it":          {"[POST, PUT]", "HEAD", []string{original, "GET"}, false},
-		"nothing is said":                       {"[POST, PUT]", "GET", []string{forwarded, ""}, true},
 		"what is no method":                     {"[POST, PUT]", "GET", []string{forwarded, "GET, GET"}, true},
 		"the client adds the other header":      {"[POST, PUT]", "GET", []string{forwarded, "GET", original, "POST"}, true},
 		"the client adds it, the other way":     {"[POST, PUT]", "GET", []string{forwarded, "POST", original, "GET"}, true},
-		"the client adds the same":              {"[POST, PUT]", "GET", []string{original, "GET", original, "POST"}, true},
-		"the client adds one, asked by it":      {"[POST, PUT]", "POST", []string{original, "GET"}, true},
 		"the client adds one, another method":   {"[POST, PUT]", "DELETE", []string{original, "GET"}, false},
 		"a method that a lenient service takes": {"[POST, PUT]", "GET", []string{original, "post"}, true},
 	} {
@@ -238,21 +227,6 @@ func TestAuthorizeMethods(t *testing.T) {
 	assert.Equal(t, 404, ask(h, "DELETE", "/v1/authorize/f", "203.0.113.9:1").Code)
 	rules := ask(h, "GET", "/v1/events/e", "203.0.113.9:1")
 	assert.Equal(t, []string{"POST"}, answer[wire.Event](t, rules).Methods)
-}
-
-// A link-local client has a zone, which the kernel or the proxy's wrote: it is counted
-// without.
-func TestAuthorizeLinkLocalClients(t *testing.T) {
-	const rules = "{events: {peer: {limits: [{per: ip, rate: 2/m}]}, e: {limits: [{per: ip, rate: 2/m}], from: {ip: forwarded}}}, trusted_proxies: 127.0.0.1}"
-	h, _ := newAuthorizer(t, rules, newStore())
-	for _, zone := range []string{"eth0", "eth1"} {
-		assert.Equal(t, 204, ask(h, "GET", "/v1/authorize/peer", "[fe80::1%"+zone+"]:1").Code)
-		assert.Equal(t, 204, ask(h, "GET", "/v1/authorize/e", "127.0.0.1:1", "X-Forwarded-For", "fe80::1%"+zone).Code)
-	}
-	d := denialOf(t, ask(h, "GET", "/v1/authorize/peer", "[fe80::2%eth2]:1"), 429)
-	assert.Equal(t, "ip:fe80::/64", d.Limits[0].Feature)
-	d = denialOf(t, ask(h, "GET", "/v1/authorize/e", "127.0.0.1:1", "X-Forwarded-For", "fe80::1%eth2"), 429)
-	assert.Equal(t, "ip:fe80::/64", d.Limits[0].Feature)
 }
 
 // A header that is larger than the server takes is refused before anything is

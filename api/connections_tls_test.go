@@ -152,17 +152,6 @@ func TestRefusedTLSConnections(t *testing.T) {
 	assert.Equal(t, 200, <-answered)
 }
 
-// A client that speaks no TLS gets an answer that says so.
-func TestNoTLS(t *testing.T) {
-	c, _ := secureClients(t, nil, 0)
-	conn := c.dial()
-	_, err := io.WriteString(conn, healthz)
-	require.NoError(t, err)
-	said, err := io.ReadAll(conn)
-	require.NoError(t, err)
-	assert.True(t, strings.HasPrefix(string(said), "HTTP/1.0 400"), "%s", said)
-}
-
 // Over HTTP/2 a body is bounded, and the time for it, as over HTTP/1.1.
 func TestBodiesOverHTTP2(t *testing.T) {
 	bubble.Test(t, requireBoundedBodies)

@@ -150,19 +150,6 @@ func TestAHit(t *testing.T) {
 	assert.Empty(t, l.log.String())
 }
 
-// What a hit adds a count sees, and the other way round.
-func TestHitsAndIncrementsShareTheCounters(t *testing.T) {
-	l := newLimits(t, "events: {e: {limits: [{per: ip, rate: 10/d}]}}")
-	request(t, l, "POST", "/v1/events/e/increment", `{"features": {"ip": "203.0.113.9"}, "by": 9}`)
-	assert.Equal(t, http.StatusOK, l.hit(t).Code)
-	assert.Equal(t, http.StatusTooManyRequests, l.hit(t).Code)
-	count := answer[wire.Count](t, request(t, l, "GET", "/v1/events/e/count?window=24h&feature=ip:203.0.113.9", ""))
-	assert.Equal(t, int64(10), count.Count)
-	request(t, l, "DELETE", "/v1/events/e/counters?feature=ip:203.0.113.9", "")
-	l.late = 2 * time.Second // a denial is remembered for a second at the most
-	assert.Equal(t, http.StatusOK, l.hit(t).Code)
-}
-
 func TestACheckIsTheDecisionOfAHit(t *testing.T) {
 	l := newLimits(t, "events: {e: {limits: [{per: ip, rate: [2/m, 10/d]}]}}")
 	const target = "/v1/events/e/check?feature=ip:203.0.113.9"
@@ -188,19 +175,6 @@ func TestACheckIsTheDecisionOfAHit(t *testing.T) {
 	assert.Nil(t, check.Limits[0].Reset)
 	assert.Equal(t, int64(60), *check.Limits[1].Reset-24*3600+60, "nine of ten fit once the two of now have left the day")
 	assert.Equal(t, http.StatusOK, request(t, l, "HEAD", target, "").Code)
-}
-
-func TestCosts(t *testing.T) {
-	l := newLimits(t, "events: {e: {limits: [{per: ip, rate: 10/d}]}}")
-	hit := func(cost int) *httptest.ResponseRecorder {
-		return request(t, l, "POST", "/v1/events/e/hit", fmt.Sprintf(`{"features": {"ip": "203.0.113.9"}, "cost": %d}`, cost))
-	}
-	assert.Equal(t, int64(7), answer[wire.Decision](t, hit(7)).Limits[0].Count)
-	d := denied(t, hit(4))
-	assert.Equal(t, int64(3), d.Limits[0].Remaining)
-	assert.Equal(t, int64(86400), *d.RetryAfter)
-	assert.Equal(t, int64(10), answer[wire.Decision](t, hit(3)).Limits[0].Count)
-	assert.Nil(t, denied(t, hit(1_000_000)).RetryAfter)
 }
 
 // What can never fit says so, and names no time.
@@ -240,14 +214,6 @@ func TestACountThatIsABoundSaysSo(t *testing.T) {
 	assert.Contains(t, w.Body.String(), `"count":2,"remaining":98,"reset":0,"allowed":true,"exact":false}`)
 	check := request(t, l, "GET", "/v1/events/e/check?feature=ip:203.0.113.9", "")
 	assert.Contains(t, check.Body.String(), `"count":1,"remaining":99,"reset":0,"allowed":true}`)
-}
-
-func TestAnIncompleteWindowSaysSo(t *testing.T) {
-	l := newLimits(t, "events: {e: {limits: [{per: ip, rate: [5/m, 9/h]}]}}")
-	l.rules.Load().Events["e"].Rules[0].Limits[1].Since = now.Unix() - 60
-	d := answer[wire.Decision](t, l.hit(t))
-	assert.False(t, d.Limits[0].Incomplete)
-	assert.True(t, d.Limits[1].Incomplete)
 }
 
 func TestAStoreThatFailsIsAnswered(t *testing.T) {
@@ -292,17 +258,6 @@ func TestAStoreThatFailsIsAnswered(t *testing.T) {
 			assert.Empty(t, l.log.String())
 		})
 	}
-}
-
-// Without a store a limit's denial goes before a refusal.
-func TestADenialOutranksARefusal(t *testing.T) {
-	l := newLimits(t, "events: {e: {limits: [{per: ip, rate: 100/d, on_error: deny}, {per: [], rate: 0/d, name: closed}]}}")
-	l.broken.Store(true)
-	w := l.hit(t)
-	d := denied(t, w)
-	assert.Equal(t, []string{"closed"}, d.ViolatedPolicies)
-	assert.Nil(t, d.RetryAfter)
-	assert.Zero(t, d.Limits[0].Remaining, "nobody knows: nothing is promised")
 }
 
 // batchOf returns the results of a batch of those hits.

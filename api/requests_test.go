@@ -90,48 +90,6 @@ func TestABodyThatIsTooLargeIsNotAskedFor(t *testing.T) {
 	}
 }
 
-func TestWhatIsWantedIsSaid(t *testing.T) {
-	s := newServer()
-	const moment = "a time is RFC 3339, as in 2006-01-02T15:04:05Z, or whole Unix seconds"
-	for _, test := range []struct{ method, target, body, detail string }{
-		{"POST", "/v1/events/plain/increment", `[]`, "an object is wanted"},
-		{"POST", "/v1/events/plain/increment", `null`, "an object is wanted"},
-		{"POST", "/v1/events/plain/increment", `{"features": []}`, "/features: an object of kind: value is wanted"},
-		{"POST", "/v1/events/plain/increment", `{"features": null}`, "/features: an object of kind: value is wanted"},
-		{"POST", "/v1/events/plain/increment", `{"features": {"user": 42}}`, "/features/user: a string is wanted"},
-		{"POST", "/v1/events/plain/increment", `{"features": {"user": null}}`, "/features/user: a string is wanted"},
-		{"POST", "/v1/events/plain/increment", `{"by": "1"}`, "/by: a whole number is wanted"},
-		{"POST", "/v1/events/plain/increment", `{"by": 1.5}`, "/by: a whole number is wanted"},
-		{"POST", "/v1/events/plain/increment", `{"by": null}`, "/by: a whole number is wanted"},
-		{"POST", "/v1/events/plain/increment", `{"by": 99999999999999999999}`, "/by: the number is too large"},
-		{"POST", "/v1/events/plain/increment", `{"at": null}`, "/at: " + moment},
-		{"POST", "/v1/events/plain/increment", `{"at": []}`, "/at: " + moment},
-		{"POST", "/v1/batch", `{"hits": {}}`, "/hits: a list is wanted"},
-		{"POST", "/v1/batch", `{"hits": [7]}`, "/hits/0: an object is wanted"},
-		{"POST", "/v1/batch", `{"hits": [{"event": 7}]}`, "/hits/0/event: a string is wanted"},
-		{"POST", "/v1/events/plain/increment", `{"more": 1}`, "/more: the field is unknown"},
-		{"GET", "/v1/events/plain/count?feature=user:42&window=60", "", "window: it has no unit: it is written like 90s, 15m, 24h or 7d"},
-		{"GET", "/v1/events/plain/count?feature=user:42&window=1500ms", "", "window: it is in whole seconds"},
-		{"GET", "/v1/events/plain/count?feature=user:42&window=xd", "", "window: days are written as a whole number, as in 7d"},
-		{"GET", "/v1/events/plain/count?feature=user:&window=1m", "", "feature: the value is empty"},
-		{"GET", "/v1/events/plain/history?feature=user:42&level=week", "", "level: it is second, minute, hour or day"},
-		{"GET", "/v1/events/plain/count?feature=user:42&window=1m&a=1", "", `a parameter is unknown: this route takes ["feature" "window" "at"]`},
-		{"GET", "/v1/events/plain/count?feature=user:42&window=1m&a=1&b=1", "", `2 parameters are unknown: this route takes ["feature" "window" "at"]`},
-	} {
-		assert.Equal(t, test.detail, problem(t, request(t, s, test.method, test.target, test.body), 400).Detail, "%s %s", test.target, test.body)
-	}
-	for _, test := range bad {
-		if test.status == 400 {
-			w := request(t, s, test.method, test.target, test.body)
-			assert.NotRegexp(t, "(api|wire|events|hierarchy|json|jsontext): ", w.Body, "%s %.100s", test.target, test.body)
-		}
-	}
-
-	// In a batch the place of a hit's fault is that in the batch.
-	w := request(t, s, "POST", "/v1/batch", `{"hits": [{"event": "url_shorten", "features": {"ip": "x"}}]}`)
-	assert.Equal(t, "/hits/0/features/ip: the value is not an IP address", answer[wire.Results](t, w).Results[0].Detail)
-}
-
 // A name in a body may be a value that lost its way.
 func TestNamesThatAreNotTheContractsAreNotRepeated(t *testing.T) {
 	s := newServer()
@@ -209,19 +167,6 @@ func TestAPanicIsAnsweredAndLogged(t *testing.T) {
 
 	h = broken(io.Discard, func() *events.Rules { panic(http.ErrAbortHandler) })
 	assert.PanicsWithValue(t, http.ErrAbortHandler, func() { request(t, h, "GET", "/v1/events", "") })
-}
-
-// brokenWriter panics when the body is written.
-type brokenWriter struct{ *httptest.ResponseRecorder }
-
-func (brokenWriter) Write([]byte) (int, error) { panic("out of order") }
-
-func TestAPanicBehindTheAnswersBeginBreaksItOff(t *testing.T) {
-	s := newServer()
-	assert.PanicsWithValue(t, http.ErrAbortHandler, func() {
-		s.ServeHTTP(brokenWriter{httptest.NewRecorder()}, httptest.NewRequest("GET", "/v1/events", nil))
-	})
-	assert.Contains(t, s.log.String(), "brokenWriter")
 }
 
 // namedStore fails as that server does.

@@ -6,7 +6,6 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strings"
 	"testing"
 
@@ -56,33 +55,6 @@ func TestTheIndexListsAllRoutes(t *testing.T) {
 	w := request(t, g.client, "GET", "/v1", "")
 	problem(t, w, 404)
 	assert.Contains(t, w.Body.String(), "GET /")
-}
-
-// A reader can follow each path that GET / lists for GET, where it has no variable.
-func TestPathsOfTheIndexCanBeFollowed(t *testing.T) {
-	g := newGuarded(t)
-	clients, admin, err := api.RoutesOf(g.config)
-	require.NoError(t, err)
-	followed := map[string]int{}
-	for _, of := range []struct {
-		handler http.Handler
-		routes  []api.Route
-	}{{g.client, clients}, {g.admin, admin}} {
-		for i, route := range answer[wire.Index](t, request(t, of.handler, "GET", "/", "")).Routes {
-			assert.NotRegexp(t, `[^/a-z0-9{}_.]`, route.Path, "it is no path, with variables' names")
-			if slices.Contains(route.Methods, "GET") && !strings.Contains(route.Path, "{") {
-				token := ""
-				if class := of.routes[i].Class; class != "anyone" {
-					token = secret(class)
-				}
-				followed[route.Path] = asWith(t, of.handler, "GET", route.Path, http.NoBody, token).Code
-			}
-		}
-	}
-	assert.Equal(t, map[string]int{
-		"/": 200, "/openapi.json": 200, "/healthz": 200, "/readyz": 200, "/healthcheck": 200, "/metrics": 200,
-		"/debug/pprof/": 200, "/ui": 200, "/v1/events": 200, "/v1/top": 200, "/v1/overrides": 200,
-	}, followed)
 }
 
 // A 405 names the methods that the route takes, in Allow and in its text.

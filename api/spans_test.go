@@ -2,7 +2,6 @@ package api_test
 
 import (
 	"context"
-	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -27,7 +26,6 @@ import (
 	"github.com/counterd/counterd/internal/limiter/counting"
 	"github.com/counterd/counterd/internal/service"
 	"github.com/counterd/counterd/internal/store"
-	"github.com/counterd/counterd/internal/telemetry"
 	"github.com/counterd/counterd/internal/telemetry/tracing"
 	"github.com/counterd/counterd/memcache"
 )
@@ -187,45 +185,4 @@ func TestSpansOfAMiddleware(t *testing.T) {
 	said, span := h.decide(t)
 	assert.Equal(t, "allowed", said["verdict"])
 	assert.Equal(t, parent.SpanContext().SpanID(), span.Parent().SpanID())
-}
-
-// BenchmarkTracing is what a hit costs whose caller has it not sampled, and one that is,
-// beside one without a tracer. Spans go nowhere from here.
-func BenchmarkTracing(b *testing.B) {
-	rules, err := rulesfile.Parse([]byte(benchRules))
-	require.NoError(b, err)
-	hits := func(tracer trace.Tracer, accessLog bool, flags string) func() {
-		store := memcache.NewEmbedded(memcache.EmbeddedConfig{Clock: clock})
-		var decide telemetry.Start
-		var request telemetry.StartRequest
-		if tracer != nil {
-			decide, request = tracing.Start(tracer), tracing.StartRequest(tracer)
-		}
-		e := newExchange(newDescribed(api.ServerConfig{
-			Service: newService(service.Config{
-				Rules:     func() *events.Rules { return rules },
-				Counters:  counting.New(counting.Config{}, hierarchy.NewCounters(hierarchy.Config{CacheBytes: 1 << 19, Store: store, Clock: clock})),
-				Limiter:   limiterOn(b, store),
-				StartSpan: decide,
-			}),
-			StartSpan: request, AccessLog: accessLog, Log: slog.New(slog.NewTextHandler(io.Discard, nil)),
-		}), "POST", "/v1/events/far/hit", who)
-		if flags != "" {
-			e.request.Header.Set("traceparent", "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-"+flags)
-		}
-		return e.do
-	}
-	provider := sdktrace.NewTracerProvider(sdktrace.WithBatcher(tracetest.NewNoopExporter()))
-	defer func() { require.NoError(b, provider.Shutdown(context.Background())) }()
-	tracer := provider.Tracer("test")
-	for name, do := range map[string]func(){
-		"not sampled": hits(tracer, false, "00"), "sampled": hits(tracer, false, "01"), "access log": hits(nil, true, ""),
-	} {
-		b.Run(name, func(b *testing.B) {
-			b.ReportAllocs()
-			for b.Loop() {
-				do()
-			}
-		})
-	}
 }

@@ -3,7 +3,6 @@ package events_test
 import (
 	"testing"
 
-	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/counterd/counterd/events"
@@ -34,13 +33,4 @@ func TestSecondsAround(t *testing.T) {
 			require.Equal(t, slides, events.Windows{Algorithm: a, Length: length}.Slides(), "%s, %d", name, length)
 		}
 	}
-}
-
-func TestNames(t *testing.T) {
-	assert.Equal(t, events.DefaultAlgorithm, events.AlgorithmNames()[0])
-	byDefault, known := events.AlgorithmByName("")
-	assert.True(t, known)
-	assert.Equal(t, events.DefaultAlgorithm, byDefault.Name)
-	_, known = events.AlgorithmByName("nonsense")
-	assert.False(t, known)
 }

@@ -9,10 +9,6 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestPrecisionLength(t *testing.T) {
-	assert.Equal(t, []time.Duration{time.Second, time.Minute, time.Hour}, []time.Duration{Second.Length(), Minute.Length(), Hour.Length()})
-}
-
 func counterOf(t *testing.T, event string, features Features) Counter {
 	t.Helper()
 	counter, err := (&Event{Name: event, Rules: []Rule{{}}}).Counter(features)

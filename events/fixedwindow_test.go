@@ -1,10 +1,7 @@
 package events_test
 
 import (
-	"context"
 	"math/rand/v2"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -128,55 +125,6 @@ func TestDecisionsEqualAnExactLog(t *testing.T) {
 	}
 }
 
-// Hits that come at once at several processes admit the limit, and not one more.
-func TestConcurrentHits(t *testing.T) {
-	clock := testkit.NewClock(time.Time{})
-	embedded := memcache.NewEmbedded(memcache.EmbeddedConfig{Clock: clock.Now})
-	for i := range 6 { // windows
-		event := testkit.Event(t, "[{per: ip, rate: 10/15m, algorithm: "+[]string{"fixed-window", "fixed-log"}[i%2]+"}]")
-		var admitted atomic.Int64
-		var running sync.WaitGroup
-		for range 4 {
-			l := newLimiter(t, embedded, clock.Now)
-			for range 25 {
-				running.Go(func() {
-					d, err := l.Hit(t.Context(), limiter.Hit{Event: event, Features: events.Features{"ip": "192.0.2.1"}, Cost: 1})
-					if assert.NoError(t, err) && d.Allowed {
-						admitted.Add(1)
-					}
-				})
-			}
-		}
-		running.Wait()
-		assert.EqualValues(t, 10, admitted.Load())
-		clock.Advance(15 * time.Minute)
-	}
-}
-
-// At the turn of a calendar's window each hit counts in the window of its stamp: that of a process
-// whose clock is behind in the one before, whatever others have counted in the next.
-func TestClocksAtTheTurnOfACalendar(t *testing.T) {
-	clock := testkit.NewClock(time.Date(2026, 1, 31, 18, 14, 59, 800e6, time.UTC)) // February begins in Kathmandu
-	solo := storetest.NewSolo(clock.Now)
-	behind := newLimiter(t, solo, clock.Now)
-	ahead := newLimiter(t, solo, func() time.Time { return clock.Now().Add(400 * time.Millisecond) })
-	event := testkit.Event(t, "[{per: ip, rate: 2/month, calendar: Asia/Kathmandu}]")
-	var admitted [2]int
-	for range 3 {
-		for i, l := range []*limiter.Limiter{ahead, behind} {
-			d, err := l.Hit(t.Context(), limiter.Hit{Event: event, Features: events.Features{"ip": "192.0.2.1"}, Cost: 1})
-			require.NoError(t, err)
-			if d.Allowed {
-				admitted[i]++
-				require.EqualValues(t, admitted[i], d.Limits[0].Count)
-			} else {
-				require.Equal(t, []time.Duration{28 * 86400 * time.Second, 1 * time.Second}[i], d.RetryAfter)
-			}
-		}
-	}
-	assert.Equal(t, [2]int{2, 2}, admitted)
-}
-
 // A cached denial is not that of another calendar, which a reload has brought.
 func TestADenialOfAnotherCalendar(t *testing.T) {
 	clock := testkit.NewClock(time.Date(2026, 1, 15, 22, 30, 0, 0, time.UTC))
@@ -191,55 +139,6 @@ func TestADenialOfAnotherCalendar(t *testing.T) {
 	clock.Advance(time.Hour)
 	require.False(t, allows("UTC"))
 	require.True(t, allows("Europe/Berlin"), "it is the 16th there")
-}
-
-// between lets other hits in between the first add of an op, the finest, and the rest of it.
-type between struct {
-	store.Store
-	do func()
-}
-
-func (s *between) Do(ctx context.Context, ops ...*store.Op) {
-	for _, op := range ops {
-		do := s.do
-		if s.do = nil; do == nil || op.Kind() != store.Add {
-			s.Store.Do(ctx, op)
-			continue
-		}
-		first := store.Op{Counter: op.Counter, Writes: op.Writes[:1]}
-		s.Store.Do(ctx, &first)
-		do()
-		rest := store.Op{Counter: op.Counter, Writes: op.Writes[1:], Reads: op.Reads}
-		s.Store.Do(ctx, &rest)
-		op.Receipt, op.Err = store.Acknowledged(len(op.Writes)), rest.Err
-	}
-}
-
-// A window that turns within a minute is counted in steps that turn with it, so that hits have
-// one order there, too, and hits of the next window are none of its own.
-func TestWindowsThatTurnWithinABucket(t *testing.T) {
-	event := testkit.Event(t, "[{per: ip, rate: 1/90s, algorithm: fixed-window}]")
-	clock := testkit.NewClock(time.Unix(1_700_000_010+5, 0)) // a window begins at 1,700,000,010, within a minute
-	solo := storetest.NewSolo(clock.Now)
-	admitted := 0
-	hit := func(l *limiter.Limiter) {
-		d, err := l.Hit(t.Context(), limiter.Hit{Event: event, Features: events.Features{"ip": "192.0.2.1"}, Cost: 1})
-		require.NoError(t, err)
-		if d.Allowed {
-			admitted++
-		}
-	}
-	other := newLimiter(t, solo, clock.Now)
-	hit(newLimiter(t, &between{solo, func() { hit(other) }}, clock.Now))
-	assert.Equal(t, 1, admitted)
-
-	clock.Set(time.Unix(1_700_000_010+90-1, 700e6))
-	ahead := newLimiter(t, solo, func() time.Time { return clock.Now().Add(400 * time.Millisecond) })
-	clock.Set(time.Unix(1_700_000_010+4*90-1, 700e6))
-	admitted = 0
-	hit(ahead) // in the next window
-	hit(newLimiter(t, solo, clock.Now))
-	assert.Equal(t, 2, admitted)
 }
 
 func TestFaults(t *testing.T) {

@@ -132,52 +132,6 @@ func offsetOf(t time.Time) int {
 	return offset
 }
 
-// All hours, days, weeks and months of some years follow one another, and are as many as the calendar
-// has.
-func TestUnitsFollowOneAnother(t *testing.T) {
-	for name, years := range map[string][2]int{
-		"UTC": {2024, 2028}, "Europe/Berlin": {2024, 2028}, "Australia/Lord_Howe": {2024, 2028}, "Asia/Kathmandu": {1984, 1988},
-		"America/Sao_Paulo": {2016, 2020}, "America/Havana": {2024, 2028}, "Antarctica/Troll": {2024, 2028}, "Africa/Monrovia": {1970, 1974},
-		"Pacific/Apia": {2010, 2013}, "America/St_Johns": {2008, 2012}, "Africa/Casablanca": {2024, 2028},
-	} {
-		zone, err := time.LoadLocation(name)
-		require.NoError(t, err)
-		for _, length := range unitLengths {
-			next := time.Date(years[0], 1, 1, 0, 0, 0, 0, zone).Unix()
-			end := time.Date(years[1], 1, 1, 0, 0, 0, 0, zone).Unix()
-			if length == events.WeekSeconds {
-				next, _ = events.FixedWindowAround(next, length, zone)
-			}
-			months, days := 0, 0
-			for next < end {
-				first, last := events.FixedWindowAround(next, length, zone)
-				require.Equal(t, next, first, "%s, %s", name, events.CalendarUnit(length))
-				next = last + 1
-				switch length {
-				case events.MonthSeconds:
-					require.Equal(t, 1, time.Unix(first, 0).In(zone).Day(), name)
-					months++
-				case events.WeekSeconds:
-					require.Equal(t, time.Monday, time.Unix(first, 0).In(zone).Weekday(), name)
-				case events.DaySeconds:
-					days++
-				}
-			}
-			switch length {
-			case events.MonthSeconds:
-				require.Equal(t, 12*(years[1]-years[0]), months, name)
-			case events.DaySeconds:
-				skipped := 0
-				if name == "Pacific/Apia" {
-					skipped = 1
-				}
-				calendar := time.Date(years[1], 1, 1, 0, 0, 0, 0, time.UTC).Sub(time.Date(years[0], 1, 1, 0, 0, 0, 0, time.UTC))
-				require.Equal(t, int(calendar/(24*time.Hour))-skipped, days, name)
-			}
-		}
-	}
-}
-
 // Windows that the calendar makes longer or shorter than usual.
 func TestUnusualWindows(t *testing.T) {
 	for _, test := range []struct {

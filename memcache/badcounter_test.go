@@ -109,19 +109,6 @@ func TestABadItemIsABadCounter(t *testing.T) {
 	})
 }
 
-// A rollback that meets a bad item rolls the others back.
-func TestARollBackFromABadItem(t *testing.T) {
-	onBothProtocols(t, func(t *testing.T, protocol memcache.Protocol) {
-		server := memcachedtest.Start(t)
-		fleet := openUnwatched(t, memcache.Config{Servers: []string{server.Addr}, Protocol: protocol})
-		landed := landedOf(t, fleet, "bad", 5, 1, 2, 3)
-		storeItem(t, server.Addr, memcache.Keys("bad", []uint64{2})[0], 0, "abc")
-		requireBad(t, storetest.RollBack(t.Context(), fleet, "bad", 1, []uint64{1, 2, 3}, landed))
-		require.Equal(t, int64(4), read(t, fleet, "bad", 3)[0])
-		require.Zero(t, fleet.Health()[0].Openings)
-	})
-}
-
 // Trips to other counters, on the one connection on which the bad items come, go on.
 func TestBadItemsAmongTheAnswersOfOthers(t *testing.T) {
 	onBothProtocols(t, func(t *testing.T, protocol memcache.Protocol) {

@@ -9,7 +9,6 @@ import (
 	"net"
 	"os"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -92,39 +91,6 @@ func TestAKilledServer(t *testing.T) {
 		assert.True(t, health.Up)
 		assert.NoError(t, health.Err)
 		assert.InDelta(t, time.Now().Unix(), health.Since, 20)
-	})
-}
-
-// Many callers of a server that has stopped fail together, and later callers at once.
-func TestAStalledServer(t *testing.T) {
-	inBubbles(t, func(t *testing.T, protocol memcache.Protocol) {
-		server := memcachedtest.StartMemory(t)
-		fleet, told := openTold(t, memcache.Config{Servers: []string{server.Addr}, Protocol: protocol, Timeout: slowTimeout})
-		_, _, err := tripOf(t.Context(), fleet, 1, 1)
-		require.NoError(t, err)
-		server.Pause()
-		resume := sync.OnceFunc(server.Resume)
-		defer resume()
-		var running sync.WaitGroup
-		for range 64 {
-			running.Go(func() {
-				_, _, err := tripOf(context.Background(), fleet, 1, 1)
-				assert.Error(t, err)
-			})
-		}
-		bounded(t, "a trip", running.Wait)
-		told.await(t, "down "+server.Addr)
-		assert.Equal(t, uint64(1), fleet.Health()[0].Openings)
-		for range 1000 {
-			_, _, err := tripOf(context.Background(), fleet, 1, 1)
-			require.ErrorIs(t, err, memcache.ErrDown)
-		}
-		resume()
-		assert.Empty(t, told.await(t, "back "+server.Addr), "it has forgotten nothing")
-		require.Eventually(t, func() bool {
-			_, _, err = tripOf(t.Context(), fleet, 1, 1)
-			return err == nil
-		}, maxWait, time.Millisecond)
 	})
 }
 

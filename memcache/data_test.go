@@ -165,18 +165,6 @@ func TestItemsBeyondAMegabyte(t *testing.T) {
 	})
 }
 
-// The same with the first op of a connection, when TLS would send small records.
-func TestTheFirstDataWithTLSIsAnswered(t *testing.T) {
-	demands := securities(t)["TLS"]
-	server := startServer(t, demands)
-	for _, size := range []int{1300, 2000, 5000, 7000, 11_000} {
-		fleet := openConfig(t, secured(t, demands, memcache.Config{Servers: []string{server.Addr}, Protocol: memcache.Meta}))
-		item, text := storetest.DataItem(int64(size)), strings.Repeat("x", size)
-		op := done(t, fleet, dataOp("a", []store.Write{create(item, text), appended(item, "end")}, item))
-		require.Equal(t, text+"end", string(op.Reads[0].Data))
-	}
-}
-
 // A server that was started again gives its numbers anew. A swap with a version of before writes
 // nothing, also if the item has the same number.
 func TestASwapAfterARestart(t *testing.T) {

@@ -165,19 +165,6 @@ func TestABrokenConnectionIsNoRefusal(t *testing.T) {
 	}
 }
 
-// A server that hangs up on the meta commands for a while is asked with each trip, if it has to
-// know them.
-func TestMetaServersThatHangUpAreAskedAgain(t *testing.T) {
-	bubble.Test(t, func(t *testing.T) {
-		server := newOldServer(t, "")
-		fleet := openFleetOf(t, memcache.Meta, server.addr)
-		_, err := storetest.Trip(t.Context(), fleet, "a", 1, []uint64{1}, []int64{later()}, nil, make([]int64, 1))
-		require.ErrorContains(t, err, "does not speak the meta commands: it hangs up on them")
-		server.old.Store(false)
-		require.Equal(t, []int64{1}, add(t, fleet, "a", 1, 1))
-	})
-}
-
 // Many callers at once find out together and all go the classic way.
 func TestManyFindOutAtOnce(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
@@ -192,15 +179,6 @@ func TestManyFindOutAtOnce(t *testing.T) {
 }
 
 func TestAServerThatLearnsTheMetaCommands(t *testing.T) {
-	inBubble(t, "after a while", func(t *testing.T) {
-		server := newOldServer(t, "ERROR\r\n")
-		fleet := openFleet(t, server.addr)
-		fleet.SetClassicFor(50 * time.Millisecond)
-		add(t, fleet, "a", 1, 1)
-		server.old.Store(false)
-		require.Eventually(t, func() bool { read(t, fleet, "a", 1); return server.metas.Load() > 5 }, maxWait, 10*time.Millisecond)
-		require.Equal(t, []int64{2}, add(t, fleet, "a", 1, 1))
-	})
 	inBubble(t, "after a reconnection", func(t *testing.T) {
 		server := newOldServer(t, "ERROR\r\n")
 		fleet := openFleet(t, server.addr)
@@ -307,23 +285,5 @@ func TestHowServersSpeakIsTold(t *testing.T) {
 			return len(heard()) == 2
 		}, maxWait, time.Millisecond)
 		assert.Equal(t, []string{"classic", "meta"}, heard())
-	})
-}
-
-// A ping asks for what the trips will need.
-func TestPingAsksForWhatIsNeeded(t *testing.T) {
-	bubble.Test(t, func(t *testing.T) {
-		server := newOldServer(t, "ERROR\r\n")
-		for _, protocol := range []memcache.Protocol{memcache.Auto, memcache.Meta, memcache.Classic} {
-			err := openFleetOf(t, protocol, server.addr).Ping(t.Context())[server.addr]
-			if protocol == memcache.Meta {
-				assert.ErrorContains(t, err, "does not speak the meta commands")
-				assert.ErrorContains(t, err, server.addr)
-			} else {
-				assert.NoError(t, err)
-			}
-		}
-		good := memcachedtest.StartMemory(t).Addr
-		assert.NoError(t, openFleetOf(t, memcache.Meta, good).Ping(t.Context())[good])
 	})
 }

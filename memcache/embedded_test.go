@@ -136,25 +136,6 @@ func TestEmbeddedGivesBackRoom(t *testing.T) {
 	runtime.KeepAlive(all)
 }
 
-func TestEmbeddedDropsExpiredCountersAsItIsUsed(t *testing.T) {
-	bubble.Test(t, func(t *testing.T) {
-		store := memcache.NewEmbedded(memcache.EmbeddedConfig{})
-		const n = 5000
-		fill := func(prefix string) {
-			for i := range n {
-				_, err := storetest.Trip(t.Context(), store, fmt.Sprint(prefix, i), 1, []uint64{1}, []int64{time.Now().Unix() + 60}, nil, make([]int64, 1))
-				require.NoError(t, err)
-			}
-		}
-		fill("a")
-		full := store.Bytes()
-		time.Sleep(time.Minute)
-		fill("b")
-		assert.InEpsilon(t, full, store.Bytes(), 0.02)
-		assert.Zero(t, store.Evicted(), "what expired was not evicted")
-	})
-}
-
 // One counter that is added to every second keeps no more buckets than are alive.
 func TestEmbeddedPurgesABusyCounter(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
@@ -261,20 +242,6 @@ func TestEmbeddedKeepsACounterUntilItsLastBucketExpires(t *testing.T) {
 			add(t, store, fmt.Sprint("new", i), 1, 1)
 		}
 		assert.Equal(t, []int64{1}, read(t, store, "old", 2))
-	})
-}
-
-// A bucket that expired and begins again is reckoned once.
-func TestEmbeddedReckonsABucketThatBeginsAgainOnce(t *testing.T) {
-	bubble.Test(t, func(t *testing.T) {
-		store := memcache.NewEmbedded(memcache.EmbeddedConfig{})
-		for range 100 {
-			_, err := storetest.Trip(t.Context(), store, "a", 1, []uint64{1}, []int64{time.Now().Unix() + 1}, nil, make([]int64, 1))
-			require.NoError(t, err)
-			time.Sleep(time.Second)
-		}
-		require.NoError(t, storetest.Delete(t.Context(), store, "a", []uint64{1}))
-		assert.Zero(t, store.Bytes())
 	})
 }
 

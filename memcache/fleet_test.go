@@ -3,12 +3,10 @@ package memcache_test
 import (
 	"context"
 	"fmt"
-	"net"
 	"os"
 	"strings"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
 
@@ -65,26 +63,6 @@ func TestPlaceIsStable(t *testing.T) {
 		assert.Equal(t, want, fleet.Server(counter), counter)
 	}
 	assert.Equal(t, []string{"ypeBEsobvcr6wjGzmiPc00000001"}, memcache.Keys("a", []uint64{1}))
-}
-
-func TestATripThatHangsEnds(t *testing.T) {
-	inBubbles(t, func(t *testing.T, protocol memcache.Protocol) {
-		addr := fakeServer(t, func(string) (string, bool) { return "", true })
-		fleet := openConfig(t, memcache.Config{Servers: []string{addr}, Protocol: protocol, Timeout: 50 * time.Millisecond, Conns: 2})
-		// Two hold all connections, the others wait for one: none waits for ever.
-		var running sync.WaitGroup
-		for range 8 {
-			running.Go(func() {
-				landed, err := storetest.Trip(t.Context(), fleet, "a", 1, []uint64{1}, []int64{later()}, nil, make([]int64, 1))
-				assert.Error(t, err)
-				assert.Zero(t, landed)
-			})
-		}
-		running.Wait()
-		for _, err := range fleet.Ping(t.Context()) {
-			assert.Error(t, err)
-		}
-	})
 }
 
 // A caller that leaves under way leaves nothing half done behind.
@@ -168,17 +146,6 @@ func TestConnectionsThatWereCutWhileIdle(t *testing.T) {
 	})
 }
 
-func TestAClosedFleet(t *testing.T) {
-	fleet, err := memcache.NewFleet(t.Context(), memcache.Config{Servers: []string{memcachedtest.Start(t).Addr}})
-	require.NoError(t, err)
-	require.NoError(t, fleet.Close())
-	_, err = storetest.Trip(t.Context(), fleet, "a", 1, []uint64{1}, []int64{later()}, nil, make([]int64, 1))
-	require.ErrorIs(t, err, memcache.ErrClosed)
-	for _, err := range fleet.Ping(t.Context()) {
-		require.ErrorIs(t, err, memcache.ErrClosed)
-	}
-}
-
 // Connections are kept: a burst of trips makes as many as run at once, and the
 // next burst makes none.
 func TestConnectionsAreKept(t *testing.T) {
@@ -202,30 +169,6 @@ func TestConnectionsAreKept(t *testing.T) {
 		made := grown(t, before, server.Stats(""), "total_connections") - 1 // the question itself
 		assert.LessOrEqual(t, made, 64-2, "most of the connections are those of before")
 		assert.LessOrEqual(t, grown(t, map[string]string{"curr_connections": "0"}, server.Stats(""), "curr_connections"), 64+10)
-	})
-}
-
-// Connecting is part of a trip's time. A full backlog answers no SYN.
-func TestADialThatHangsEnds(t *testing.T) {
-	onBothProtocols(t, func(t *testing.T, protocol memcache.Protocol) {
-		fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM, 0)
-		require.NoError(t, err)
-		defer syscall.Close(fd)
-		require.NoError(t, syscall.Bind(fd, &syscall.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}))
-		require.NoError(t, syscall.Listen(fd, 0))
-		name, err := syscall.Getsockname(fd)
-		require.NoError(t, err)
-		addr := fmt.Sprintf("127.0.0.1:%d", name.(*syscall.SockaddrInet4).Port)
-		for range 4 { // fill it
-			conn, err := net.DialTimeout("tcp", addr, 50*time.Millisecond)
-			if err != nil {
-				break
-			}
-			defer conn.Close()
-		}
-		fleet := openConfig(t, memcache.Config{Servers: []string{addr}, Protocol: protocol, Timeout: 100 * time.Millisecond})
-		_, err = storetest.Trip(t.Context(), fleet, "a", 0, nil, nil, []uint64{1}, make([]int64, 1))
-		require.ErrorContains(t, err, "timeout")
 	})
 }
 

@@ -45,30 +45,6 @@ func tripOf(ctx context.Context, fleet *memcache.Fleet, adds, reads int) (landed
 	return landed, values, err
 }
 
-// A read that is refused fails its trip alone: the adds before it count, and the connection goes on.
-func TestAReadThatIsRefused(t *testing.T) {
-	bubble.Test(t, func(t *testing.T) {
-		for _, fault := range []string{"SERVER_ERROR out of memory", "SERVER_ERROR", "CLIENT_ERROR no"} {
-			var reads, connections atomic.Int32
-			addr := fakeMeta(t, func(conn int, line string) (string, bool) {
-				connections.Store(int32(conn))
-				if strings.HasPrefix(line, "mg ") && reads.Add(1) == 2 {
-					return fault + "\r\n", true
-				}
-				return sound(line, 7), true
-			})
-			fleet := openUnwatched(t, memcache.Config{Servers: []string{addr}})
-			landed, _, err := tripOf(t.Context(), fleet, 2, 3)
-			require.ErrorContains(t, err, fault)
-			assert.Equal(t, 2, landed.On(0))
-			_, values, err := tripOf(t.Context(), fleet, 1, 2)
-			require.NoError(t, err)
-			assert.Equal(t, []int64{7, 7, 7}, values)
-			assert.Zero(t, connections.Load())
-		}
-	})
-}
-
 // An add in the middle fails: the adds before it count, and the adds after it are rolled
 // back. The connection goes on.
 func TestAnAddThatFailsInTheMiddle(t *testing.T) {
@@ -231,25 +207,6 @@ func TestAnswersThatCameBeforeTheFailure(t *testing.T) {
 		assert.Equal(t, 2, landed.On(0))
 		assert.Equal(t, []int64{7, 7}, values[:2])
 		assert.Equal(t, int32(3), commands.Load())
-	})
-}
-
-// And so does the part that came before the deadline.
-func TestAnswersThatCameBeforeTheDeadline(t *testing.T) {
-	bubble.Test(t, func(t *testing.T) {
-		timeout := 200 * time.Millisecond
-		var commands atomic.Int32
-		addr := fakeMeta(t, func(_ int, line string) (string, bool) {
-			if commands.Add(1) > 2 {
-				return "", true
-			}
-			return sound(line, 7), true
-		})
-		fleet := openUnwatched(t, memcache.Config{Servers: []string{addr}, Timeout: timeout})
-		landed, values, err := tripOf(t.Context(), fleet, 4, 1)
-		require.ErrorIs(t, err, os.ErrDeadlineExceeded)
-		assert.Equal(t, 2, landed.On(0))
-		assert.Equal(t, []int64{7, 7}, values[:2])
 	})
 }
 
@@ -455,34 +412,5 @@ func TestCloseDuringAnAttemptToConnect(t *testing.T) {
 		_, _, err := tripOf(ctx, fleet, 1, 0)
 		require.ErrorIs(t, err, os.ErrDeadlineExceeded)
 		bounded(t, "Close", func() { assert.NoError(t, fleet.Close()) })
-	})
-}
-
-// A caller without time, alone on the wire, does not cost the connection: the server has
-// the fleet's timeout to answer.
-func TestACallerWithoutTimeClosesNoConnection(t *testing.T) {
-	bubble.Test(t, func(t *testing.T) {
-		answer := make(chan struct{})
-		var gets, connections atomic.Int32
-		addr := fakeMeta(t, func(conn int, line string) (string, bool) {
-			connections.Store(int32(conn))
-			if strings.HasPrefix(line, "mg ") && gets.Add(1) == 1 {
-				<-answer
-			}
-			return sound(line, 7), true
-		})
-		fleet := openUnwatched(t, memcache.Config{Servers: []string{addr}, Conns: 1})
-		ctx, cancel := context.WithTimeout(context.Background(), slowTimeout)
-		defer cancel()
-		_, _, err := tripOf(ctx, fleet, 1, 1)
-		require.ErrorIs(t, err, os.ErrDeadlineExceeded)
-		close(answer)
-		for range 3 {
-			_, values, err := tripOf(context.Background(), fleet, 1, 1)
-			require.NoError(t, err)
-			require.Equal(t, []int64{7, 7}, values)
-		}
-		assert.EqualValues(t, 4, gets.Load())
-		assert.Zero(t, connections.Load(), "all on one connection")
 	})
 }

@@ -47,16 +47,6 @@ func (t *toldTrips) take() []string {
 	return lines
 }
 
-func (t *toldTrips) servers() (names []string) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	for _, trip := range t.trips {
-		names = append(names, trip.Server)
-	}
-	slices.Sort(names)
-	return names
-}
-
 func TestTripsAreTold(t *testing.T) {
 	inBubbles(t, func(t *testing.T, protocol memcache.Protocol) {
 		server := memcachedtest.StartMemory(t)
@@ -120,26 +110,6 @@ func TestFailedTripsAreTold(t *testing.T) {
 		}
 		want = append(want, "exchange of <nil>: 2, 1, down", "exchange of <nil>: 1, 1, down", "exchange of <nil>: 1, 1, down")
 		require.Equal(t, want, told.take())
-	})
-}
-
-// With replicas the exchange with each server is reported, by itself.
-func TestTheTripOfEachReplicaIsReported(t *testing.T) {
-	inBubbles(t, func(t *testing.T, protocol memcache.Protocol) {
-		servers := slices.Collect(maps.Keys(memories(t, 2)))
-		told := &toldTrips{}
-		fleet := openConfig(t, memcache.Config{Servers: servers, Replicas: 2, Protocol: protocol, OnRoundTrip: told.tripped})
-		ctx := context.WithValue(t.Context(), callerKey{}, "me")
-		slices.Sort(servers)
-		for range 2 { // to the first a server is asked how it speaks
-			landed, _, err := tripOf(ctx, fleet, 2, 3)
-			require.NoError(t, err)
-			require.Equal(t, servers, told.servers())
-			require.Equal(t, []string{"exchange of me: 2, 3, ok", "exchange of me: 2, 3, ok"}, told.take())
-			require.NoError(t, storetest.RollBack(ctx, fleet, "a", 1, []uint64{1, 2}, landed))
-			require.Equal(t, servers, told.servers())
-			require.Equal(t, []string{"roll_back of me: 2, 0, ok", "roll_back of me: 2, 0, ok"}, told.take())
-		}
 	})
 }
 

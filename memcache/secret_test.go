@@ -238,27 +238,6 @@ func TestTheSecretsThatAreLeft(t *testing.T) {
 	})
 }
 
-// A process that had another secret and takes the first one does not see itself in the item
-// that it left.
-func TestNobodyIsAnotherToItself(t *testing.T) {
-	bubble.Test(t, func(t *testing.T) {
-		server := memcachedtest.StartMemory(t)
-		mine := openOnlooker(t, server, memcache.Auto, aSecret)
-		mine.looks(t)
-		apart := openOnlooker(t, server, memcache.Auto, anotherOne)
-		mine.told.await(t, "other_secret "+server.Addr)
-		said := server.Ask("get " + otherItem)
-		require.Len(t, said, 2)
-		require.NoError(t, mine.Close())
-		server.Ask("delete " + secretItem) // as if a minute had passed
-		apart.looks(t)
-		apart.looks(t)
-		assert.Equal(t, said[1], server.Ask("get " + secretItem)[1])
-		assert.Equal(t, said, server.Ask("get "+otherItem))
-		assert.False(t, apart.sees())
-	})
-}
-
 // Other programs' data in the items' place, or a server that refuses, is of no matter.
 func TestSecretItemsThatCannotBe(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {

@@ -172,13 +172,6 @@ func TestBatch(t *testing.T) {
 	require.ErrorIs(t, err, client.ErrInvalid)
 }
 
-func TestAServerThatIsNotThere(t *testing.T) {
-	c := open(t, client.Config{URL: "http://127.0.0.1:1"})
-	_, err := c.Count(t.Context(), "url_shorten", events.Features{"user": "secret"}, time.Minute, time.Time{})
-	require.ErrorIs(t, err, client.ErrUnavailable)
-	assert.NotContains(t, err.Error(), "secret")
-}
-
 // other is a transport that is none of net/http's own.
 type other struct{ http.RoundTripper }
 

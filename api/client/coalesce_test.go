@@ -7,7 +7,6 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
-	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -50,9 +49,6 @@ type ending struct {
 	Panic   string                    `json:"-"`       // not empty: of the transport
 	Results map[string]jsontext.Value `json:"results"` // of hits that are not admitted
 }
-
-// goexit is the Panic of a transport that ends the goroutine.
-const goexit = "goexit"
 
 // name is that of the exchange in the table.
 func (a *asked) name() string {
@@ -112,8 +108,6 @@ func (s *script) logged() []string {
 
 func (a *asked) answer(r *http.Request, end ending) (*http.Response, error) {
 	switch {
-	case end.Panic == goexit:
-		runtime.Goexit()
 	case end.Panic != "":
 		panic(end.Panic)
 	case end.Broken:

@@ -3,11 +3,9 @@ package client_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net/http"
 	"runtime"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -128,55 +126,6 @@ func TestATransportThatPanics(t *testing.T) {
 		c.admitted("f")
 		s.end(4, ending{Panic: "as the lease is given back"})
 		time.Sleep(client.DefaultTimeout) // net/http waits for the timeouts of exchanges that panicked
-	})
-}
-
-// Hits reuse the memory of hits before them. Each caller has its own decision all the same, also while others leave.
-func TestEachCallerHasItsOwnDecision(t *testing.T) {
-	c := open(t, client.Config{URL: realServer(t).URL})
-	var all sync.WaitGroup
-	for g := range 32 {
-		all.Go(func() {
-			for i := range 50 {
-				ctx, leave := context.WithCancel(t.Context())
-				if g%4 == 0 {
-					go leave()
-				}
-				user := fmt.Sprintf("203.0.%d.%d", g, i)
-				d, err := c.Hit(ctx, "url_shorten", events.Features{"ip": user}, 1)
-				leave()
-				if g%4 == 0 && err != nil {
-					assert.ErrorIs(t, err, context.Canceled)
-					continue
-				}
-				if assert.NoError(t, err) {
-					assert.Equal(t, "ip:"+user, d.Limits[0].Feature)
-				}
-			}
-		})
-	}
-	all.Wait()
-}
-
-// A transport that ends the goroutine of an exchange holds up nothing.
-func TestAnExchangeWithoutAnEnd(t *testing.T) {
-	bubble.Test(t, func(t *testing.T) {
-		s := &script{}
-		c := newCaller(t, s)
-		for _, user := range []string{"a", "b", "c"} {
-			c.hit(t.Context(), user)
-		}
-		s.end(0, ending{})
-		c.admitted("a")
-		c.hit(t.Context(), "d")
-		s.end(1, ending{Panic: goexit})
-		assert.Equal(t, [][]string{{"a"}, {"b", "c"}, {"d"}}, s.exchanges())
-		log := s.logged()
-		assert.Contains(t, log, "b is unavailable")
-		assert.Contains(t, log, "c is unavailable")
-		s.end(2, ending{})
-		c.admitted("d")
-		time.Sleep(client.DefaultTimeout) // as above
 	})
 }
 

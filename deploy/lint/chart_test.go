@@ -145,33 +145,21 @@ func TestHelmTakesTheChart(t *testing.T) {
 // Values that counterd or Kubernetes would refuse are refused before anything is applied.
 func TestTheChartRefusesWrongValues(t *testing.T) {
 	for values, complaint := range map[string]string{
-		"{replicas: 3}":                         "additional properties 'replicas' not allowed",
-		"{replicaCount: three}":                 "replicaCount",
-		"{memcached: {enabled: false}}":         "/memcached/servers",
-		"{memcached: {servers: [a:11211]}}":     "/memcached/servers",
-		"{memcached: {counterReplicas: 3}}":     "/memcached/counterReplicas",
-		"{memcached: {replicaCount: 0}}":        "/memcached/replicaCount",
-		"{tls: {clientCA: true}}":               "/tls/existingSecret",
-		"{rules: {events: {}}}":                 "/rules",
-		"{memcached: {replicaCount: 1}}":        "memcached.counterReplicas: 2 need as many servers",
-		"{extraArgs: [-tokens none]}":           "/extraArgs/0",
-		"{existingSecret: ''}":                  "/existingSecret",
-		"{drainDelay: 1}":                       "/drainDelay",
-		"{readinessPath: /metrics}":             "/readinessPath",
-		"{networkPolicy: {callers: []}}":        "/networkPolicy/callers",
-		"{maxConnections: 2171}":                "memory: 1024 is too small for maxConnections: 2171: set memory to 1025 or more",
-		"{memory: 100}":                         "memory: 100 is too small for maxConnections: 2000: set memory to 991 or more",
-		"{cpu: much}":                           "/cpu",
-		"{fullnameOverride: Limits}":            "/fullnameOverride",
-		"{image: {pullPolicy: Sometimes}}":      "/image/pullPolicy",
-		"{image: {tag: 'sha256:abc'}}":          "/image/tag",
-		"{image: {digest: 'sha256:abc'}}":       "/image/digest",
-		"{service: {type: ExternalName}}":       "/service/type",
-		"{serviceMonitor: {tokenSecret: ''}}":   "/serviceMonitor/tokenSecret",
-		"{memcached: {memory: 1}}":              "/memcached/memory",
-		"{memcached: {image: ''}}":              "/memcached/image",
-		"{podLabels: {team: 1}}":                "/podLabels/team",
-		"{tls: {existingSecret: a, secret: b}}": "additional properties 'secret' not allowed",
+		"{replicas: 3}":                     "additional properties 'replicas' not allowed",
+		"{replicaCount: three}":             "replicaCount",
+		"{memcached: {enabled: false}}":     "/memcached/servers",
+		"{memcached: {servers: [a:11211]}}": "/memcached/servers",
+		"{memcached: {counterReplicas: 3}}": "/memcached/counterReplicas",
+		"{tls: {clientCA: true}}":           "/tls/existingSecret",
+		"{memcached: {replicaCount: 1}}":    "memcached.counterReplicas: 2 need as many servers",
+		"{extraArgs: [-tokens none]}":       "/extraArgs/0",
+		"{existingSecret: ''}":              "/existingSecret",
+		"{drainDelay: 1}":                   "/drainDelay",
+		"{networkPolicy: {callers: []}}":    "/networkPolicy/callers",
+		"{maxConnections: 2171}":            "memory: 1024 is too small for maxConnections: 2171: set memory to 1025 or more",
+		"{memory: 100}":                     "memory: 100 is too small for maxConnections: 2000: set memory to 991 or more",
+		"{image: {tag: 'sha256:abc'}}":      "/image/tag",
+		"{image: {digest: 'sha256:abc'}}":   "/image/digest",
 	} {
 		_, err := render(values)
 		if assert.Error(t, err, values) {
@@ -220,17 +208,6 @@ func TestTheRulesOfTheChart(t *testing.T) {
 	assert.YAMLEq(t, string(read(t, "rules/rules.yaml")), text)
 	output, err := exec.Command(counterd(t), "validate", file(t, "rules.yaml", text)).CombinedOutput()
 	assert.NoError(t, err, "%s", output)
-}
-
-// The image is of the chart's version. A digest is its whole reference: a tag beside it says nothing.
-func TestTheImageOfTheChart(t *testing.T) {
-	chart, err := loader.LoadDir(filepath.Join(deploy, "chart"))
-	require.NoError(t, err)
-	assert.Equal(t, "ghcr.io/counterd/counterd:"+chart.Metadata.AppVersion, defaults(t).pods(t)["counterd"].Spec.Containers[0].Image)
-	digest := "sha256:" + strings.Repeat("0a", 32)
-	list := manifests{}
-	list.add(t, "chart", renderChart(t, "{image: {repository: registry.example/counterd, tag: 0.1.0, digest: '"+digest+"'}}"))
-	assert.Equal(t, "registry.example/counterd@"+digest, list.pods(t)["counterd"].Spec.Containers[0].Image)
 }
 
 // describe returns a row of the README for each value, from its comment in values.yaml.
@@ -290,4 +267,15 @@ func TestTheReadmeOfTheChartListsTheValues(t *testing.T) {
 		})
 		assert.True(t, known || name == "global", "values.yaml has no %s", name)
 	}
+}
+
+// The image is of the chart's version. A digest is its whole reference: a tag beside it says nothing.
+func TestTheImageOfTheChart(t *testing.T) {
+	chart, err := loader.LoadDir(filepath.Join(deploy, "chart"))
+	require.NoError(t, err)
+	assert.Equal(t, "ghcr.io/counterd/counterd:"+chart.Metadata.AppVersion, defaults(t).pods(t)["counterd"].Spec.Containers[0].Image)
+	digest := "sha256:" + strings.Repeat("0a", 32)
+	list := manifests{}
+	list.add(t, "chart", renderChart(t, "{image: {repository: registry.example/counterd, tag: 0.1.0, digest: '"+digest+"'}}"))
+	assert.Equal(t, "registry.example/counterd@"+digest, list.pods(t)["counterd"].Spec.Containers[0].Image)
 }

@@ -136,13 +136,6 @@ func TestEachLineOfTheExample(t *testing.T) {
 	}
 }
 
-func TestExampleIsWhatItsFileSays(t *testing.T) {
-	rules, err := Parse([]byte("events: {url_shorten: {limits: [{per: ip, rate: [2/s, 5/m, 10/h, 100/d]}]}}"))
-	require.NoError(t, err)
-	assert.Equal(t, events.Example().Events["url_shorten"].Rules[0].Limits, rules.Events["url_shorten"].Rules[0].Limits)
-	assert.Equal(t, events.Example().Events["url_shorten"].Remembered(), rules.Events["url_shorten"].Remembered())
-}
-
 // Each file in testdata/busted says in its "# want: " comments all its faults,
 // and nothing else is reported.
 func TestBustedFiles(t *testing.T) {
@@ -238,52 +231,6 @@ func TestLimitNames(t *testing.T) {
 			}
 		}
 		assert.Equal(t, c.want, names, c.rule)
-	}
-}
-
-// Limits of one rate that count otherwise, or with another burst, need no names of their own.
-func TestNamesOfBucketsDiffer(t *testing.T) {
-	_, err := Parse([]byte(`events: {e: {limits: [{per: ip, rate: 30/h}, {per: ip, rate: 30/h, burst: 60}, {per: ip, rate: 30/h, burst: 61}, {per: ip, rate: 30/h, queue: 60}]}}`))
-	assert.NoError(t, err)
-	_, err = Parse([]byte(`events: {e: {limits: [{per: ip, rate: 30/h, burst: 60}, {per: ip, rate: 30/60m, burst: 60}]}}`))
-	assert.ErrorContains(t, err, "is named ip-30-per-1h-burst-60 too")
-	form := "events: {e: {limits: [{per: [" + strings.Repeat("a", 32) + ", " + strings.Repeat("b", 32) + ", " + strings.Repeat("c", 32) + ", %s], rate: 30/h, queue: 60}]}}"
-	_, err = Parse(fmt.Appendf(nil, form, "dddddddddd"))
-	assert.NoError(t, err)
-	_, err = Parse(fmt.Appendf(nil, form, "ddddddddddd"))
-	assert.ErrorContains(t, err, "with its rate the limit's name has more than 128 bytes")
-}
-
-func TestOverridesAreCanonicalAndRemembered(t *testing.T) {
-	rules, err := Parse([]byte(`events:
-  e:
-    limits:
-      - per: ip
-        rate: 5/m
-        ipv6_prefix: 48
-        overrides:
-          "2001:DB8:0:9::1": [6/m, 7/7d]
-          ::ffff:192.0.2.1: 8/m
-          192.0.2.2/32: 9/m
-      - per: user
-        rate: 5/m
-        overrides: {42: 10/m, true: 0/d}
-`))
-	require.NoError(t, err)
-	event := rules.Events["e"]
-	assert.Equal(t, []string{"192.0.2.1", "192.0.2.2", "2001:db8::/48"}, slices.Sorted(maps.Keys(event.Rules[0].Overrides)))
-	assert.Equal(t, []string{"42", "true"}, slices.Sorted(maps.Keys(event.Rules[1].Overrides)))
-	assert.Equal(t, 7*24*time.Hour, event.Remembered(), "an override's window is remembered")
-
-	for ip, want := range map[string][]string{
-		"2001:db8:0:ffff::": {"6/m", "7/168h"},
-		"2001:db8:1::1":     {"5/m"},
-		"192.0.2.1":         {"8/m"},
-		"192.0.2.3":         {"5/m"},
-	} {
-		applied, err := event.Apply(nil, events.Features{"ip": ip})
-		require.NoError(t, err)
-		assert.Equal(t, want, ratesOf(event.Rules[0].LimitsOf(applied[0].Counter.Feature)), ip)
 	}
 }
 

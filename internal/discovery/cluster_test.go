@@ -157,29 +157,6 @@ func TestAClusterThatChanges(t *testing.T) {
 	assert.NoError(t, err)
 }
 
-func TestHowNodesAreNamed(t *testing.T) {
-	for nodes, want := range map[string][]string{
-		"a.example|10.0.0.1|11211":                          {"10.0.0.1:11211"},
-		"a.example||11211":                                  {"a.example:11211"},
-		"|10.0.0.1|11211":                                   {"10.0.0.1:11211"},
-		"a|2001:DB8:0::1|11211":                             {"[2001:db8::1]:11211"},
-		"a|::ffff:10.0.0.1|1":                               {"10.0.0.1:1"},
-		"2001:db8::1||1":                                    {"[2001:db8::1]:1"},
-		"10.0.0.1|10.0.0.1|11211 10.0.0.1|10.0.0.1|11212":   {"10.0.0.1:11211", "10.0.0.1:11212"},
-		"same.example|10.0.0.2|1 same.example|10.0.0.1|1":   {"10.0.0.2:1", "10.0.0.1:1"},
-		"b.example||11211 a.example|10.0.0.1|11211 |::1|12": {"b.example:11211", "10.0.0.1:11211", "[::1]:12"},
-	} {
-		told, err := parseCluster([]byte("1\n" + nodes + "\n"))
-		require.NoError(t, err, nodes)
-		var names []string
-		for _, n := range told.nodes {
-			names = append(names, n.name(false))
-			assert.NoError(t, CheckServer(n.name(false)))
-		}
-		assert.Equal(t, want, names, nodes)
-	}
-}
-
 // With TLS nodes are named by what certificates are for. Neither two hosts of one name nor two
 // of one address are taken for two servers.
 func TestNodesAreNamedByHost(t *testing.T) {
@@ -316,32 +293,6 @@ func TestAnEndpointThatFallsSilent(t *testing.T) {
 			cancel()
 		}
 	})
-}
-
-// The follower outlives an endpoint that is gone for a while.
-func TestAClusterIsFollowed(t *testing.T) {
-	e := startEndpoint(t)
-	e.set(map[string]string{askConfig: configured(headConfig, 1, oneNode)})
-	source := e.source()
-	servers, err := List(t.Context(), source)
-	require.NoError(t, err)
-	changes, failures := make(chan Change, 10), make(chan error, 10)
-	f := Follow(Config{
-		Source: source, Servers: servers, Interval: soon * 10,
-		Changed: func(_ context.Context, change Change) error { changes <- change; return nil },
-		Report:  func(err error) { failures <- err },
-	})
-	defer f.Close()
-	e.set(nil)
-	f.Ask()
-	require.ErrorIs(t, receive(t, failures), errUnknownCommand)
-	e.set(map[string]string{askConfig: configured(headConfig, 2, twoNodes)})
-	f.Ask()
-	assert.Equal(t, []string{"10.82.235.120:11211"}, receive(t, changes).Added)
-	e.set(map[string]string{askConfig: configured(headConfig, 3, "")})
-	f.Ask()
-	require.ErrorIs(t, receive(t, failures), ErrNone)
-	assert.Empty(t, changes)
 }
 
 func TestHowAnEndpointIsWritten(t *testing.T) {

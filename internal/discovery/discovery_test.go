@@ -46,16 +46,6 @@ type scripted func(ctx context.Context) ([]string, error)
 
 func (s scripted) Servers(ctx context.Context) ([]string, error) { return s(ctx) }
 
-func TestAListIsSortedAndNeverEmpty(t *testing.T) {
-	given := Static{"b:1", "a:1", "b:1"}
-	servers, err := List(t.Context(), given)
-	require.NoError(t, err)
-	assert.Equal(t, []string{"a:1", "b:1"}, servers)
-	assert.Equal(t, Static{"b:1", "a:1", "b:1"}, given, "what is the caller's stays")
-	_, err = List(t.Context(), Static{})
-	assert.ErrorIs(t, err, ErrNone)
-}
-
 func TestAwaitAsksUntilThereIsAnAnswer(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		down, began, asked := errors.New("down"), time.Now(), 0

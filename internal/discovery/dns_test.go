@@ -2,14 +2,9 @@ package discovery
 
 import (
 	"context"
-	"encoding/binary"
-	"errors"
-	"fmt"
-	"io"
 	"net"
 	"net/netip"
 	"sync"
-	"sync/atomic"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -17,17 +12,15 @@ import (
 	"golang.org/x/net/dns/dnsmessage"
 )
 
-// nameServer answers for one name, over UDP, and over TCP where that is too short.
+// nameServer answers for one name.
 type nameServer struct {
 	packets net.PacketConn
-	streams net.Listener
 	running sync.WaitGroup
 
 	mu        sync.Mutex
 	addresses []string
 	fails     dnsmessage.Type // this kind of question fails
 	asked     int
-	streamed  int
 }
 
 const fleetName = "cache.internal."
@@ -38,13 +31,9 @@ func startNameServer(t *testing.T) *nameServer {
 	var err error
 	s.packets, err = net.ListenPacket("udp", "127.0.0.1:0")
 	require.NoError(t, err)
-	s.streams, err = net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
 	s.running.Go(s.servePackets)
-	s.running.Go(s.serveStreams)
 	t.Cleanup(func() {
 		s.packets.Close()
-		s.streams.Close()
 		s.running.Wait()
 	})
 	return s
@@ -52,11 +41,7 @@ func startNameServer(t *testing.T) *nameServer {
 
 func (s *nameServer) resolver() *net.Resolver {
 	return &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, network, _ string) (net.Conn, error) {
-		address := s.packets.LocalAddr().String()
-		if network == "tcp" {
-			address = s.streams.Addr().String()
-		}
-		return new(net.Dialer).DialContext(ctx, network, address)
+		return new(net.Dialer).DialContext(ctx, network, s.packets.LocalAddr().String())
 	}}
 }
 
@@ -73,41 +58,14 @@ func (s *nameServer) servePackets() {
 		if err != nil {
 			return
 		}
-		if answer := s.answer(packet[:n], 1232); answer != nil {
+		if answer := s.answer(packet[:n]); answer != nil {
 			s.packets.WriteTo(answer, from)
 		}
 	}
 }
 
-func (s *nameServer) serveStreams() {
-	for {
-		conn, err := s.streams.Accept()
-		if err != nil {
-			return
-		}
-		s.running.Go(func() {
-			defer conn.Close()
-			var length [2]byte
-			for {
-				if _, err := io.ReadFull(conn, length[:]); err != nil {
-					return
-				}
-				question := make([]byte, binary.BigEndian.Uint16(length[:]))
-				if _, err := io.ReadFull(conn, question); err != nil {
-					return
-				}
-				s.mu.Lock()
-				s.streamed++
-				s.mu.Unlock()
-				answer := s.answer(question, 1<<16-1)
-				conn.Write(append(binary.BigEndian.AppendUint16(nil, uint16(len(answer))), answer...))
-			}
-		})
-	}
-}
-
-// answer answers a question in at most so many bytes.
-func (s *nameServer) answer(packet []byte, room int) []byte {
+// answer answers a question.
+func (s *nameServer) answer(packet []byte) []byte {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.asked++
@@ -138,10 +96,6 @@ func (s *nameServer) answer(packet []byte, room int) []byte {
 		}
 	}
 	packed, err := answer.Pack()
-	if err == nil && len(packed) > room {
-		answer.Truncated, answer.Answers = true, nil
-		packed, err = answer.Pack()
-	}
 	if err != nil {
 		return nil
 	}
@@ -171,20 +125,6 @@ func TestAllAddressesOfAName(t *testing.T) {
 	}
 }
 
-// An answer that is too long for a packet is not cut short.
-func TestManyAddresses(t *testing.T) {
-	s := startNameServer(t)
-	var addresses []string
-	for i := range 250 {
-		addresses = append(addresses, fmt.Sprintf("10.0.1.%d", i))
-	}
-	s.set(0, addresses...)
-	servers, err := List(t.Context(), DNS{Name: fleetName, Port: 11211, Resolver: s.resolver()})
-	require.NoError(t, err)
-	assert.Len(t, servers, 250)
-	assert.Positive(t, s.streamed)
-}
-
 // Whatever else a name server says, it never is a list of fewer servers.
 func TestALookupThatFails(t *testing.T) {
 	s := startNameServer(t)
@@ -209,55 +149,6 @@ func TestALookupThatFails(t *testing.T) {
 	_, err = List(t.Context(), source)
 	require.Error(t, err)
 	assert.NotErrorIs(t, err, ErrNone)
-}
-
-func TestANameServerThatIsSilent(t *testing.T) {
-	silent, err := net.ListenPacket("udp", "127.0.0.1:0")
-	require.NoError(t, err)
-	defer silent.Close()
-	ctx, cancel := context.WithCancel(t.Context())
-	conns := make(chan net.Conn, 1)
-	var asked atomic.Bool
-	resolver := &net.Resolver{PreferGo: true, Dial: func(_ context.Context, network, _ string) (net.Conn, error) {
-		if asked.Swap(true) {
-			return nil, errors.New("it was asked before")
-		}
-		conn, err := net.Dial(network, silent.LocalAddr().String())
-		conns <- conn
-		cancel() // it is about to be asked
-		return conn, err
-	}}
-	_, err = List(ctx, DNS{Name: fleetName, Port: 11211, Resolver: resolver})
-	require.ErrorContains(t, err, "canceled")
-	assert.NotErrorIs(t, err, ErrNone)
-	// The resolver itself goes on waiting for a while.
-	(<-conns).Close()
-}
-
-// The fleet follows the name.
-func TestANameIsFollowed(t *testing.T) {
-	s := startNameServer(t)
-	s.set(0, "10.0.0.1", "10.0.0.2")
-	source := DNS{Name: fleetName, Port: 11211, Resolver: s.resolver()}
-	servers, err := List(t.Context(), source)
-	require.NoError(t, err)
-	changes, failures := make(chan Change, 10), make(chan error, 10)
-	f := Follow(Config{
-		Source: source, Servers: servers, Interval: soon * 10,
-		Changed: func(_ context.Context, change Change) error { changes <- change; return nil },
-		Report:  func(err error) { failures <- err },
-	})
-	defer f.Close()
-	s.set(0, "10.0.0.3", "10.0.0.2", "10.0.0.1")
-	f.Ask()
-	assert.Equal(t, []string{"10.0.0.3:11211"}, receive(t, changes).Added)
-	s.set(0)
-	f.Ask()
-	assert.ErrorIs(t, receive(t, failures), ErrNone)
-	s.set(0, "10.0.0.3")
-	f.Ask()
-	assert.Equal(t, []string{"10.0.0.1:11211", "10.0.0.2:11211"}, receive(t, changes).Removed)
-	assert.Empty(t, changes)
 }
 
 func TestHowANameIsWritten(t *testing.T) {

@@ -191,32 +191,3 @@ func TestAFileIsFollowed(t *testing.T) {
 	}
 	assert.Empty(t, to.changes)
 }
-
-func TestAFileThatIsBrokenChangesNothing(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "servers")
-	testkit.WriteFile(t, path, "a:1,b:1")
-	f, to := following(t, path)
-	for _, way := range []struct {
-		want  string
-		wreck func()
-	}{
-		{"line 2: b is neither", func() { testkit.ReplaceFile(t, path, "a:1\nb\n") }},
-		{"no server is named", func() { testkit.WriteFile(t, path, "") }},
-		{"no server is named", func() { testkit.WriteFile(t, path, "#a:1") }},
-		{"no such file", func() { require.NoError(t, os.Remove(path)) }},
-		{"not a regular file", func() { require.NoError(t, os.Mkdir(path, 0o700)) }},
-	} {
-		way.wreck()
-		// A glance in between tells of what was broken before once more.
-		for !strings.Contains(receive(t, to.failures).Error(), way.want) {
-		}
-	}
-	require.NoError(t, os.Remove(path))
-	testkit.WriteFile(t, path, "b:1\na:1\n")
-	assert.Equal(t, []string{"a:1", "b:1"}, receive(t, to.same), "the repair is reported")
-	f.Ask()
-	assert.Equal(t, []string{"a:1", "b:1"}, receive(t, to.same))
-	assert.Empty(t, to.changes)
-	testkit.WriteFile(t, path, "b:1,c:1")
-	assert.Equal(t, Change{Servers: []string{"b:1", "c:1"}, Added: []string{"c:1"}, Removed: []string{"a:1"}}, receive(t, to.changes))
-}

@@ -190,22 +190,6 @@ func TestAChangeThatIsRefusedIsTriedAgain(t *testing.T) {
 	})
 }
 
-// A refused change leaves in force what was: if the source goes back to that, nothing
-// changes.
-func TestARefusedChangeIsNotInForce(t *testing.T) {
-	bubble.Test(t, func(t *testing.T) {
-		f := follow(t, time.Hour, "a:1")
-		f.answers(nil, "b:1")
-		f.refuses(errors.New("no such host"))
-		f.ask()
-		f.answers(nil, "a:1")
-		f.refuses(nil)
-		f.ask()
-		assert.Len(t, f.has().changes, 1)
-		assert.Equal(t, 1, f.has().same)
-	})
-}
-
 func TestCloseInterruptsAQuestionAndAChange(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		hang := func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }

@@ -147,23 +147,6 @@ func feed(r recorded, stream []byte, piece int) (batch []*Call, whole int, fault
 	return batch, whole, fault
 }
 
-func TestTheAnswersOfAMemcachedInPieces(t *testing.T) {
-	r := recordFrom(t)
-	for piece := 1; piece <= len(r.stream()); piece++ {
-		batch, whole, fault := feed(r, r.stream(), piece)
-		require.NoError(t, fault)
-		require.Equal(t, len(batch), whole)
-		for i, c := range batch {
-			require.NoError(t, c.fault)
-			if c.kind == store.Add || c.reads > 0 {
-				require.Equal(t, r.values[i][:len(c.values)-c.reads][:c.landed], c.values[:c.landed])
-				require.Equal(t, r.values[i][len(c.values)-c.reads:], c.values[len(c.values)-c.reads:])
-			}
-			require.Equal(t, r.bytes[i], string(c.bytes))
-		}
-	}
-}
-
 // check holds what came of a stream that was changed from one place to another: of the
 // calls whose own answer was left alone, none has anything else. (No reader can find a
 // digit that has become another one in a call's own answer.)

@@ -14,7 +14,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -31,25 +30,6 @@ func randomHash(random *rand.Rand) (h store.Hash) {
 		h[i] = byte(random.Uint32())
 	}
 	return h
-}
-
-func TestKeysAreParsed(t *testing.T) {
-	random := rand.New(rand.NewPCG(1, 2))
-	for level := range uint8(1 << store.LevelBits) {
-		numbers := []int64{0, 1, 1<<store.NumberBits - 1}
-		for range 500 {
-			numbers = append(numbers, random.Int64N(1<<store.NumberBits))
-		}
-		for _, number := range numbers {
-			h, item := randomHash(random), store.Item(level, number)
-			parsed, parsedItem, ok := parseKey([]byte(keyOf(h, item)))
-			require.True(t, ok)
-			require.Equal(t, h, parsed)
-			require.Equal(t, item, parsedItem)
-		}
-	}
-	key := []byte(keyOf(randomHash(random), store.Item(3, 12345)))
-	assert.Zero(t, testing.AllocsPerRun(100, func() { parseKey(key) }))
 }
 
 func TestOtherKeysAreNotParsed(t *testing.T) {
@@ -279,20 +259,6 @@ func TestTheContextEndsAListOfKeys(t *testing.T) {
 	})
 }
 
-// The next read sets a deadline anew after the context has ended.
-func TestTheContextEndsWhileAKeyIsTaken(t *testing.T) {
-	bubble.Test(t, func(t *testing.T) {
-		ctx, cancel := context.WithCancel(t.Context())
-		took, err := slowList(ctx, t, 9*time.Second, time.Minute, 3, func(Listed) error {
-			cancel()
-			synctest.Wait()
-			return nil
-		})
-		require.ErrorIs(t, err, context.Canceled)
-		assert.Equal(t, 9*time.Second, took, "of fake time")
-	})
-}
-
 // listReal lists the keys of a real server, again while it is busy with work of its own.
 func listReal(t *testing.T, server *memcachedtest.Server, yield func(Listed) error) (err error) {
 	testkit.Await(t, time.Minute, "a list of keys", func() bool {
@@ -392,37 +358,4 @@ func TestARealServerHasNoKeys(t *testing.T) {
 	require.NoError(t, listReal(t, memcachedtest.Start(t), none))
 	require.ErrorIs(t, listReal(t, memcachedtest.Start(t, "-X"), none), ErrNoKeys)
 	require.ErrorIs(t, listReal(t, memcachedtest.Start(t, "-o", "no_lru_crawler"), none), ErrNoKeys)
-}
-
-func TestARealServerWalksItsLists(t *testing.T) {
-	server := memcachedtest.Start(t)
-	there, _ := fill(t, server, 1000)
-	conn, err := net.Dial("tcp", server.Addr)
-	require.NoError(t, err)
-	defer conn.Close()
-	l := &keyList{conn: conn, answers: bufio.NewReader(conn), yield: func(l Listed) error {
-		l.Expires = min(l.Expires, 1)
-		there[l]++
-		return nil
-	}}
-	testkit.Await(t, time.Minute, "a list of keys", func() bool {
-		err = l.walk("all")
-		return !errors.Is(err, ErrKeysBusy)
-	})
-	require.NoError(t, err)
-	assert.Len(t, there, 1000)
-	assert.NotContains(t, there, Listed{}, "keys of others")
-}
-
-func BenchmarkListKeys(b *testing.B) {
-	ours, theirs := connect()
-	defer ours.Close()
-	go lister{hashWalk: strings.Repeat(keyLine(Listed{Hash: store.Hash{1}, Expires: 1760000100}), 100_000) + "END\r\n", "version": "VERSION 1\r\n"}.serve(theirs)
-	b.ReportAllocs()
-	for b.Loop() {
-		n := 0
-		if err := ListKeys(b.Context(), ours, time.Minute, func(Listed) error { n++; return nil }); err != nil || n != 100_000 {
-			b.Fatal(n, err)
-		}
-	}
 }

@@ -217,50 +217,6 @@ func TestHintsAreDroppedWithTheirServer(t *testing.T) {
 	})
 }
 
-// And hints under way to it are not queued again.
-func TestAServerGoesDuringAReplay(t *testing.T) {
-	inBubble(t, Config{Replicas: 2}, 3, func(t *testing.T, s *Set, fakes []*fakeServer) {
-		down := withHints(t, s, counter(1), 3)
-		down.set(func(f *fakeServer) { f.down, f.stalled = false, true })
-		time.Sleep(2*s.timeout + time.Millisecond)
-		require.NotEmpty(t, down.callsOf("replay"))
-		requirePending(t, s, 1)
-		var left []Server
-		for _, f := range fakes {
-			if f != down {
-				left = append(left, f)
-			}
-		}
-		s.Use(left)
-		time.Sleep(time.Second)
-		requirePending(t, s, 0)
-		assert.Len(t, down.callsOf("replay"), 1)
-	})
-}
-
-// Many hints are replayed at a bounded rate, each once.
-func TestManyHints(t *testing.T) {
-	inBubble(t, Config{Replicas: 2}, 2, func(t *testing.T, s *Set, fakes []*fakeServer) {
-		const many = 10_000
-		fakes[0].down = true
-		for i := range many {
-			require.NoError(t, hit(s, counter(i), 1).err)
-		}
-		requirePending(t, s, many)
-		backUp(fakes[0])
-		time.Sleep(many / replaysPerSecond * time.Second)
-		synctest.Wait()
-		pending, _ := s.PendingHints()
-		assert.Positive(t, pending, "not faster than %d a second", replaysPerSecond)
-		time.Sleep(time.Second)
-		requirePending(t, s, 0)
-		assert.Len(t, fakes[0].callsOf("replay"), many)
-		for i := range many {
-			require.Equal(t, int64(1), fakes[0].value(counter(i).Hash, 44))
-		}
-	})
-}
-
 // Close waits for the replay under way, till its timeout. After it no hint is replayed or
 // queued.
 func TestCloseJoinsTheReplays(t *testing.T) {
@@ -381,5 +337,28 @@ func TestCreditsAreBounded(t *testing.T) {
 			hintMissed(s, counter(i), 1, someAdds, expiresIn(time.Hour), receiptOf(s, 0, 4))
 		}
 		requirePending(t, s, 2)
+	})
+}
+
+// Many hints are replayed at a bounded rate, each once.
+func TestManyHints(t *testing.T) {
+	inBubble(t, Config{Replicas: 2}, 2, func(t *testing.T, s *Set, fakes []*fakeServer) {
+		const many = 10_000
+		fakes[0].down = true
+		for i := range many {
+			require.NoError(t, hit(s, counter(i), 1).err)
+		}
+		requirePending(t, s, many)
+		backUp(fakes[0])
+		time.Sleep(many / replaysPerSecond * time.Second)
+		synctest.Wait()
+		pending, _ := s.PendingHints()
+		assert.Positive(t, pending, "not faster than %d a second", replaysPerSecond)
+		time.Sleep(time.Second)
+		requirePending(t, s, 0)
+		assert.Len(t, fakes[0].callsOf("replay"), many)
+		for i := range many {
+			require.Equal(t, int64(1), fakes[0].value(counter(i).Hash, 44))
+		}
 	})
 }

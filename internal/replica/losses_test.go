@@ -416,72 +416,6 @@ func TestTwoLossesAtATimeStay(t *testing.T) {
 	})
 }
 
-func TestAWholeFleetIsLost(t *testing.T) {
-	inWorld(t, 2, 2, func(w *world, p *worldProcess) {
-		for _, name := range w.list {
-			w.lose(name)
-		}
-		w.settle()
-		now := time.Now().Unix()
-		assert.Equal(t, []int64{now, now}, p.states())
-		w.repair()
-		young := w.start()
-		assert.Equal(t, []int64{now, now}, young.states(), "nor does one forgive it that starts later")
-		assert.Equal(t, now, young.set.Since(counter(1).Name))
-	})
-}
-
-// What a process counts while it cannot reach a server is missing there, also when the process is no
-// more.
-func TestAServerThatWasAwayHasMissedSomething(t *testing.T) {
-	for name, dies := range map[string]bool{"its process says so": false, "others say so": true} {
-		t.Run(name, func(t *testing.T) {
-			inWorld(t, 2, 3, func(w *world, p *worldProcess) {
-				p.kept = dies
-				other := w.start()
-				p.cut[w.list[0]] = true
-				p.look()
-				w.settle()
-				assert.NotZero(t, other.states()[0], "all know it")
-				for i := range 60 {
-					p.hit(i)
-				}
-				time.Sleep(time.Second)
-				if dies {
-					w.all = []*worldProcess{other}
-				}
-				p.cut[w.list[0]] = false
-				for range 25 {
-					time.Sleep(time.Second)
-					w.settle()
-				}
-				assert.NotZero(t, other.states()[0])
-				assert.True(t, other.of[w.list[0]].memory.Lost().Missed)
-				w.repair()
-				assert.Equal(t, []int64{0, 0, 0}, other.states())
-			})
-		})
-	}
-}
-
-func TestHintsMakeUpForAnAbsence(t *testing.T) {
-	inWorld(t, 2, 3, func(w *world, p *worldProcess) {
-		other := w.start()
-		p.kept = true
-		p.cut[w.list[0]] = true
-		p.look()
-		w.settle()
-		for i := range 60 {
-			p.hit(i)
-		}
-		time.Sleep(time.Second)
-		assert.NotZero(t, other.states()[0], "all know it")
-		p.cut[w.list[0]] = false
-		w.settle()
-		assert.Equal(t, []int64{0, 0, 0}, other.states())
-	})
-}
-
 // Evictions are a loss, also for a process that starts later; a full server is not copied to before
 // it has calmed down.
 func TestEvictionsAreALoss(t *testing.T) {
@@ -577,55 +511,6 @@ func TestALossWithoutReplicas(t *testing.T) {
 	})
 }
 
-func TestServersComeAndGo(t *testing.T) {
-	inWorld(t, 2, 3, func(w *world, p *worldProcess) {
-		moved := func(p *worldProcess) (n int) {
-			for i := range 60 {
-				if p.set.Since(counter(i).Name) != 0 {
-					n++
-				}
-			}
-			return n
-		}
-		change := func(list ...string) {
-			w.list = list
-			for _, p := range w.all {
-				p.use()
-			}
-			w.check()
-			w.settle()
-			w.check()
-		}
-		change(append(slices.Clone(w.list), w.addServer(7))...)
-		assert.Zero(t, moved(p), "one replica has stayed")
-		assert.Equal(t, []int64{0, 0, 0}, w.start().states()[:3])
-		w.repair()
-		assert.Equal(t, []int64{0, 0, 0, 0}, p.states())
-		change(w.list[1:]...)
-		assert.True(t, w.start().of[w.list[0]].memory.Lost().Repairing)
-		w.repair()
-		for _, name := range w.list {
-			t.Log(name, w.servers[name].marker.text)
-		}
-		assert.Equal(t, Lost{}, p.of[w.list[0]].memory.Lost())
-		change(w.list[0], w.list[1], w.addServer(8))
-		w.repair()
-		assert.Equal(t, []int64{0, 0, 0}, w.start().states(), "one is replaced")
-		gone := w.list[1]
-		change(w.list[0], w.list[2])
-		w.repair()
-		w.hitAll()
-		change(w.list[0], gone, w.list[1])
-		assert.NotZero(t, w.start().states()[1], "it is back with what it held then")
-		w.repair()
-		assert.Equal(t, []int64{0, 0, 0}, w.start().states())
-		change(w.list[0], w.addServer(9), w.addServer(10))
-		w.repair()
-		assert.Positive(t, moved(p), "two are replaced at once")
-		assert.Less(t, moved(p), 60)
-	})
-}
-
 // Which servers have left is forgotten once no window reaches back that far, and no marker is written for it.
 func TestServersThatLeftAreForgotten(t *testing.T) {
 	inWorld(t, 2, 3, func(w *world, p *worldProcess) {
@@ -668,53 +553,6 @@ func TestAnOnlooker(t *testing.T) {
 			})
 		})
 	}
-}
-
-// The first processes of a fleet may begin at the same time. A server alone does not know that
-// its fleet is new, and one that comes late has missed something.
-func TestAFleetIsFounded(t *testing.T) {
-	bubble.Test(t, func(t *testing.T) {
-		w := newWorld(t, 2, 3)
-		first, late := w.servers[w.list[1]], w.servers[w.list[2]]
-		first.down, late.down = true, true
-		w.start()
-		assert.NotZero(t, w.all[0].states()[0], "who knows what the others would say")
-		w.all = nil
-		w.servers[w.list[0]].marker.text, first.down = "", false
-		for range 3 {
-			w.start()
-		}
-		time.Sleep(2 * foundingFor)
-		w.settle()
-		for _, p := range w.all {
-			assert.Equal(t, []int64{0, 0}, p.states()[:2])
-		}
-		w.hitAll()
-		late.down = false
-		w.settle()
-		assert.NotZero(t, w.all[1].states()[2], "it has missed what came before")
-		w.repair()
-		assert.Equal(t, []int64{0, 0, 0}, w.all[2].states())
-		w.check()
-		for _, p := range w.all {
-			p.set.Close()
-		}
-	})
-}
-
-func TestAServerWithoutAMarkerLosesNothing(t *testing.T) {
-	inWorld(t, 2, 3, func(w *world, p *worldProcess) {
-		s := w.servers[w.list[0]]
-		s.marker.text, s.marker.refuses = "", true
-		w.servers[w.list[1]].marker.text = "something else"
-		w.settle()
-		assert.Equal(t, []int64{0, 0, 0}, p.states())
-		var none Memory
-		require.NoError(t, none.Check(s.marker))
-		none.Missed()
-		none.Leave()
-		assert.Zero(t, none.Since())
-	})
 }
 
 // away returns a server that is down, or that a process is cut off from; empty: there is none.

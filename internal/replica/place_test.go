@@ -42,17 +42,6 @@ func TestPlacesOfCounters(t *testing.T) {
 	}
 }
 
-// Fewer copies are the first ones of more.
-func TestPlacesOfFewerReplicas(t *testing.T) {
-	_, servers := newFakes(6)
-	for i := range 500 {
-		most := placesOf(newTopology(0, MaxReplicas, servers), counter(i))
-		for replicas := 1; replicas < MaxReplicas; replicas++ {
-			require.Equal(t, most[:replicas], placesOf(newTopology(0, replicas, servers), counter(i)))
-		}
-	}
-}
-
 // A server that is added takes the place of one copy at the most, and of those its share;
 // what stays keeps its order. That one goes is the same the other way round.
 func TestAServerMoreMovesOneReplicaAtTheMost(t *testing.T) {

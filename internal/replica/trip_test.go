@@ -3,10 +3,8 @@ package replica
 import (
 	"context"
 	"math/rand/v2"
-	"slices"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -81,28 +79,6 @@ func TestAllReplicasFail(t *testing.T) {
 		assert.True(t, o.landed.None())
 		assert.NoError(t, rollBack(t.Context(), s, c, 1, someAdds, o.landed))
 		assert.Empty(t, copies[0].callsOf("back"))
-	})
-}
-
-// A replica that is down is not asked, and gets a hint of all adds.
-func TestAReplicaThatIsDown(t *testing.T) {
-	inBubble(t, Config{Replicas: 2}, 3, func(t *testing.T, s *Set, _ []*fakeServer) {
-		c := counter(1)
-		copies := on(s, c)
-		copies[0].down = true
-		o := hit(s, c, 1)
-		require.NoError(t, o.err)
-		assert.Zero(t, o.took)
-		assert.Empty(t, copies[0].callsOf("trip"))
-		assert.Equal(t, [2]int{0, 4}, [2]int{o.landed.On(0), o.landed.On(1)})
-		time.Sleep(time.Minute)
-		assert.Empty(t, copies[0].callsOf("replay"), "it is still down")
-		copies[0].set(func(f *fakeServer) { f.down = false })
-		time.Sleep(replayInterval)
-		synctest.Wait()
-		assert.Equal(t, []fakeCall{{"replay", c.Hash, 1, someAdds}}, copies[0].callsOf("replay"))
-		pending, _ := s.PendingHints()
-		assert.Zero(t, pending)
 	})
 }
 
@@ -183,49 +159,6 @@ func TestTheWaitEndsAsReplicasAnswer(t *testing.T) {
 	})
 }
 
-// A trip may have any number of adds: what of them each copy acknowledged is known, and rolled
-// back.
-func TestManyAdds(t *testing.T) {
-	inBubble(t, Config{Replicas: 2}, 2, func(t *testing.T, s *Set, _ []*fakeServer) {
-		c := counter(1)
-		copies := on(s, c)
-		adds := make([]uint64, 1000)
-		for i := range adds {
-			adds[i] = uint64(i)
-		}
-		copies[1].failing = 999
-		landed, err := storetest.Trip(t.Context(), s, c.Name, 1, adds, make([]int64, len(adds)), nil, make([]int64, len(adds)))
-		require.NoError(t, err)
-		assert.Equal(t, receiptOf(s, 1000, 998), landed)
-		copies[1].set(func(f *fakeServer) { f.failing = 0 })
-		require.NoError(t, rollBack(t.Context(), s, c, 1, adds, landed))
-		for i, n := range []int{1000, 998} {
-			backs := copies[i].callsOf("back")[0].buckets
-			slices.Reverse(backs)
-			assert.Equal(t, adds[:n], backs)
-		}
-		for _, f := range copies {
-			for _, bucket := range adds {
-				assert.Zero(t, f.value(c.Hash, bucket))
-			}
-		}
-	})
-}
-
-// More copies than servers are as many as there are servers; without a server nothing is up.
-func TestMoreReplicasThanServers(t *testing.T) {
-	inBubble(t, Config{Replicas: MaxReplicas + 3}, 2, func(t *testing.T, s *Set, _ []*fakeServer) {
-		assert.Len(t, on(s, counter(1)), 2)
-		assert.NoError(t, hit(s, counter(1), 1).err)
-		_, more := newFakes(9)
-		s.Use(more)
-		assert.Len(t, on(s, counter(1)), MaxReplicas)
-		assert.NoError(t, hit(s, counter(1), 1).err)
-		s.Use(nil)
-		assert.ErrorIs(t, hit(s, counter(1), 1).err, errDown)
-	})
-}
-
 func TestDifferingIsBounded(t *testing.T) {
 	inBubble(t, Config{Replicas: 2}, 2, func(t *testing.T, s *Set, fakes []*fakeServer) {
 		for i := range maxDiffering + 100 {
@@ -234,21 +167,6 @@ func TestDifferingIsBounded(t *testing.T) {
 		}
 		assert.Len(t, s.Differing(), maxDiffering)
 		assert.Empty(t, s.Differing())
-	})
-}
-
-// A reset is of every copy, one that does not acknowledge it is an error.
-func TestDeleteIsOfEveryReplica(t *testing.T) {
-	inBubble(t, Config{Replicas: 3}, 3, func(t *testing.T, s *Set, fakes []*fakeServer) {
-		c := counter(1)
-		hit(s, c, 1)
-		require.NoError(t, storetest.Delete(t.Context(), s, c.Name, someAdds))
-		for _, f := range fakes {
-			assert.Zero(t, f.value(c.Hash, 11))
-		}
-		fakes[1].failing = 1
-		assert.ErrorIs(t, storetest.Delete(t.Context(), s, c.Name, someAdds), errFake)
-		assert.ErrorIs(t, rollBack(t.Context(), s, c, 1, someAdds, receiptOf(s, 1, 1, 1)), errFake)
 	})
 }
 

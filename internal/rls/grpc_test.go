@@ -1,7 +1,6 @@
 package rls_test
 
 import (
-	"context"
 	"fmt"
 	"io"
 	"net"
@@ -18,7 +17,6 @@ import (
 
 	"github.com/counterd/counterd/internal/connections"
 	"github.com/counterd/counterd/internal/rls/rlsconfig"
-	"github.com/counterd/counterd/internal/testkit"
 	"github.com/counterd/counterd/internal/testkit/leaktest"
 	"github.com/counterd/counterd/internal/testkit/memcachedtest"
 	"github.com/counterd/counterd/memcache"
@@ -94,30 +92,4 @@ func TestThreeProcessesAdmitExactlyTheLimit(t *testing.T) {
 		assert.Equal(t, over, ask(0, both...).OverallCode)
 		assert.EqualValues(t, 1000-10*(round+1), ask(1, costing(0, of("all", ""))).Statuses[0].LimitRemaining)
 	}
-}
-
-// While Memcached hangs, calls are answered by on_error, before their deadlines, and its timeout.
-func TestMemcachedHangs(t *testing.T) {
-	leaktest.Check(t)
-	memcached := memcachedtest.Start(t)
-	client := serve(t, memcached.Addr, time.Second)
-	ask := func(within time.Duration, hits uint64) *response {
-		ctx, cancel := context.WithTimeout(t.Context(), within)
-		defer cancel()
-		descriptors := []*descriptor{costing(hits, of("k", "hangs")), refunding(1, of("all", ""))}
-		answer, err := client.ShouldRateLimit(ctx, &request{Domain: "ten", Descriptors: descriptors})
-		require.NoError(t, err)
-		return answer
-	}
-	require.Equal(t, ok, ask(time.Minute, 1).OverallCode)
-	memcached.Pause()
-	for range 3 { // its circuit breaker is still closed
-		for hits := range uint64(2) {
-			answer := ask(10*time.Second, hits)
-			assert.Equal(t, ok, answer.OverallCode)
-			assert.Nil(t, answer.Statuses[0].CurrentLimit)
-		}
-	}
-	memcached.Resume()
-	testkit.Await(t, time.Minute, "the store decides again", func() bool { return ask(time.Minute, 1).Statuses[0].CurrentLimit != nil })
 }

@@ -427,16 +427,6 @@ events:
 	assert.Equal(t, codes.Canceled, statusOf(err))
 }
 
-// If the store answers for some counters alone, those count, also beside a descriptor that looks.
-func TestAStoreThatFailsInPart(t *testing.T) {
-	k := newKit(t, setting{config: shop})
-	k.store.fails, k.store.of = errors.New("down"), "bob"
-	for left := range uint32(10) {
-		assert.Equal(t, []any{ok, ok, uint32(0), ok, 9 - left}, says(k.ask("shop", costing(0, of("user", "bob")), of("all", ""))))
-	}
-	assert.Equal(t, over, k.ask("shop", costing(0, of("user", "bob")), of("all", "")).OverallCode)
-}
-
 // A store that hangs fails no request either: it is answered before its deadline, be that before the timeout or not.
 func TestAStoreThatHangs(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
@@ -453,20 +443,6 @@ func TestAStoreThatHangs(t *testing.T) {
 			}
 		}
 	})
-}
-
-// What is admitted although its limit is full is OK: by an allow list, and by a soft throttle.
-func TestAdmittedBeyondALimit(t *testing.T) {
-	k := newKit(t, setting{rules: `
-events:
-  listed: {limits: [{per: user, rate: 1/h, allow: [ada]}]}
-  soft: {limits: [{per: user, rate: 10/h, throttle: soft 10%}]}
-`})
-	for range 3 {
-		assert.Equal(t, []any{ok, ok, uint32(0)}, says(k.ask("listed", of("user", "ada"))))
-	}
-	assert.Equal(t, []any{ok, ok, uint32(0)}, says(k.ask("soft", costing(11, of("user", "ada")))))
-	assert.Equal(t, []any{over, over, uint32(0)}, says(k.ask("soft", of("user", "ada"))))
 }
 
 // Responses have the headers that the rules choose, also with names that no header has as they are; requests of a
@@ -528,6 +504,17 @@ func TestVeryManyCounters(t *testing.T) {
 	k.refused(codes.InvalidArgument, "descriptors[16]: with it the request counts on more than 1000 counters", in)
 }
 
+// A limit that a reload has added says that it is incomplete, until its window has passed.
+func TestAfterAReload(t *testing.T) {
+	k := newKit(t, setting{config: shop})
+	before := k.limits.Load()
+	k.reload("{domain: shop, descriptors: [{key: fresh, rate_limit: {unit: minute, requests_per_unit: 9}}]}")
+	k.limits.Load().Succeed(before, k.clock.Now())
+	assert.Equal(t, []any{"fresh"}, k.ask("shop", of("fresh", "")).DynamicMetadata.AsMap()["incomplete"])
+	k.clock.Advance(61 * time.Second)
+	assert.Nil(t, k.ask("shop", of("fresh", "")).DynamicMetadata)
+}
+
 // Two addresses of one network have one counter, and each has its own place on the rule's lists.
 func TestListsOfDescriptorsOnOneCounter(t *testing.T) {
 	k := newKit(t, setting{rules: "events: {e: {limits: [{per: ip, rate: 3/h, allow: ['2001:db8::1'], deny: ['2001:db8::2']}]}}"})
@@ -541,21 +528,12 @@ func TestListsOfDescriptorsOnOneCounter(t *testing.T) {
 	assert.Equal(t, ok, k.ask("e", allowed).OverallCode)
 }
 
-// The headers have the limits of all descriptors, also if they only look.
-func TestHeadersOfLooks(t *testing.T) {
+// If the store answers for some counters alone, those count, also beside a descriptor that looks.
+func TestAStoreThatFailsInPart(t *testing.T) {
 	k := newKit(t, setting{config: shop})
-	answer := k.ask("shop", costing(0, of("user", "bob")), of("all", ""))
-	require.Len(t, answer.ResponseHeadersToAdd, 2)
-	assert.Equal(t, `"user";r=3, "all";r=9`, answer.ResponseHeadersToAdd[1].Value)
-}
-
-// A limit that a reload has added says that it is incomplete, until its window has passed.
-func TestAfterAReload(t *testing.T) {
-	k := newKit(t, setting{config: shop})
-	before := k.limits.Load()
-	k.reload("{domain: shop, descriptors: [{key: fresh, rate_limit: {unit: minute, requests_per_unit: 9}}]}")
-	k.limits.Load().Succeed(before, k.clock.Now())
-	assert.Equal(t, []any{"fresh"}, k.ask("shop", of("fresh", "")).DynamicMetadata.AsMap()["incomplete"])
-	k.clock.Advance(61 * time.Second)
-	assert.Nil(t, k.ask("shop", of("fresh", "")).DynamicMetadata)
+	k.store.fails, k.store.of = errors.New("down"), "bob"
+	for left := range uint32(10) {
+		assert.Equal(t, []any{ok, ok, uint32(0), ok, 9 - left}, says(k.ask("shop", costing(0, of("user", "bob")), of("all", ""))))
+	}
+	assert.Equal(t, over, k.ask("shop", costing(0, of("user", "bob")), of("all", "")).OverallCode)
 }
