@@ -18,7 +18,7 @@ import (
 func TestLeasesByAClockBehindAReset(t *testing.T) {
 	for _, renews := range []bool{false, true} {
 		servers := memcachedtest.StartMany(t, 2)
-		clock := testkit.NewClock(time.Time{})
+		clock := testkit.NewClock(time.Now()) // near the clock of the servers, or the items expire
 		ahead := func() time.Time { return clock.Now().Add(400 * time.Millisecond) }
 		newLeases := func(now func() time.Time) *eventlog.Engine {
 			e, err := eventlog.NewLeases(engine.Base{Store: openReplicas(t, servers), Clock: now, Grace: grace, Changes: new(engine.Changes)})
@@ -53,7 +53,7 @@ func TestLeasesByAClockBehindAReset(t *testing.T) {
 // What was reserved after a reset is settled by a process whose clock is behind that of the reset, too.
 func TestSettlingByAClockBehindAReset(t *testing.T) {
 	servers := memcachedtest.StartMany(t, 2)
-	clock := testkit.NewClock(time.Time{})
+	clock := testkit.NewClock(time.Now()) // near the clock of the servers, or the items expire
 	ahead := func() time.Time { return clock.Now().Add(400 * time.Millisecond) }
 	event := newEvent(t, 1, "[{per: ip, rate: 100/h}]")
 	p, resets := newProcess(t, openReplicas(t, servers), ahead, limiter.Config{}), newEngine(t, openReplicas(t, servers), ahead)
@@ -76,7 +76,7 @@ func TestSettlingByAClockBehindAReset(t *testing.T) {
 func TestSettlingWhatWasReset(t *testing.T) {
 	for reserved, want := range map[time.Duration]error{time.Minute: nil, time.Second: engine.ErrEnded} {
 		servers := memcachedtest.StartMany(t, 2)
-		clock := testkit.NewClock(time.Time{})
+		clock := testkit.NewClock(time.Now()) // near the clock of the servers, or the items expire
 		ahead := func() time.Time { return clock.Now().Add(1200 * time.Millisecond) }
 		event := newEvent(t, 1, "[{per: ip, rate: 100/h}]")
 		p := newProcess(t, openReplicas(t, servers), clock.Now, limiter.Config{})
