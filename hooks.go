@@ -13,9 +13,9 @@ import (
 // Hooks are called as a Limiter works, with the context of the call, from many goroutines at a time. They must not panic,
 // and the caller waits for them. A nil hook is not called.
 type Hooks struct {
-	// StartSpan is called before a decision is made. It returns a context for the decision and its round trips, and the
-	// function that ends the span, with what was decided; nil if the span is not recorded. Failed means that no
-	// decision was made. Attributes are strings, integers and slices of strings, as docs/tracing.md lists them.
+	// StartSpan is called before a decision is made. It returns a context for the decision and its round trips, and a
+	// function that ends the span, or nil if the span is not recorded. If failed is set, no decision was made. The
+	// attributes describe the decision: strings, integers and slices of strings, as docs/tracing.md lists them.
 	StartSpan func(ctx context.Context, name string) (context.Context, func(failed bool, attributes ...slog.Attr))
 	// OnRoundTrip is called after each round trip to a Memcached server.
 	OnRoundTrip func(ctx context.Context, trip memcache.RoundTrip)
@@ -26,7 +26,8 @@ type Hooks struct {
 	OnStoreError func(error)
 }
 
-// WithHooks calls hooks. With the option given twice, both are called, but only the later StartSpan is.
+// WithHooks calls the hooks of h. If the option is given twice, the hooks of both are called, but only the later
+// StartSpan.
 func WithHooks(h Hooks) Option {
 	return func(c *assembly.Config) {
 		if h.StartSpan != nil {
