@@ -81,34 +81,28 @@ func (s *Server) read(in *rlsv3.RateLimitRequest) (*query, error) {
 		apply = q.byRules
 	}
 	for i, d := range in.Descriptors {
-		err := q.costs(i, in.HitsAddend, d)
-		if err == nil {
-			err = apply(i, d)
-		}
-		if err != nil {
+		q.costs(i, in.HitsAddend, d)
+		if err := apply(i, d); err != nil {
 			return nil, fmt.Errorf("descriptors[%d]: %w", i, err)
 		}
 	}
 	return q, nil
 }
 
-// costs reads how much a descriptor costs, or gives back.
-func (q *query) costs(i int, ofAll uint32, d *ratelimitv3.RateLimitDescriptor) error {
+// costs reads how much a descriptor costs, or gives back: at most what Envoy sends.
+func (q *query) costs(i int, ofAll uint32, d *ratelimitv3.RateLimitDescriptor) {
 	cost := cmp.Or(uint64(ofAll), 1)
 	if d.GetHitsAddend() != nil {
 		cost = d.HitsAddend.Value
 	}
-	if cost > limiter.MaxCost {
-		return invalid(fmt.Sprintf("hits_addend is %d: it is at most %d", cost, limiter.MaxCost))
-	}
-	q.descriptors[i].cost, q.descriptors[i].refund = int64(cost), d.GetIsNegativeHits() && cost > 0
-	return nil
+	q.descriptors[i].cost, q.descriptors[i].refund = int64(min(cost, limiter.MaxPartCost)), d.GetIsNegativeHits() && cost > 0
 }
 
 // configured is what a configuration says of a descriptor.
 type configured struct {
 	limit   *rlsconfig.Limit // nil: there is none, or another one replaces it
 	entries []rlsconfig.Entry
+	count   events.Count // of the configured limit, also if the descriptor has one of its own
 }
 
 // find returns what the configuration says of all descriptors.
@@ -123,11 +117,13 @@ func find(config *rlsconfig.Config, in *rlsv3.RateLimitRequest) []configured {
 		}
 		entries := ofAll[from:len(ofAll):len(ofAll)]
 		all[i].entries = entries
-		if d.GetLimit() != nil {
-			continue
-		}
-		if limit, counted := config.Find(in.Domain, entries); limit != nil {
-			all[i] = configured{limit, counted}
+		limit, counted := config.Find(in.Domain, entries)
+		switch {
+		case limit == nil:
+		case d.GetLimit() != nil:
+			all[i].count = limit.Count
+		default:
+			all[i] = configured{limit, counted, limit.Count}
 			replaced = append(replaced, limit.Replaces...)
 		}
 	}
@@ -143,7 +139,7 @@ func find(config *rlsconfig.Config, in *rlsv3.RateLimitRequest) []configured {
 func (q *query) byConfig(i int, d *ratelimitv3.RateLimitDescriptor, c configured) error {
 	if d.GetLimit() != nil {
 		var err error
-		if c.limit, err = override(d.Limit); err != nil {
+		if c.limit, err = override(d.Limit, c.count); err != nil {
 			return err
 		}
 	}
@@ -164,7 +160,7 @@ func (q *query) byConfig(i int, d *ratelimitv3.RateLimitDescriptor, c configured
 }
 
 // override returns the limit that a descriptor has for itself.
-func override(own *ratelimitv3.RateLimitDescriptor_RateLimitOverride) (*rlsconfig.Limit, error) {
+func override(own *ratelimitv3.RateLimitDescriptor_RateLimitOverride, count events.Count) (*rlsconfig.Limit, error) {
 	l := &rlsconfig.Limit{
 		N: own.GetRequestsPerUnit(), Unit: rlsconfig.Unit(own.GetUnit()), Multiplier: max(own.GetUnitMultiplier().GetValue(), 1),
 	}
@@ -174,7 +170,7 @@ func override(own *ratelimitv3.RateLimitDescriptor_RateLimitOverride) (*rlsconfi
 	case int64(l.Multiplier) > l.Unit.MaxMultiplier():
 		return nil, invalid("the window of its limit is longer than " + events.FormatDuration(events.MaxWindow))
 	}
-	l.Rule = &events.Rule{Limits: []events.Limit{{Name: "override", N: int64(l.N), Window: l.Window()}}}
+	l.Rule = &events.Rule{Count: count, Limits: []events.Limit{{Name: "override", N: int64(l.N), Window: l.Window()}}}
 	return l, nil
 }
 

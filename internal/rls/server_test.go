@@ -400,8 +400,6 @@ func TestFaultsOfRequests(t *testing.T) {
 		"the domain is missing":       {Descriptors: []*descriptor{of("user", "bob")}},
 		"the descriptors are missing": {Domain: "shop"},
 		"at most 1000":                {Domain: "shop", Descriptors: many},
-		"descriptors[1]: hits_addend": {Domain: "shop", Descriptors: []*descriptor{of("user", "bob"), costing(math.MaxUint64, of("user", "bob"))}},
-		"descriptors[0]: hits_addend": {Domain: "shop", Descriptors: []*descriptor{of("user", "bob")}, HitsAddend: math.MaxUint32},
 	} {
 		k.refused(codes.InvalidArgument, reason, in)
 	}
