@@ -7,7 +7,6 @@ import (
 	"mime"
 	"net/http"
 	"regexp"
-	"time"
 
 	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"github.com/go-json-experiment/json/jsontext"
@@ -57,9 +56,9 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, reason, http.StatusBadRequest)
 		return
 	}
-	c := call{server: s, began: time.Now()}
+	c := s.newCall(in.Domain)
 	defer c.report(r.Context())
-	response, err := s.decide(r.Context(), in, &c)
+	response, err := s.decide(r.Context(), in, c)
 	if err != nil {
 		http.Error(w, status.Convert(err).Message(), httpStatusOf(err))
 		return

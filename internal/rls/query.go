@@ -247,6 +247,16 @@ const (
 	errTooManyCounters = invalid("with it the request counts on more than 1000 counters: ask in several requests")
 )
 
+// firstFault returns which descriptor is the first with a fault, or -1.
+func (q *query) firstFault() int {
+	for i := range q.descriptors {
+		if q.descriptors[i].fault != nil {
+			return i
+		}
+	}
+	return -1
+}
+
 // fail has on_error decide a limit of a descriptor that cannot be decided.
 func (q *query) fail(i int, a events.Applied, fault error) {
 	of := &q.descriptors[i]
