@@ -28,7 +28,8 @@ type Format struct {
 	Directive string // of such a line
 	Empty     string // how a file begins
 	Second    string // what to do with a second document
-	// Other are the keys that files of another format have, and what to do with such a file.
+	// Other are the keys that files of another format have, and what to do with such a file. If nil, files of any
+	// format are decoded, otherwise objects of Kubernetes are not.
 	Other map[string]string
 }
 
@@ -62,7 +63,7 @@ func Decode(data []byte, f Format) (*yaml.Node, *events.Fault) {
 // otherFormat returns the fault of a document in another format: of Kubernetes, or one that the format knows.
 func otherFormat(root *yaml.Node, f Format) *events.Fault {
 	fields := map[string][2]*yaml.Node{}
-	for i := 0; root.Kind == yaml.MappingNode && i+1 < len(root.Content); i += 2 {
+	for i := 0; f.Other != nil && root.Kind == yaml.MappingNode && i+1 < len(root.Content); i += 2 {
 		fields[root.Content[i].Value] = [2]*yaml.Node{root.Content[i], root.Content[i+1]}
 	}
 	for key, reason := range f.Other {
