@@ -5,6 +5,7 @@ package memcache_test
 import (
 	"errors"
 	"fmt"
+	"github.com/counterd/counterd/internal/testkit"
 	"net"
 	"strconv"
 	"strings"
@@ -81,7 +82,7 @@ func TestAServerThatForgets(t *testing.T) {
 
 	// No window reaches back that far.
 	wall.second.Store(someSecond + 200 + 34*24*60*60)
-	require.Eventually(t, func() bool { return fleet.Since("a") == 0 }, maxWait, time.Millisecond)
+	testkit.Await(t, maxWait, "the loss is over", func() bool { return fleet.Since("a") == 0 })
 	assert.Zero(t, fleet.Health()[0].Since)
 }
 
@@ -187,7 +188,7 @@ func TestAServerThatEvicts(t *testing.T) {
 	wall := newWall(time.Now().Unix())
 	fleet, told := openTold(t, memcache.Paced(memcache.Config{Servers: []string{server.Addr}, Clock: wall.now}, 20*time.Millisecond))
 	fleet.Ping(t.Context())
-	require.Eventually(t, func() bool { return fleet.Health()[0].Stats.MaxBytes == 2<<20 }, maxWait, time.Millisecond)
+	testkit.Await(t, maxWait, "the statistics of a look", func() bool { return fleet.Health()[0].Stats.MaxBytes == 2<<20 })
 	assert.Zero(t, fleet.Since("a"))
 	wall.second.Add(10)
 	// Each time it is looked at: a server without a look until it has dropped all that it
@@ -207,9 +208,9 @@ func TestAServerThatEvicts(t *testing.T) {
 		add(t, fleet, "a", 1, buckets...)
 		stats := server.Stats("")
 		items, evictions := number(stats["curr_items"]), number(stats["evictions"])
-		require.Eventually(t, func() bool {
+		testkit.Await(t, maxWait, "the next eviction", func() bool {
 			return seen().Evictions >= max(evictions, 1) || evictions == 0 && seen().Items >= items
-		}, maxWait, time.Millisecond)
+		})
 	}
 	assert.Empty(t, told.await(t, "evicting "+server.Addr))
 	h := fleet.Health()[0]
@@ -224,9 +225,9 @@ func TestAServerThatEvicts(t *testing.T) {
 // of the call. A look at a server that is restarted may have opened its breaker.
 func untilAdmitted(t *testing.T, call func() error) (err error) {
 	t.Helper()
-	require.Eventually(t, func() bool {
+	testkit.Await(t, maxWait, "the server is up", func() bool {
 		err = call()
 		return !errors.Is(err, memcache.ErrDown)
-	}, maxWait, time.Millisecond)
+	})
 	return err
 }
