@@ -48,6 +48,8 @@ type Decision struct {
 type LimitState struct {
 	// Name is the name of the limit.
 	Name string
+	// Series is the name of the limit in metrics. If empty, it is Name.
+	Series string
 	// Feature is the feature of the counter, such as ip:192.0.2.1. The zero Feature is the event as a whole.
 	Feature Feature
 	// Limit is the cost that the limit admits per Window.
