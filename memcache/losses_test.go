@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"github.com/counterd/counterd/internal/testkit"
 	"net"
+	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -152,19 +153,25 @@ func TestALossBeforeTheStart(t *testing.T) {
 	})
 }
 
-// What is no marker is not believed, and left alone.
+// What no process writes is replaced, and the server may lack anything.
 func TestMarkersThatCannotBe(t *testing.T) {
 	server, other := memcachedtest.Start(t), memcachedtest.Start(t)
-	for _, value := range []string{"x", "", "-5 0", strings.Repeat("9", 5000), "null", "[]", "{}", `{"id":0}`, `{"id":1,"former":"x"}`, `{"id":1`} {
+	names := strings.Repeat(`"a",`, 5000) + `"b"`
+	for _, value := range []string{
+		"x", "", "-5 0", strings.Repeat("9", 5000), "null", "[]", "{}", `{"id":0}`, `{"id":1,"former":"x"}`, `{"id":1`, strings.Repeat("x", 100_000),
+		`{"id":1,"replicas":6}`, `{"id":1,"evictions":-2}`, `{"id":1,"servers":[` + names + `]}`, `{"id":1,"former":[{"servers":[` + names + `]}]}`,
+		`{"id":1,"former":[{},{},{},{},{}]}`, `{"id":1,"copied":{"a":{"left":-1}}}`,
+	} {
 		put(t, server, "counterd:memory", value)
 		fleet, _ := openTold(t, memcache.Config{Servers: []string{server.Addr, other.Addr}, Clock: newWall(someSecond).now})
 		for name, err := range fleet.Ping(t.Context()) {
 			require.NoError(t, err, name)
 		}
-		for _, h := range fleet.Health() {
-			assert.Zero(t, h.Lost, "%.20q", value)
-		}
-		assert.Equal(t, value, server.Ask("get counterd:memory")[1])
+		fleet.Ping(t.Context())
+		lost := fleet.Health()[slices.IndexFunc(fleet.Health(), func(h memcache.ServerHealth) bool { return h.Name == server.Addr })].Lost
+		assert.Equal(t, int64(someSecond), lost.Since, "%.40q", value)
+		assert.True(t, lost.Missed)
+		assert.Contains(t, server.Ask("get counterd:memory")[1], server.Addr, "%.40q is replaced", value)
 		for i := range 4 {
 			add(t, fleet, fmt.Sprint(i), 1, 1)
 		}

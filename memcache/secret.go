@@ -3,12 +3,14 @@ package memcache
 import (
 	"bufio"
 	"cmp"
+	"errors"
 	"fmt"
 	"io"
 	"net"
 	"sync"
 
 	"github.com/counterd/counterd/internal/memproto"
+	"github.com/counterd/counterd/internal/store"
 )
 
 // Processes with different secrets of keys count apart, and all seems well. So each process
@@ -43,6 +45,9 @@ func (s *secrets) compare(conn net.Conn) (there int, err error) {
 		return 0, err
 	}
 	items, err := memproto.ReadItems(answers, secretKey, otherSecretKey)
+	if errors.Is(err, store.ErrRefused) {
+		return 0, nil
+	}
 	if err != nil {
 		return 0, err
 	}
@@ -56,8 +61,6 @@ func (s *secrets) compare(conn net.Conn) (there int, err error) {
 	case found && kept != own && isMark(kept):
 		s.learn(kept)
 		return put("set", otherSecretKey, cmp.Or(own, noSecret))
-	case found && kept != own:
-		return len(items), nil
 	case own == "":
 		s.learn("")
 		return len(items), nil
