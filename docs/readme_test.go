@@ -141,7 +141,7 @@ func TestTheReadmeIsTrue(t *testing.T) {
 	for _, shown := range list {
 		command := strings.ReplaceAll(shown.command, readmeAddress, address)
 		command = strings.Replace(command, "go run ./loadtest replay", filepath.Join(buildPrograms(t), "loadtest")+" replay", 1)
-		command = strings.Replace(command, "replay loadtest/", "replay -url http://"+address+" loadtest/", 1)
+		command = strings.Replace(command, "-increment loadtest/", "-increment -url http://"+address+" loadtest/", 1)
 		run := exec.Command("bash", "-o", "pipefail", "-c", command)
 		run.Dir = ".."
 		var stderr bytes.Buffer
