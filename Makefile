@@ -133,7 +133,7 @@ race: built
 # These packages have no concurrency to test, or are tools: make test runs their tests.
 SINGLE = api/page|api/wire|docs|events|events/rulesfile|internal/eventlog/journal|internal/insight/dryrun|internal/rls/rlsconfig|internal/testkit.*|internal/yamlfile|loadtest/(accesslog|bench|columns|exactlog|fleet|league|memcached|migrate|page|plan|process|replay|rlsclient|share|traffic|verify.*|whatif)|loadtest
 # These have one goroutine, in which the race detector finds nothing, for minutes. make test runs them.
-SEQUENTIAL = TestSimulationFindsSabotage|TestSimulationFindsSabotageOfReplicas|TestSimulationFindsSabotageOfSettlements|TestOutsideThePromiseOfReplicas|TestResetForgetsOneCounterOnly|TestGrowth|TestNothingIsLostUnsaid|TestAnIncrementOfAFullLog|TestZipf|TestMemory|TestChunks.*|TestTheLogIsBounded|TestAFullLogOfIncrements|TestIncrementsLeaveRoomForHits|TestAFloodOfCountedHitsIsDenied|TestEmbeddedMemoryIsBounded|TestEmbeddedGivesBackRoom|TestChosenFeaturesTakeNoMoreMemory|TestACounterWithManyBuckets
+SEQUENTIAL = TestCalm|TestSimulationFindsSabotage|TestSimulationFindsSabotageOfReplicas|TestSimulationFindsSabotageOfSettlements|TestOutsideThePromiseOfReplicas|TestResetForgetsOneCounterOnly|TestGrowth|TestNothingIsLostUnsaid|TestAnIncrementOfAFullLog|TestZipf|TestMemory|TestChunks.*|TestTheLogIsBounded|TestAFullLogOfIncrements|TestIncrementsLeaveRoomForHits|TestAFloodOfCountedHitsIsDenied|TestEmbeddedMemoryIsBounded|TestEmbeddedGivesBackRoom|TestChosenFeaturesTakeNoMoreMemory|TestACounterWithManyBuckets
 
 # Exchanges of the API against its description, rules files against their schema, pages in a browser, and proxies. They
 # are a module of their own, and what they read is where the cache of go test does not look.
