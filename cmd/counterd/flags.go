@@ -46,7 +46,7 @@ const serveUsage = `counterd is a distributed rate limiter and event counter wit
 
 Usage:
   counterd [flags]                                       serve
-  counterd validate FILE                                 check a rules file, and print what each event costs
+  counterd validate FILE                                 check a rules file, and print what counters take
   counterd keys -event E -feature K:V [-feature K:V ...] print the Memcached keys of a counter now
   counterd probe [URL]                                   ask a counterd for its health
   counterd ratelimit                                     serve in the place of envoyproxy/ratelimit, by its environment

@@ -241,7 +241,7 @@ func empty(s *session, reset int64) (err error) {
 	s.log.Clear()
 	life := lifeOf(s)
 	head := journal.Head{
-		Revision: s.revision, Limits: s.newest(), TTL: life.ttl, Until: life.until,
+		Revision: s.revision, Limits: s.question.Newest, TTL: life.ttl, Until: life.until,
 		Floor: s.time - s.engine.grace.young(), Since: s.since(), Reset: reset,
 	}
 	if s.next, err = journal.AppendNew(s.next[:0], head, s.time); err != nil {
@@ -264,7 +264,7 @@ func (s *session) again(step phase) error {
 func shorten(s *session, dst []byte) ([]byte, error) {
 	life := lifeOf(s)
 	rewrite := journal.Rewrite{
-		Limits: s.newest(), Revision: s.revision, TTL: life.ttl, Until: life.until,
+		Limits: s.question.Newest, Revision: s.revision, TTL: life.ttl, Until: life.until,
 		Since: s.kept(), Now: s.time, Young: s.young(), Retain: s.retained().Milliseconds(), Alone: s.alone(),
 	}
 	if !s.mayShrink() {
@@ -408,7 +408,7 @@ type life struct {
 // lifeOf returns how long the log is to live; by older limits only until newer ones rewrite it.
 func lifeOf(s *session) (l life) {
 	head := s.log.Head()
-	if l.ttl = s.engine.grace.ttl(s.needed()); head.Outdated(s.revision) {
+	if l.ttl = s.engine.grace.ttl(s.needed()); s.isOutdated() {
 		head.TTL, head.Until = 0, 0
 	}
 	l.ttl = max(l.ttl, head.TTL)
@@ -433,13 +433,20 @@ func lifeOf(s *session) (l life) {
 // expires returns the Unix second when the item expires.
 func (l life) expires() int64 { return l.until/second + 1 }
 
+// isOutdated reports whether the log is to be rewritten under the session's newer rules: they have other limits, or
+// need it for another time.
+func (s *session) isOutdated() bool {
+	head := s.log.Head()
+	return head.Outdated(s.revision) && !(s.log.IsOfReader() && head.TTL == s.engine.grace.ttl(s.needed()))
+}
+
 // settle takes in the verdicts of the entries.
 func (s *session) settle() error {
 	for i := range s.base {
 		s.base[i] = s.log.Ahead(0, i)
 	}
-	s.batch.decide(&s.log, s.log.Head().Revision != s.revision)
-	if s.log.Head().Outdated(s.revision) && s.batch.isDenied() && s.trips < maxTrips/2 && s.rewrite(appending) == nil {
+	s.batch.decide(&s.log, !s.log.IsOfReader())
+	if s.log.Head().Outdated(s.revision) && !s.log.IsOfReader() && s.batch.isDenied() && s.trips < maxTrips/2 && s.rewrite(appending) == nil {
 		// By limits that are no longer in force: the entries are void, and come again.
 		s.data = s.batch.appendVoids(s.data[:0], func(int) int64 { return 0 })
 		s.batch.rename()
@@ -451,7 +458,7 @@ func (s *session) settle() error {
 		return s.rewrite(confirming)
 	}
 	switch lackSums := s.whole && s.replicas.lackSums(); {
-	case lackSums || s.log.Head().Outdated(s.revision) || s.mayShrink() && s.log.Due(),
+	case lackSums || s.isOutdated() || s.mayShrink() && s.log.Due(),
 		until < life.need+life.renewal, s.log.Head().Since < s.kept():
 		if s.later = rewriting; lackSums || s.voids() { // a void would change the log first
 			s.later = idle

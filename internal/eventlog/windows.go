@@ -27,6 +27,7 @@ type windows struct {
 
 func (w *windows) begin(moment engine.Moment, retention time.Duration) {
 	w.moment, w.revision, w.longest, w.retention, w.buckets = moment.Now.UnixMilli(), 0, 0, retention, 0
+	w.question.Newest = w.question.Newest[:0]
 	w.time = max(w.moment, moment.Stamp*1000)
 	w.log.Clear()
 }
@@ -48,7 +49,13 @@ func (w *windows) Limit(limit engine.Limit) {
 	if limit.Enforced {
 		w.turns = max(w.turns, limit.LongestWait(limit.Ceiling))
 	}
-	w.longest, w.revision = max(w.longest, limit.Span(limit.Ceiling)), max(w.revision, limit.Revision)
+	w.longest = max(w.longest, limit.Span(limit.Ceiling))
+	if limit.Revision > w.revision {
+		w.revision, w.question.Newest = limit.Revision, w.question.Newest[:0]
+	}
+	if limit.Revision == w.revision {
+		w.question.Newest = append(w.question.Newest, own)
+	}
 }
 
 // retained returns for how long events are kept beyond what limits count: token buckets need none.
@@ -67,17 +74,6 @@ func (w *windows) hold() {
 	for i, limit := range w.question.Limits {
 		w.base[i] = w.log.Held(limit, w.time)
 	}
-}
-
-// newest returns the limits of the newest rules.
-func (w *windows) newest() []journal.Limit {
-	var limits []journal.Limit
-	for i, limit := range w.limits {
-		if limit.Revision == w.revision {
-			limits = append(limits, w.question.Limits[i])
-		}
-	}
-	return limits
 }
 
 // voids reports whether a hit is to be void since a limit of the session denies it.
@@ -122,8 +118,8 @@ func (w *windows) Standing(limit, decided int, ahead, cost int64) engine.Standin
 	return standing
 }
 
-// isStale reports whether the log has limits of newer rules than the session.
-func (w *windows) isStale() bool { return w.log.Head().Revision > w.revision }
+// isStale reports whether the log has limits of newer rules than the session, and other ones.
+func (w *windows) isStale() bool { return w.log.Head().Revision > w.revision && !w.log.IsOfReader() }
 
 // isFull reports whether the limits of the log have no room for the hit, whatever is void.
 func (w *windows) isFull(ahead, cost int64) bool {

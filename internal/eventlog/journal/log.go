@@ -14,6 +14,9 @@ type Question struct {
 	// Limits and Revision are those of the reader. Shadow limits only count.
 	Limits   []Limit
 	Revision uint64
+	// Newest are the limits of that revision. If the log has the same, the reader's revision is that of the log: files
+	// of different times may hold the same rules.
+	Newest []Limit
 	// Pending is the time after which pending hits are undecided: they count, but a denial
 	// that rests on them is transient. If it is 0, none are. See Content.
 	Pending int64
@@ -67,6 +70,9 @@ func (l *Log) read(value []byte, q Question) error {
 		return err
 	}
 	l.size, l.offset = len(value), len(value)-len(entries)
+	if sameRules(l.head.Limits, q.Newest) {
+		q.Revision = l.head.Revision
+	}
 	l.judge.begin(&l.head, q, len(entries)/shortSize+len(l.head.kept)/leastKept)
 	l.keeper.begin(l.head.base)
 	l.judge.kept = math.MaxInt
@@ -114,6 +120,9 @@ func (l *Log) Ahead(i, j int) Content { return l.judge.ahead[i*len(l.judge.quest
 
 // Head returns what the log says of itself.
 func (l *Log) Head() Head { return l.head }
+
+// IsOfReader reports whether the limits of the log are those of the reader's rules.
+func (l *Log) IsOfReader() bool { return l.judge.question.Revision == l.head.Revision }
 
 // Latest returns the latest time by which an entry of the log was appended, or its floor.
 func (l *Log) Latest() int64 {
