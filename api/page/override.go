@@ -145,6 +145,9 @@ func (p *pages) changeOverride(r *http.Request, fields, query url.Values) error 
 				return &events.OverrideError{Reason: "a rate is written N/s, N/m, N/h, N/d or N/duration, as in 5/m or 100/15m"}
 			}
 			o.Rates = append(o.Rates, rate)
+			if len(o.Rates) > events.MaxOverrideRates {
+				break // SetOverride returns the error
+			}
 		}
 	default:
 		return &events.OverrideError{Reason: "an override allows, denies, or has rates"}

@@ -258,6 +258,9 @@ func (p *Pending) Enter(n int) bool {
 	return false
 }
 
+// Refuse counts a call that another bound has refused.
+func (p *Pending) Refuse() { p.refused.Add(1) }
+
 // Leave ends the wait of n.
 func (p *Pending) Leave(n int) { p.now.Add(-p.room(n)) }
 
