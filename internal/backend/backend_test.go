@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/counterd/counterd/internal/service"
 	"github.com/counterd/counterd/internal/settings"
 	"github.com/counterd/counterd/internal/store"
 )
@@ -32,7 +33,15 @@ func TestEvictionsAreLogged(t *testing.T) {
 	}
 	fill(100)
 	assert.NotContains(t, log.String(), "full")
+	health := service.Health{Servers: backend.States()}
+	states, err := health.Ready()
+	require.NoError(t, err)
+	assert.Empty(t, states)
 	fill(400)
+	states, err = health.Ready()
+	require.NoError(t, err)
+	require.Len(t, states, 1)
+	assert.Regexp(t, `^reachable, full, incomplete before \d{4}-`, states[0].String())
 	assert.Contains(t, log.String(), "level=WARN")
 	assert.Regexp(t, `evicted=[1-9]`, log.String())
 	assert.LessOrEqual(t, strings.Count(log.String(), "full"), 10, "once a second")
