@@ -239,7 +239,6 @@ func TestFailuresAtTheStartAreStatus1(t *testing.T) {
 	}{
 		{"address already in use", nil, []string{"-listen", taken.Addr().String()}},
 		{"address already in use", nil, []string{"-admin", taken.Addr().String()}},
-		{"counterd-test.invalid", nil, []string{"-memcached", "counterd-test.invalid:11211,counterd-test-2.invalid:11211"}},
 		{missing, nil, []string{"-rules", missing}},
 		{missing, nil, []string{"-memcached-file", missing}},
 		{rubbish, nil, []string{"-memcached-file", rubbish}},

@@ -59,6 +59,9 @@ func clockInWords(ahead time.Duration) string {
 	return fmt.Sprintf("at least %.1f s %s the other processes", ahead.Abs().Seconds(), side)
 }
 
+// EmbeddedName stands for the name of a server if the store is embedded.
+const EmbeddedName = "embedded"
+
 // Clock returns in words that the clock is wrong, for readyz; empty: as far as is known it is not.
 func (b *Backend) Clock() string {
 	if b.fleet == nil || !b.fleet.ClockWrong() {
@@ -76,11 +79,17 @@ func timeOf(second int64) time.Time {
 	return time.Unix(second, 0).UTC()
 }
 
-// States returns a function that returns how the servers are, for readyz; nil for the embedded
-// store, which is always ready.
+// States returns a function that returns how the servers are, for readyz. The embedded store is always ready, and is named
+// only if it has evicted counters of late.
 func (b *Backend) States() func() []service.ServerState {
 	if b.fleet == nil {
-		return nil
+		return func() []service.ServerState {
+			lost := timeOf(b.embedded.Lost())
+			if lost.IsZero() || b.retention != nil && time.Since(lost) > b.retention()+24*time.Hour {
+				return nil
+			}
+			return []service.ServerState{{Name: EmbeddedName, Reachable: true, EmptyFrom: lost, Evicting: true}}
+		}
 	}
 	return func() (states []service.ServerState) {
 		for _, h := range b.fleet.Health() {

@@ -25,6 +25,7 @@ const (
 	creating         // creates the log, too
 	rewriting        // swaps the log for a shorter one
 	repairing        // gives replicas what they lack
+	replacing        // puts an empty log in the place of what no process writes
 	confirming       // reads the log, now that all replicas have the entries
 )
 
@@ -143,6 +144,9 @@ func (s *session) Next(now time.Time) []*store.Op {
 		return s.replicas.rewrite(s.op.Counter, s.next, lifeOf(s).expires())
 	case repairing:
 		return s.replicas.repair(s.op.Counter, s.data, lifeOf(s).expires())
+	case replacing:
+		s.trips++
+		return s.replicas.allSent()
 	case confirming:
 		s.confirms++
 		s.read()
@@ -161,17 +165,24 @@ func (s *session) Absorb() error {
 		return s.rewritten()
 	case repairing: // whatever became of it
 		return s.again(confirming)
+	case replacing: // whatever became of it
+		return s.again(s.after)
 	case appending, creating:
 		s.appended = s.trip.landed()
-	}
-	if s.op.Err != nil {
-		return s.noted.failed(engine.StoreError(s.op.Err))
 	}
 	if s.fault != nil {
 		return s.fault
 	}
+	if errors.Is(s.op.Err, store.ErrNoData) {
+		return s.replace(step)
+	}
+	if s.op.Err != nil {
+		return engine.StoreError(s.op.Err)
+	}
 	found, err := s.decode()
 	switch {
+	case errors.Is(err, journal.ErrCorrupt):
+		return s.replace(step)
 	case err != nil:
 		return err
 	case !found:
@@ -230,19 +241,51 @@ func (s *session) absent(step phase) error {
 		return errNoRoom // else a reset may have been between the creation and the append
 	}
 	s.appended = false
-	if err := empty(s, 0); err != nil {
+	if err := empty(s, 0, s.since()); err != nil {
 		return err
 	}
 	return s.again(creating)
 }
 
-// empty makes an empty log the next one. Nothing counts in it that was appended up to a reset.
-func empty(s *session, reset int64) (err error) {
+// replace goes on where no process has written what the log holds: it is replaced by an empty one, which knows no
+// events before now.
+func (s *session) replace(step phase) error {
+	if err := empty(s, 0, s.time); err != nil {
+		return err
+	}
+	s.replicas.clear()
+	expires := lifeOf(s).expires()
+	parts := s.op.Replicas
+	if len(parts) == 0 {
+		parts = []store.Op{s.op}
+	}
+	for _, op := range parts {
+		to, write := replica{server: op.Server}, store.Write{Kind: store.Put, Data: s.next, Expires: expires}
+		switch read := &op.Reads[0]; {
+		case errors.Is(op.Err, store.ErrNoData):
+		case op.Err != nil || read.Version == 0 || !errors.Is(s.log.Read(read.Data, journal.Question{}), journal.ErrCorrupt):
+			continue
+		default:
+			write.Kind, write.Version = store.Swap, read.Version
+		}
+		s.replicas.send(s.op.Counter, &to, write)
+	}
+	s.log.Clear()
+	s.noted.size.Store(uint32(len(s.next)))
+	if s.after = appending; step == looking {
+		s.after = looking
+	}
+	return s.again(replacing)
+}
+
+// empty makes an empty log the next one, which knows all events since that time. Nothing counts in it that was appended
+// up to a reset.
+func empty(s *session, reset, since int64) (err error) {
 	s.log.Clear()
 	life := lifeOf(s)
 	head := journal.Head{
 		Revision: s.revision, Limits: s.question.Newest, TTL: life.ttl, Until: life.until,
-		Floor: s.time - s.engine.grace.young(), Since: s.since(), Reset: reset,
+		Floor: s.time - s.engine.grace.young(), Since: since, Reset: reset,
 	}
 	if s.next, err = journal.AppendNew(s.next[:0], head, s.time); err != nil {
 		return fmt.Errorf("%w: %w", engine.ErrStore, err)

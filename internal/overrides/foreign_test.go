@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -172,10 +173,19 @@ func TestARemovedOverrideIsGone(t *testing.T) {
 	})
 }
 
+// held returns how many bytes the process holds.
+func held() int64 {
+	runtime.GC()
+	var stats runtime.MemStats
+	runtime.ReadMemStats(&stats)
+	return int64(stats.HeapAlloc)
+}
+
 // However much another client writes, a process keeps no more overrides than there may be.
 func TestTheItemOfOverridesIsBounded(t *testing.T) {
 	onReplicas(t, func(t *testing.T, s store.Store, replicas ...store.Store) {
 		p := start(t, s, quietly)
+		before := held()
 		for i := range 3 {
 			for _, n := range []int{150, 4000} { // of which the second is larger than any state
 				var records []map[string]any
@@ -192,6 +202,9 @@ func TestTheItemOfOverridesIsBounded(t *testing.T) {
 			}
 		}
 		require.Len(t, p.List(), overrides.Max)
+		grown := held() - before
+		t.Logf("the process and its servers hold %d KiB more", grown>>10)
+		require.Less(t, grown, int64(8<<20))
 		_, removed, err := p.Remove(t.Context(), "login", "user", p.List()[0].Value)
 		require.NoError(t, err)
 		require.True(t, removed)

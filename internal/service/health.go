@@ -52,7 +52,7 @@ func (s ServerState) String() string {
 // Health says whether a process is ready for requests. The zero Health always is.
 type Health struct {
 	// Servers returns the states of the store's servers, as far as they are known, without a
-	// round trip; nil: the store has no servers, and is always there.
+	// round trip. If it is nil, or returns none, the store has no servers, and is always there.
 	Servers func() []ServerState
 	// Clock returns what is wrong with the process's clock; empty: nothing is known. nil: it never is.
 	Clock func() string
@@ -72,6 +72,9 @@ func (h Health) Ready() ([]ServerState, error) {
 		return nil, nil
 	}
 	states := h.Servers()
+	if len(states) == 0 {
+		return nil, nil
+	}
 	for _, state := range states {
 		if state.Reachable {
 			return states, nil
