@@ -60,8 +60,8 @@ func (o *route) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		began: time.Now(), method: httpdecision.MethodOf(r), route: routeOf(r),
 	}
 	r.Body = requestBody{x}
-	if h.Health.Drain() {
-		// The client opens its next connection to another process, before this one is cut.
+	// A draining process has the client open its next connection to another one, before this one is cut.
+	if h.Health.Drain() || x.leavesBody() {
 		w.Header()["Connection"] = []string{"close"}
 	}
 	if h.StartSpan != nil {
@@ -105,6 +105,14 @@ func (h *handler) refuseHTML(x *exchange, refusal *service.Refusal) {
 		view.Class = refusal.Class.String()
 	}
 	h.replyHTML(x, problem.Status, "refusal", view)
+}
+
+// leavesBody reports whether the route takes no body and the request has one, at least by its headers: a proxy may
+// repeat those of its client, and send no body. On a connection that goes on net/http would wait for the body before it
+// answers, and take the next request for it.
+func (x *exchange) leavesBody() bool {
+	r := x.request
+	return r.ContentLength != 0 && r.ProtoMajor == 1 && (r.Method != http.MethodPost || x.route == authorizeRoute)
 }
 
 // act does the action for a request that is admitted. The connection is a client's at the latest

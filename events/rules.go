@@ -163,6 +163,7 @@ type Rule struct {
 // Limit allows at most N in any window of that length.
 type Limit struct {
 	Name   string        // printable ASCII without quotes and backslashes, at most MaxLimitName bytes
+	Series string        // the name in metrics, which does not contain the rate; if empty, Name
 	N      int64         // 0 to MaxN; 0 denies always
 	Window time.Duration // whole seconds, 1s to MaxWindow
 	// Burst makes the limit a token bucket: it admits as many at once, and N in a Window return. Of a

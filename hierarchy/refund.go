@@ -66,9 +66,9 @@ func (r *refund) take(ctx context.Context, buckets []Bucket, finest Level) error
 // read.
 func (r *refund) subtract(ctx context.Context, read *store.Op, bucket Bucket, by int64) error {
 	adds := r.of.addsOf(nil, r.counter, bucket.First())
-	receipt := store.Receipt{List: read.Receipt.List}
-	for i, part := range partsOf(read) {
-		if part.Err == nil {
+	receipt := read.Receipt
+	for i, answered := range receipt.Acknowledged {
+		if answered > 0 || !r.of.replicated {
 			receipt.Acknowledged[i] = uint32(len(adds))
 		}
 	}

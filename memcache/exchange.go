@@ -292,7 +292,7 @@ func (e *exchange) end(err error) {
 	if errors.Is(err, memproto.ErrUnread) { // it was not sent, and has written nothing
 		e.writes[0].Result, e.landed, err = 0, 1, nil
 	}
-	if e.op.Kind() == store.Add || e.op.Data {
+	if kind := e.op.Kind(); kind == 0 || kind == store.Add || e.op.Data {
 		e.op.Receipt = store.Receipt{List: e.list, Acknowledged: [store.MaxReplicas]uint32{uint32(e.landed)}}
 	}
 	e.tell(err)

@@ -3,6 +3,7 @@ package memcache
 import (
 	"bufio"
 	"cmp"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -11,6 +12,7 @@ import (
 	"sync"
 
 	"github.com/counterd/counterd/internal/memproto"
+	"github.com/counterd/counterd/internal/store"
 )
 
 // Processes with different secrets of keys count apart, and all seems well. So each process
@@ -76,6 +78,9 @@ func (s *secrets) compare(conn net.Conn) (there int, err error) {
 		return 0, err
 	}
 	items, err := memproto.ReadItems(answers, secretKey, otherSecretKey)
+	if errors.Is(err, store.ErrRefused) {
+		return 0, nil
+	}
 	if err != nil {
 		return 0, err
 	}
@@ -90,8 +95,6 @@ func (s *secrets) compare(conn net.Conn) (there int, err error) {
 	case found && kept != own && isMark(kept):
 		s.learn(kept, host)
 		return put("set", otherSecretKey, cmp.Or(own, noSecret))
-	case found && kept != own:
-		return len(items), nil
 	case own == "":
 		s.learn("", "")
 		return len(items), nil

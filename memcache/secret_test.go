@@ -278,6 +278,9 @@ func TestSecretItemsThatCannotBe(t *testing.T) {
 				require.Positive(t, fleet.Health()[0].Stats.MaxBytes, "the statistics are still read")
 				assert.Empty(t, fleet.told)
 				add(t, fleet.Fleet, "a", 1, 1)
+				if item == secretItem {
+					assert.Equal(t, fleet.Fleet.Mark(), server.Ask("get " + item)[1], "it is replaced")
+				}
 				require.NoError(t, fleet.Close())
 			}
 			server.Ask("delete " + item)

@@ -5,7 +5,6 @@ import (
 	"flag"
 	"fmt"
 	"io"
-	"log/slog"
 	"maps"
 	"os"
 	"slices"
@@ -242,11 +241,4 @@ func checkEnvironment(flags flagSet) error {
 		}
 	}
 	return nil
-}
-
-func newLog(format string, to io.Writer) *slog.Logger {
-	if format == "json" {
-		return slog.New(slog.NewJSONHandler(to, nil))
-	}
-	return slog.New(slog.NewTextHandler(to, nil))
 }

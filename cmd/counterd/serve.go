@@ -24,7 +24,8 @@ func serveBy(ctx context.Context, args []string, unnamed *events.Rules, stdout, 
 	if err != nil {
 		return err
 	}
-	// From here on SIGHUP does not end the process.
+	// From here on neither SIGHUP nor the end of the log's reader ends the process.
+	signal.Ignore(syscall.SIGPIPE)
 	hangups := make(chan os.Signal, 1)
 	signal.Notify(hangups, syscall.SIGHUP)
 	defer signal.Stop(hangups)
@@ -35,6 +36,10 @@ func serveBy(ctx context.Context, args []string, unnamed *events.Rules, stdout, 
 		}
 	}
 	s.Log, s.Start, s.Asks = newLog(s.log, stderr), ctx, hangups
+	if w, ok := stderr.(*logWriter); ok {
+		w.report(s.Log)
+		s.LinesDropped = w.Dropped
+	}
 	server, err := server.New(rules, file, s.Settings)
 	if err != nil {
 		return err

@@ -198,7 +198,7 @@ func TestDefaults(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, []events.Rule{{
 		Per:    []string{"user"},
-		Limits: []events.Limit{{Name: "user-5-per-1m", N: 5, Window: time.Minute}}, Revision: rules.Revision, Place: "line 1: events.e.limits[0]",
+		Limits: []events.Limit{{Name: "user-5-per-1m", Series: "user-per-1m", N: 5, Window: time.Minute}}, Revision: rules.Revision, Place: "line 1: events.e.limits[0]",
 	}}, rules.Events["e"].Rules)
 }
 
@@ -378,7 +378,7 @@ func requireLimit(t *testing.T, event *events.Event, rule *events.Rule, limit ev
 	require.GreaterOrEqual(t, limit.Window, rule.Precision.Length())
 	again, err := events.ParseRate(events.FormatRate(limit))
 	require.NoError(t, err)
-	again.Name = limit.Name
+	again.Name, again.Series = limit.Name, limit.Series
 	require.Equal(t, limit, again)
 }
 

@@ -42,7 +42,7 @@ func atOnce(t *testing.T, processes []*process, event *events.Event, hits int) (
 // onBuckets runs a test with three processes on each store. Retries may need their time on a busy machine.
 func onBuckets(t *testing.T, limits string, config limiter.Config, test func(t *testing.T, clock *testkit.Clock, processes []*process, event *events.Event)) {
 	clock := testkit.NewClock(time.Time{})
-	storestest.OnEveryStore(t, clock.Now, func(t *testing.T, open func() store.Store) {
+	storestest.OnEverySoloStore(t, clock.Now, func(t *testing.T, open func() store.Store) {
 		var processes []*process
 		config.OnStoreError = func(err error) { t.Error(err) }
 		for range 3 {

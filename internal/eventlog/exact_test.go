@@ -25,7 +25,7 @@ import (
 // Of 200 hits at once as many are admitted as the limit allows, by three processes, also with
 // several limits, several counters, and costs in batches.
 func TestExactlyTheLimit(t *testing.T) {
-	storestest.OnEveryStore(t, time.Now, func(t *testing.T, open func() store.Store) {
+	storestest.OnEverySoloStore(t, time.Now, func(t *testing.T, open func() store.Store) {
 		var processes []*process
 		for range 3 {
 			// Retries may need their time on a busy machine.

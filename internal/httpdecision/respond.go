@@ -157,6 +157,10 @@ func (p *Responder) LogError(w http.ResponseWriter, r *http.Request, status int,
 	case status == http.StatusInternalServerError:
 		p.LogOf(w, r).Error("request failed", "method", MethodOf(r), "error", err)
 	case errors.Is(err, service.ErrDraining): // its beginning is logged
+	case errors.Is(err, service.ErrClosed):
+		p.Lines.Do("closed", func(suppressed int64) {
+			p.LogOf(w, r).Warn("requests came after the limiter was closed, and were answered 503", "method", MethodOf(r), "suppressed", suppressed)
+		})
 	case status == http.StatusServiceUnavailable:
 		p.Lines.Do(sparse.CauseOf(err), func(suppressed int64) {
 			p.LogOf(w, r).Warn("store failed", "method", MethodOf(r), "error", err, "suppressed", suppressed)

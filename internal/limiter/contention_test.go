@@ -41,7 +41,7 @@ func TestABurstAdmitsWhatFits(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			event := testkit.Event(t, test.limits)
 			clock := testkit.NewClock(time.Time{})
-			storestest.OnEveryStore(t, clock.Now, func(t *testing.T, open func() store.Store) {
+			storestest.OnEverySoloStore(t, clock.Now, func(t *testing.T, open func() store.Store) {
 				var limiters []*limiter.Limiter
 				for range 3 {
 					limiters = append(limiters, newLimiter(t, open(), clock.Now))

@@ -181,7 +181,7 @@ func (f *batch) conclude(h *hit) {
 			parts[i] = u.part
 		}
 		*s = events.LimitState{
-			Name: limit.Name, Feature: u.counter.name.counter.Feature, Limit: limit.N, Window: limit.WindowAt(f.moment.Stamp), WindowName: limit.Unit(), Burst: limit.Burst, Algorithm: limit.Algorithm,
+			Name: limit.Name, Series: limit.Series, Feature: u.counter.name.counter.Feature, Limit: limit.N, Window: limit.WindowAt(f.moment.Stamp), WindowName: limit.Unit(), Burst: limit.Burst, Algorithm: limit.Algorithm,
 			Count: u.count, Exact: u.exact, Reset: u.reset,
 			Allowed: u.allows, Listing: u.listing, Overridden: u.overridden, Shadow: u.rule.Shadow,
 			Unknown: h.path == listed || u.source == ofNone, Failed: u.source.failed(), Unreserved: u.unreserved,

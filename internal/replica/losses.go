@@ -3,6 +3,7 @@ package replica
 import (
 	"context"
 	"errors"
+	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -356,9 +357,15 @@ func (m *Memory) update(item MarkerItem, change func(*marker) bool) error {
 		}
 		k := parseMarker(text)
 		switch {
-		case found && k == nil:
+		case found && k == nil && version == 0:
 			m.all.noteAsked(m)
-			return nil // it refuses, or something else is in its place
+			return nil // it refuses
+		case found && k == nil: // another client wrote it: what it said is not known
+			m.all.noteAsked(m)
+			if _, err := item.Swap(m.replaced().String(), version); err != nil {
+				return err
+			}
+			continue
 		case !found:
 			m.all.noteAsked(m)
 			m.all.readOthers()
@@ -446,6 +453,16 @@ func (m *Memory) anew() *marker {
 	return &k
 }
 
+// replaced returns the marker in place of one that cannot be read: the server may lack anything.
+func (m *Memory) replaced() *marker {
+	m.all.mu.Lock()
+	defer m.all.mu.Unlock()
+	k := newMarker(false, m.all.list, m.all.replicas)
+	k.lose(m.name, m.all.now().Unix())
+	k.Missed = true
+	return &k
+}
+
 // reconcile has the marker say what this process knows. It reports whether there is anything to write,
 // and whether that the server has missed something is a part of it.
 func (m *Memory) reconcile(k *marker) (changed, marked bool) {
@@ -529,6 +546,10 @@ func (m *Memory) announce(k *marker, now int64) (changed bool) {
 			k.sayNoMore(other.name, own)
 			changed = true
 		}
+		maps.DeleteFunc(other.heard[m.name], func(process uint64, _ heard) bool {
+			_, says := k.Away[other.name][process]
+			return !says
+		})
 		for process, second := range k.Away[other.name] {
 			if process == own {
 				continue

@@ -142,6 +142,9 @@ func (t *trip) merge(op *store.Op) {
 	for i := range t.replicas {
 		p := &t.parts[i]
 		op.Receipt.Acknowledged[i] = p.op.Receipt.Acknowledged[0]
+		if len(op.Writes) == 0 && p.exchange != nil && p.op.Err == nil {
+			op.Receipt.Acknowledged[i] = 1
+		}
 		switch {
 		case p.exchange == nil:
 		case p.op.Err != nil:

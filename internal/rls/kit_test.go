@@ -77,12 +77,16 @@ type setting struct {
 	rules   string
 	gate    service.GateConfig
 	timeout time.Duration
+	store   store.Store // if nil, an embedded one
 }
 
 func newKit(t *testing.T, s setting) *kit {
 	t.Helper()
 	k := &kit{t: t, clock: testkit.NewClock(time.Time{})}
-	k.store = &watched{Store: memcache.NewEmbedded(memcache.EmbeddedConfig{Clock: k.clock.Now})}
+	if s.store == nil {
+		s.store = memcache.NewEmbedded(memcache.EmbeddedConfig{Clock: k.clock.Now})
+	}
+	k.store = &watched{Store: s.store}
 	if s.config != "" {
 		k.reload(s.config)
 	}

@@ -25,6 +25,9 @@ import (
 	"github.com/counterd/counterd/internal/service"
 	"github.com/counterd/counterd/internal/store"
 	"github.com/counterd/counterd/internal/testkit/bubble"
+	"github.com/counterd/counterd/internal/testkit/memcachedtest"
+	"github.com/counterd/counterd/internal/testkit/storestest"
+	"github.com/counterd/counterd/memcache"
 )
 
 const (
@@ -164,6 +167,31 @@ func TestRefunds(t *testing.T) {
 	assert.NotContains(t, answer.DynamicMetadata.GetFields(), "limits")
 	assert.Equal(t, over, k.ask("shop", of("all", "")).OverallCode)
 	assert.Empty(t, k.log.String())
+}
+
+// A refund lowers the count, with any number of replicas, also after the list of servers has changed, and while a
+// replica is down.
+func TestRefundsOnMemcached(t *testing.T) {
+	for replicas := 1; replicas <= 2; replicas++ {
+		t.Run(fmt.Sprint(replicas), func(t *testing.T) {
+			first := memcachedtest.Start(t)
+			names := []string{first.Addr, memcachedtest.Start(t).Addr, memcachedtest.Start(t).Addr}
+			fleet := storestest.Open(t, memcache.Config{Replicas: replicas, Servers: names[:2]})
+			k := newKit(t, setting{config: shop, store: fleet})
+			k.clock.Set(time.Now())
+			require.NoError(t, fleet.SetServers(t.Context(), names))
+			for round := range replicas {
+				for n := range 6 {
+					counter := fmt.Sprint(round, n)
+					k.ask("shop", costing(3, of("all", counter)))
+					assert.Equal(t, []any{ok, ok, uint32(9)}, says(k.ask("shop", refunding(2, of("all", counter)))))
+					assert.Equal(t, []any{ok, ok, uint32(8)}, says(k.ask("shop", of("all", counter))))
+				}
+				first.Stop()
+			}
+			assert.Empty(t, k.log.String())
+		})
+	}
 }
 
 // heldRollback is a store whose first rollback on a counter waits.

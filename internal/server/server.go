@@ -95,6 +95,10 @@ func (p *Server) watch() {
 	}
 	p.access.WatchFiles(p.metrics, files)
 	p.spans.watch(p.metrics)
+	if dropped := p.settings.LinesDropped; dropped != nil {
+		p.metrics.AddCounter("counterd_log_lines_dropped_total", "Lines of the log that were dropped: its reader was too slow, or has died.",
+			func() float64 { return float64(dropped()) })
+	}
 }
 
 // relayAsks reads all followed files and server lists again for each value of settings.Asks.

@@ -40,6 +40,8 @@ type Settings struct {
 	TracesURL    string // where spans go, resolved; Validate derives it from OTLPEndpoint
 	AccessLog    bool
 
+	LinesDropped func() int64 // returns the number of lines of the log that were dropped; nil: none ever are
+
 	Asks <-chan os.Signal // each value has all followed files and server lists read again; nil: none
 }
 

@@ -28,7 +28,8 @@ type Op struct {
 	Replicas []Op
 
 	// Receipt says which servers acknowledged which writes. Subtract and Hint need the receipt
-	// of the adds that they follow; other writes set it.
+	// of the adds that they follow; other writes set it. If an op reads counts and writes nothing,
+	// each of several replicas that answered has acknowledged 1.
 	Receipt Receipt
 	// Err is why the round trip failed, or nil. After a failure the results of the reads are of
 	// no use. Of the writes that were not acknowledged any may have taken place, but none
