@@ -87,8 +87,24 @@ func (o *route) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func (o *route) answerError(x *exchange, err error) {
 	if refusal, ok := errors.AsType[*service.Refusal](err); ok {
 		x.Header().Set("WWW-Authenticate", challenge(refusal, x.route))
+		if isOfPage(x.route) && takesHTML(x.request) {
+			o.h.refuseHTML(x, refusal)
+			return
+		}
 	}
 	o.h.AnswerError(x, x.request, err)
+}
+
+// refuseHTML answers a browser that the page refuses.
+func (h *handler) refuseHTML(x *exchange, refusal *service.Refusal) {
+	problem := httpdecision.ProblemOf(refusal, x.request.Method)
+	httpdecision.RequestID(x, x.request)
+	h.LogError(x, x.request, problem.Status, refusal)
+	view := browserView{Title: problem.Title, Problem: problem}
+	if refusal.Reason == service.TokenForbidden {
+		view.Class = refusal.Class.String()
+	}
+	h.replyHTML(x, problem.Status, "refusal", view)
 }
 
 // leavesBody reports whether the route takes no body and the request has one, at least by its headers: a proxy may

@@ -109,7 +109,7 @@ func (t table) addOperators() {
 	}
 }
 
-// index lists the routes.
+// index lists the routes: to a browser as a page, which leads to /ui/.
 func (t table) index(x *exchange) error {
 	index := wire.Index{Service: "counterd", Documentation: documentation}
 	err := t.Walk(func(route *mux.Route, _ *mux.Router, _ []*mux.Route) error {
@@ -127,7 +127,12 @@ func (t table) index(x *exchange) error {
 	if err != nil {
 		return err
 	}
-	t.h.Reply(x, index)
+	x.Header().Set("Vary", "Accept")
+	if takesHTML(x.request) {
+		t.h.replyHTML(x, http.StatusOK, "index", browserView{Title: "counterd", Page: t.h.Page != nil, Index: index})
+	} else {
+		t.h.Reply(x, index)
+	}
 	return nil
 }
 

@@ -152,6 +152,19 @@ func TestTheReadmeIsTrue(t *testing.T) {
 	}
 }
 
+// The first screen of the README names the page, and has a small picture of it.
+func TestTheReadmeShowsThePage(t *testing.T) {
+	text, err := os.ReadFile(readme)
+	require.NoError(t, err)
+	screen := strings.Join(strings.SplitN(string(text), "\n", 41)[:40], "\n")
+	assert.Contains(t, screen, "/ui/")
+	image := regexp.MustCompile(`!\[[^\]]+\]\(([^)]+\.png)\)`).FindStringSubmatch(screen)
+	require.NotNil(t, image)
+	info, err := os.Stat(filepath.Join(filepath.Dir(readme), image[1]))
+	require.NoError(t, err)
+	assert.Less(t, info.Size(), int64(150<<10))
+}
+
 // What the README has others call with serves: its certificate, its tokens and its flags.
 func TestTheReadmeServesOverTLS(t *testing.T) {
 	block := blockBehind(t, readme, "This certificate signs itself", "sh")

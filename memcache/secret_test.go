@@ -2,6 +2,7 @@ package memcache_test
 
 import (
 	"fmt"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -193,6 +194,33 @@ func TestAnotherSecretIsNoticed(t *testing.T) {
 				assert.False(t, mine.sees())
 				assert.False(t, same.sees())
 			})
+		}
+	})
+}
+
+// The process with another secret is named by its host, as far as it can be one's name.
+func TestTheHostOfAnotherSecret(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		server := memcachedtest.StartMemory(t)
+		mine := openOnlooker(t, server, memcache.Auto, aSecret)
+		mine.looks(t)
+		own, err := os.Hostname()
+		require.NoError(t, err)
+		_, host, _ := strings.Cut(server.Ask("get " + secretItem)[1], " ")
+		assert.Equal(t, own, host)
+		for host, want := range map[string]string{
+			"web-7f9c.shop": "web-7f9c.shop", "": "", "a b": "", "<b>": "", strings.Repeat("a", 254): "",
+		} {
+			setText(server, otherItem, strings.Repeat("0", 16)+" "+host)
+			mine.looks(t)
+			assert.True(t, mine.sees(), host)
+			assert.Equal(t, want, mine.Health()[0].OtherHost, host)
+			setText(server, secretItem, strings.Repeat("0", 16)+" "+host)
+			server.Ask("delete " + otherItem)
+			mine.looks(t)
+			assert.True(t, mine.sees(), host)
+			assert.Equal(t, want, mine.Health()[0].OtherHost, host)
+			server.Ask("delete " + secretItem)
 		}
 	})
 }

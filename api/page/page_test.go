@@ -188,6 +188,8 @@ func TestRulesOfAProgram(t *testing.T) {
 
 func TestTheOverview(t *testing.T) {
 	w := newDay(t)
+	w.Config.Host = "web-7f9c"
+	assert.Contains(t, shown(t, w.Handler(), "/ui/"), "What the process on web-7f9c saw and what its store holds.")
 	for range 40 {
 		w.Hot.Add(top.Denied, top.Key{Event: "rls_domain", Feature: pagetest.FeatureOf([2]string{"path", hostile[0]})}, "x")
 	}

@@ -19,6 +19,7 @@ type ServerState struct {
 	Unrepairable bool
 	// OtherSecret: another process that uses it has another key secret, and counts apart.
 	OtherSecret bool
+	OtherHost   string // of that process; empty if it is not known
 }
 
 // String returns the state in words, without the name.
@@ -45,6 +46,9 @@ func (s ServerState) String() string {
 	}
 	if s.OtherSecret {
 		text += ", another key secret in use"
+		if s.OtherHost != "" {
+			text += " by " + s.OtherHost
+		}
 	}
 	return text
 }
