@@ -34,6 +34,10 @@ type Decision struct {
 	// never has room, RetryAfter is Never. It is in whole seconds for limits that are kept in buckets, such as
 	// sliding-window, and in milliseconds for all others.
 	RetryAfter time.Duration
+	// MayFitAfter is the earliest time at which an open reservation or lease could end or be given back, if the limits
+	// then have room for the hit, in whole seconds, at least one. RetryAfter does not count on that. It is zero if it
+	// would not be less than RetryAfter.
+	MayFitAfter time.Duration
 	// Wait is the time that an admitted hit waits for its turn if a rule has a queue, in milliseconds. Zero means that
 	// it does not wait. A middleware waits before it calls the next handler.
 	Wait time.Duration

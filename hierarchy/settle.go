@@ -116,8 +116,11 @@ func (s *settling) create(ctx context.Context) (d decision, err error) {
 	for range settleTries {
 		op := store.Op{
 			Counter: s.Counter, Data: true,
-			Writes: []store.Write{{Kind: store.Create, Item: s.item(), Data: s.receipt(), Expires: s.Ends/1000 + 2*engine.CeilSeconds(s.of.grace) + 1}},
-			Reads:  []store.Read{{Item: s.item()}},
+			Writes: []store.Write{
+				{Kind: store.Create, Item: s.item(), Data: s.receipt(), Expires: s.Ends/1000 + 2*engine.CeilSeconds(s.of.grace) + 1},
+				{Kind: store.Append, Item: openItem, Data: appendOpen(nil, s.Reserved, 0)},
+			},
+			Reads: []store.Read{{Item: s.item()}},
 		}
 		s.of.store.Do(ctx, &op)
 		d, err = s.decision(&op)

@@ -80,7 +80,8 @@ func (e *Engine) begin(counter events.Counter, id string, moment engine.Moment) 
 	s.engine, s.counter, s.noted = e, counter, e.places.of(id, moment.Alone)
 	s.step, s.later, s.trips, s.confirms, s.fault = idle, idle, 0, 0, nil
 	s.windows.begin(moment, counter.Remembered())
-	if e.leases() { // what leases there were is of no use
+	s.leases = e.leases()
+	if s.leases { // what leases there were is of no use
 		s.retention = 0
 	}
 	s.batch.begin(id, s.time, e)

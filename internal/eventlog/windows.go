@@ -21,6 +21,8 @@ type windows struct {
 	log      journal.Log
 	question journal.Question
 	waits    []time.Duration // of the searches
+	mayFit   []bool          // of the searches
+	leases   bool            // what counts are leases
 
 	explanations map[int]engine.Explanation // by their limits
 }
@@ -34,7 +36,7 @@ func (w *windows) begin(moment engine.Moment, retention time.Duration) {
 
 func (w *windows) end() {
 	w.occupancy.clear()
-	w.waits, w.question.Limits = w.waits[:0], w.question.Limits[:0]
+	w.waits, w.mayFit, w.question.Limits = w.waits[:0], w.mayFit[:0], w.question.Limits[:0]
 	clear(w.explanations)
 }
 
@@ -185,9 +187,26 @@ func (w *windows) Search(limit int, ahead, cost int64) (int, bool) {
 	case at <= w.time:
 		return 0, false
 	}
-	w.waits = append(w.waits, wait)
+	w.waits, w.mayFit = append(w.waits, wait), append(w.mayFit, w.mayFitNow(w.question.Limits[limit], cost))
 	return len(w.waits) - 1, true
 }
+
+// mayFitNow reports whether the limit would have room if all open reservations and leases were given back.
+func (w *windows) mayFitNow(limit journal.Limit, cost int64) bool {
+	if w.leases {
+		return cost <= limit.Ceiling
+	}
+	open := w.log.Open(limit, w.time)
+	for i := range w.hits {
+		if h := &w.hits[i]; h.Stays && !h.Counts && h.Ends != 0 && h.Reserved.ID != 0 {
+			open += h.Cost
+		}
+	}
+	return w.log.Held(limit, w.time).Count+cost-open <= limit.Ceiling && !w.isStale()
+}
+
+// MayFit returns whether the search has found that the hit may fit.
+func (w *windows) MayFit(search int) bool { return w.mayFit[search] }
 
 // Wait returns what the search has found.
 func (w *windows) Wait(search int) time.Duration { return w.waits[search] }

@@ -170,6 +170,7 @@ func (f *batch) conclude(h *hit) {
 		d.Wait = waitOf(h.limits)
 	}
 	d.Limits = make([]events.LimitState, len(h.limits))
+	soonest := time.Duration(0) // if all reservations and leases are given back
 	var parts []int
 	if len(h.request.costs) > 0 {
 		parts = make([]int, len(h.limits))
@@ -199,7 +200,15 @@ func (f *batch) conclude(h *hit) {
 		s.Incomplete = u.isYoung() || !s.Unknown && u.isLost(f.l.since, engine.CeilSeconds(f.l.grace))
 		if !s.Shadow && (!s.Allowed || s.Reset > 0) { // it may have let in what it has no room for again
 			d.RetryAfter = max(d.RetryAfter, s.Reset)
+			if u.mayFit {
+				soonest = max(soonest, min(s.Reset, time.Second))
+			} else {
+				soonest = max(soonest, s.Reset)
+			}
 		}
+	}
+	if seconds := engine.CeilSeconds(soonest); seconds < engine.CeilSeconds(d.RetryAfter) {
+		d.MayFitAfter = time.Duration(seconds) * time.Second
 	}
 	h.request.result.Decision, h.request.result.Parts = d, parts
 }

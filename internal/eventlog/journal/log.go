@@ -215,6 +215,28 @@ func (l *Log) Sum(first, last int64) int64 {
 // what a hit at now finds ahead of itself.
 func (l *Log) Held(limit Limit, now int64) Content { return l.judge.held(limit, now) }
 
+// Open returns the cost in the window of the limit that ends at now of reservations that are neither settled nor ended,
+// apart from the entries of the question; of a token bucket what it lacks of them.
+func (l *Log) Open(limit Limit, now int64) (cost int64) {
+	isOpen := func(r *record) bool { return r.key < 0 && r.counts > 0 && r.Kind != Increment && r.isRest(now) }
+	if limit.isBucket() {
+		_, rests, _ := l.judge.decay(limit, now)
+		for _, rest := range rests {
+			if n := l.judge.place(rest.id); n >= 0 && isOpen(&l.judge.list[n]) {
+				cost += rest.left
+			}
+		}
+		return cost / limit.Window
+	}
+	window := limit.around(now)
+	for i := range l.judge.list {
+		if r := &l.judge.list[i]; isOpen(r) && window.has(r.Time) {
+			cost += r.counts * r.Cost
+		}
+	}
+	return cost
+}
+
 // Frees returns the first moment, from now on, at which a hit of that cost has room in the limit
 // if nothing else comes. It is false for a cost above the ceiling.
 func (l *Log) Frees(limit Limit, cost, now int64) (at int64, ok bool) {
