@@ -63,6 +63,7 @@ var serverFlags = map[string]struct {
 	set   func(*server.Settings)
 }{
 	"peers":           {"http://a:1,https://b", func(s *server.Settings) { s.Peers = []string{"http://a:1", "https://b"} }},
+	"peers-ca":        {"ca", func(s *server.Settings) { s.PeersCA = "ca" }},
 	"listen":          {"127.0.0.1:1", func(s *server.Settings) { s.Listen = "127.0.0.1:1" }},
 	"max-connections": {"7", func(s *server.Settings) { s.MaxConnections = 7 }},
 	"admin":           {"127.0.0.1:1", func(s *server.Settings) { s.Admin = "127.0.0.1:1" }},
@@ -251,6 +252,8 @@ func TestFailuresAtTheStartAreStatus1(t *testing.T) {
 		{rubbish, server, []string{"-memcached-cert", rubbish}},
 		{missing, server, []string{"-memcached-key", missing}},
 		{rubbish, server, []string{"-memcached-key", rubbish}},
+		{missing, nil, []string{"-peers", "https://a", "-peers-ca", missing}},
+		{rubbish, nil, []string{"-peers", "https://a", "-peers-ca", rubbish}},
 		{missing, nil, []string{"-tokens", missing}},
 		{"line 2: there are 2", nil, []string{"-tokens", faulty}},
 		{"there is no token", nil, []string{"-tokens", empty}},
