@@ -8,6 +8,7 @@ import (
 	"go/parser"
 	"go/token"
 	"io"
+	"log/slog"
 	"net"
 	"os"
 	"path/filepath"
@@ -368,6 +369,16 @@ func TestVersion(t *testing.T) {
 	assert.Equal(t, "v0.1.0 (commit 0123abcd, 2026-11-27T09:00:00Z) go1.26.8 linux/arm64", describe(&build))
 	build.Settings[len(build.Settings)-1].Value = "true"
 	assert.Equal(t, "v0.1.0 (commit 0123abcd, 2026-11-27T09:00:00Z, modified) go1.26.8 linux/arm64", describe(&build))
+}
+
+// A number in a log of JSON has its unit in its key.
+func TestJSONLogsHaveUnits(t *testing.T) {
+	var out bytes.Buffer
+	newLog("json", &out).With("took", time.Second).Info("done", "timeout", 100*time.Millisecond, slog.Group("g", "for", 1500*time.Microsecond), "bytes", 7)
+	assert.Contains(t, out.String(), `"took_ms":1000,"timeout_ms":100,"g":{"for_ms":1.5},"bytes":7}`)
+	out.Reset()
+	newLog("text", &out).Info("done", "timeout", 100*time.Millisecond)
+	assert.Contains(t, out.String(), "timeout=100ms")
 }
 
 func TestHelp(t *testing.T) {
