@@ -41,7 +41,7 @@ var errTooMany = fmt.Errorf("peers: more than %d processes", Max)
 // dnsPrefix begins a name whose addresses are the peers.
 const dnsPrefix = "dns:"
 
-// Config is what a Fleet needs to know of its peers.
+// Config configures a Fleet.
 type Config struct {
 	// URLs are the peers that Check has found right. There may be none, and this process may be among them.
 	URLs []string
@@ -49,8 +49,9 @@ type Config struct {
 	// process's own is good without them.
 	Authorities *x509.CertPool
 	// Own returns the certificate of this process. If nil, it serves plain HTTP, as then do the peers of a name.
-	Own      func() *tls.Certificate
-	Resolver *net.Resolver // for the peers of a name; nil: the system's
+	Own func() *tls.Certificate
+	// Resolver looks up the name of the peers. If nil, the system's is used.
+	Resolver *net.Resolver
 }
 
 // Fleet is this process with its peers. A nil Fleet has none. It is safe for concurrent use.
@@ -63,7 +64,7 @@ type Fleet struct {
 	asks      chan struct{}   // has an element for each call of Top that asks the peers
 }
 
-// Check returns an error for a list of peers that is none: their URLs, as in http://10.0.0.2:8080, or dns:NAME:PORT alone.
+// Check returns an error unless the list has the URLs of peers, as in http://10.0.0.2:8080, or dns:NAME:PORT alone.
 func Check(urls []string) error {
 	for _, url := range urls {
 		name, isName := strings.CutPrefix(url, dnsPrefix)
@@ -80,7 +81,7 @@ func Check(urls []string) error {
 	}
 	for i, url := range urls {
 		if _, err := client.New(client.Config{URL: url, Transport: http.DefaultTransport}); err != nil {
-			return fmt.Errorf("%q is no URL of a peer, which is written like http://10.0.0.2:8080, or dns:NAME:8080 for all addresses of a name", url)
+			return fmt.Errorf("%q is no URL of a peer: write http://10.0.0.2:8080, or dns:NAME:8080 for all addresses", url)
 		}
 		if slices.Contains(urls[:i], url) {
 			return fmt.Errorf("%q is named twice", url)
@@ -111,8 +112,9 @@ func New(config Config) *Fleet {
 	return f
 }
 
-// dialTLS opens a connection to a peer, which has to show a certificate of the authorities for its host, or this process's
-// own. A peer of a name has to show one for the name, or, if this process's own is for others, for the first of these.
+// dialTLS opens a connection to a peer. The peer has to show this process's own certificate, or a certificate that the
+// authorities have issued for its host. A peer of a name has to show a certificate for the name, or, if this process's
+// own certificate is not for the name, for the first name in that.
 func (f *Fleet) dialTLS(ctx context.Context, network, addr string) (net.Conn, error) {
 	host, _, err := net.SplitHostPort(addr)
 	if err != nil {
@@ -122,7 +124,8 @@ func (f *Fleet) dialTLS(ctx context.Context, network, addr string) (net.Conn, er
 	if f.name.Name != "" {
 		config.ServerName = strings.TrimSuffix(f.name.Name, ".")
 	}
-	if config.RootCAs = f.config.Authorities; config.RootCAs == nil {
+	config.RootCAs = f.config.Authorities
+	if config.RootCAs == nil {
 		if config.RootCAs, err = x509.SystemCertPool(); err != nil {
 			return nil, err
 		}
