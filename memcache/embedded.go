@@ -44,7 +44,7 @@ type Embedded struct {
 	shards   []shard // a power of two of them
 	bytes    atomic.Int64
 	evicted  atomic.Int64
-	lost     atomic.Int64 // Unix second up to which evicted counters may have held events; 0: none was evicted
+	lost     atomic.Int64  // Unix second up to which evicted counters may have held events; 0: none was evicted
 	change   atomic.Uint64 // the version of the last change of an item of bytes
 	evicting sync.Mutex
 }
