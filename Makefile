@@ -26,6 +26,7 @@ endif
 .PHONY: run build test test-all deps deps-all check unit built suites figures race conformance seeds modules lint fuzz bench soak microbench
 
 run:
+	@echo 'Compiling counterd. The first time takes up to a minute.'
 	go run ./cmd/counterd
 
 build:

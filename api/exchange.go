@@ -282,7 +282,7 @@ func isOfPage(route string) bool { return strings.HasPrefix(route, pagePath) }
 // pageToken returns the token of a request for the page: a browser has it as the password of HTTP's Basic scheme.
 func pageToken(r *http.Request) service.Token {
 	token := tokenOf(r.Header)
-	if _, password, ok := r.BasicAuth(); ok && !token.Given {
+	if _, password, _ := r.BasicAuth(); password != "" && !token.Given {
 		return service.Token{Text: password, Given: true}
 	}
 	return token

@@ -18,7 +18,7 @@ import (
 const (
 	authorizeRoute = "/v1/authorize/{event}"
 	overrideRoute  = "/v1/events/{event}/override"
-	pagePath       = "/ui"
+	pagePath       = httpdecision.PagePath
 	pageRoute      = pagePath + "{page:(?:/.*)?}"
 	documentation  = "https://github.com/counterd/counterd/blob/main/docs/http.md"
 )

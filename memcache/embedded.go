@@ -81,7 +81,8 @@ func (e *Embedded) Do(ctx context.Context, ops ...*store.Op) {
 // Capabilities returns what the store can do besides round trips.
 func (e *Embedded) Capabilities() store.Capabilities {
 	return store.Capabilities{
-		Writes: store.KindsOf(store.Add, store.Subtract, store.Hint, store.Delete, store.Append), Alias: nameOf, Since: e.since,
+		Writes: store.KindsOf(store.Add, store.Subtract, store.Hint, store.Delete, store.Append),
+		Alias:  nameOf, Since: e.since,
 	}
 }
 

@@ -179,8 +179,8 @@ func NewFleet(ctx context.Context, config Config) (*Fleet, error) {
 
 // SetServers has the fleet keep counters on these servers from here on. Servers that it has
 // already stay as they are; trips under way to removed servers are finished. It is an
-// error, and nothing changes, if there are none or one is named wrongly. All processes need the same servers: until they have, processes ahead and
-// processes behind may ask different servers for a counter.
+// error, and nothing changes, if there are none or one is named wrongly. All processes need the same servers: until they
+// have, processes ahead and processes behind may ask different servers for a counter.
 func (f *Fleet) SetServers(ctx context.Context, names []string) error {
 	f.changing.Lock()
 	defer f.changing.Unlock()

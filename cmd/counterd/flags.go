@@ -82,10 +82,13 @@ func (s *serveFlags) register(flags flagSet) {
 	flags.StringVar(&s.TLSKey, "tls-key", "", "`file` of its private key, PEM")
 	flags.StringVar(&s.TLSClientCA, "tls-client-ca", "", "`file` of the authorities, PEM, of which clients have to show a certificate")
 	flags.StringVar(&s.Admin, "admin", "", "`address` to serve metrics, profiles, healthz and readyz on: metrics are only there then")
-	flags.Func("peers", "`URLs` of the other processes, as in http://10.0.0.2:8080, comma-separated, this one may be among them: GET /v1/top asks them, too, with its caller's token", func(text string) error {
+	flags.Func("peers", "`URLs` of the other processes, as in http://10.0.0.2:8080, comma-separated, this one may be among them; "+
+		"or dns:NAME:PORT: all addresses of a name, over TLS if this process serves it; GET /v1/top asks them, too, with its caller's token", func(text string) error {
 		s.Peers = strings.Split(text, ",")
 		return nil
 	})
+	flags.StringVar(&s.PeersCA, "peers-ca", "",
+		"`file` of the authorities that issue the peers' certificates, PEM; none: the system's; this process's own certificate is always good")
 	flags.StringVar(&s.RLS, "rls", "", "`address` to serve Envoy's rate limit service on, over gRPC; its domains are events of the rules; none: it is not served")
 	flags.StringVar(&s.RLSConfig, "rls-config", "", "`file`, or folder of *.yaml files, of envoyproxy/ratelimit's configuration for -rls, reloaded when it changes and on SIGHUP; none: all domains are events")
 	flags.DurationVar(&s.DrainDelay, "drain-delay", 0, "how long requests are served on after SIGTERM, while readyz sends callers elsewhere")

@@ -114,7 +114,15 @@ func (w *logWriter) flush(longest time.Duration) {
 
 func newLog(format string, to io.Writer) *slog.Logger {
 	if format == "json" {
-		return slog.New(slog.NewJSONHandler(to, nil))
+		return slog.New(slog.NewJSONHandler(to, &slog.HandlerOptions{ReplaceAttr: inMilliseconds}))
 	}
 	return slog.New(slog.NewTextHandler(to, nil))
+}
+
+// inMilliseconds returns a duration as a number of milliseconds, under a key that says so.
+func inMilliseconds(_ []string, a slog.Attr) slog.Attr {
+	if a.Value.Kind() != slog.KindDuration {
+		return a
+	}
+	return slog.Float64(a.Key+"_ms", float64(a.Value.Duration())/float64(time.Millisecond))
 }

@@ -80,8 +80,8 @@ func timeOf(second int64) time.Time {
 	return time.Unix(second, 0).UTC()
 }
 
-// States returns a function that returns how the servers are, for readyz. The embedded store is always ready, and is named
-// only if it has evicted counters of late.
+// States returns a function that returns how the servers are, for readyz. The embedded store is always ready, and is
+// named only if it has evicted counters of late.
 func (b *Backend) States() func() []service.ServerState {
 	if b.fleet == nil {
 		return func() []service.ServerState {

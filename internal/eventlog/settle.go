@@ -74,7 +74,8 @@ func startLater(s *session) {
 	}
 }
 
-// releaseLease appends what releases a lease. Of a log that is lost, or that cannot be read, there is nothing to release.
+// releaseLease appends what releases a lease. Of a log that is lost, or that cannot be read, there is nothing to
+// release.
 func releaseLease(ctx context.Context, s *session, id journal.ID) error {
 	s.trip.clear()
 	void, err := journal.AppendEntry(nil, journal.Entry{Kind: journal.Void, ID: id, Time: s.time})

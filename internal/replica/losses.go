@@ -71,6 +71,10 @@ type Memory struct {
 	// something without a hint, and its marker is to say so.
 	behind, lacks bool
 	heard         map[string]map[uint64]heard // what other servers' markers say of its absence, by processes
+	// moved is a change of this process's list by which counters moved here, until the marker says so: another process may
+	// have changed its list before, and this one has counted in the old places since. writing is a moved that is in the
+	// marker which is being written.
+	moved, writing *formerServers
 }
 
 // heard is what a process has said of the absence of a server, and since when that is known.
@@ -145,11 +149,17 @@ func (l *Losses) relist(servers []Server) {
 	}
 	for _, m := range l.memories {
 		m.asserted = 0
-		if m.known == nil || len(former) == 0 {
+		if len(former) == 0 {
 			continue
 		}
-		k := m.known.clone()
-		m.assert(k, now)
+		if slices.Contains(l.list, m.name) && (lacking(former, l.list) > 0 || !slices.Contains(former, m.name)) {
+			m.moved = &formerServers{now, former}
+		}
+		k := &marker{}
+		if m.known != nil {
+			k = m.known.clone()
+			m.assert(k, now)
+		}
 		m.publish(k, now)
 	}
 }
@@ -261,6 +271,10 @@ func (s *state) lostOf(h store.Hash, servers []Server) int64 {
 
 // publish makes the marker what decisions are made with. The memories are locked.
 func (m *Memory) publish(k *marker, now int64) {
+	if m.moved != nil {
+		k = k.clone()
+		k.changed(m.moved.Servers, m.moved.Until)
+	}
 	s := &state{name: m.name, copied: k.Copied, replicas: m.all.replicas, full: k.Evicted != 0, missed: k.Missed, percent: k.percent()}
 	if m.isAway() {
 		s.away = func() int64 { return m.all.now().Unix() }
@@ -482,6 +496,10 @@ func (m *Memory) reconcile(k *marker) (changed, marked bool) {
 		changed = true
 	}
 	changed = m.assert(k, now) || changed
+	if m.writing = m.moved; m.moved != nil && k.Replicas <= m.all.replicas {
+		k.changed(m.moved.Servers, m.moved.Until)
+		changed = true
+	}
 	m.all.gone.forget(now - m.all.lasts())
 	changed = k.Gone.join(m.all.gone) || changed
 	if gone := m.missedSince(k); gone > 0 {
@@ -613,6 +631,9 @@ func (m *Memory) learn(k *marker, marked bool) {
 	}
 	if slices.Equal(k.Servers, m.all.list) {
 		m.asserted = k.ID
+	}
+	if m.moved == m.writing && k.Replicas <= m.all.replicas { // no change of the list came between
+		m.moved = nil
 	}
 	if marked && m.isUp() {
 		m.behind, m.lacks = false, false

@@ -127,14 +127,18 @@ func parseMarker(text string) *marker {
 
 // isPossible reports whether a process may have written the marker.
 func (k *marker) isPossible() bool {
-	isLong := func(f formerServers) bool { return len(f.Servers) > maxNames }
 	for _, c := range k.Copied {
 		if c.Left < 0 || c.Moved < 0 {
 			return false
 		}
 	}
-	return k.ID != 0 && k.Replicas >= 0 && k.Replicas <= MaxReplicas && k.Evictions >= unknown && len(k.Servers) <= maxNames &&
-		len(k.Copied) <= maxNames && len(k.Gone) <= maxGone && len(k.Former) <= maxFormer && !slices.ContainsFunc(k.Former, isLong)
+	for _, f := range k.Former {
+		if len(f.Servers) > maxNames {
+			return false
+		}
+	}
+	return k.ID != 0 && k.Replicas >= 0 && k.Replicas <= MaxReplicas && k.Evictions >= unknown &&
+		max(len(k.Servers), len(k.Copied)) <= maxNames && len(k.Gone) <= maxGone && len(k.Former) <= maxFormer
 }
 
 // without returns the names but that one.

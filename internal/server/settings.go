@@ -28,7 +28,8 @@ type Settings struct {
 	Admin          string // an address; empty: operators use Listen
 	MaxConnections int
 	DrainDelay     time.Duration
-	Peers          []string // URLs of the other processes of the fleet
+	Peers          []string // URLs of the other processes of the fleet, or dns:NAME:PORT
+	PeersCA        string   // a file in PEM; empty: the system's authorities
 	Tokens         string   // a file, or OpenToAll; empty: loopback only
 	TLSCert        string   // a file in PEM
 	TLSKey         string   // a file in PEM
@@ -83,6 +84,9 @@ func (s *Settings) Validate() error {
 		fault("drain-delay", "%s is not between 0s and %s", s.DrainDelay, maxDrainDelay)
 	}
 	add("peers", peers.Check(s.Peers))
+	if s.PeersCA != "" && len(s.Peers) == 0 {
+		fault("peers-ca", "set {peers}, too: without them no certificate is verified")
+	}
 	faults = append(faults, s.checkAddress("listen", s.Listen))
 	if s.RLS != "" {
 		faults = append(faults, s.checkAddress("rls", s.RLS))

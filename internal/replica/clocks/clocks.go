@@ -208,7 +208,7 @@ func (n note) String() string {
 	return fmt.Sprintf("%d %d %d %d %d", n.process, n.since, n.tick, n.before, n.after)
 }
 
-// latest is the last time that a note may have, in Unix nanoseconds: the difference of two times is a number of 64 bits.
+// latest is the last time that a note may have, in Unix nanoseconds: the difference of two times has 64 bits.
 const latest = math.MaxInt64 / 2
 
 // parse reads a note. It is not ok if no process writes such a text.

@@ -54,9 +54,10 @@ func (m *Metrics) WatchParts(parts *assembly.Parts) {
 		}
 	}
 	if embedded := parts.Backend.Embedded(); embedded != nil {
-		m.AddCounters("counterd_memcached_evictions_total", evictionsHelp, []string{"server"}, func(yield func([]string, float64) bool) {
-			yield([]string{backend.EmbeddedName}, float64(embedded.Evicted()))
-		})
+		m.AddCounters("counterd_memcached_evictions_total", evictionsHelp, []string{"server"},
+			func(yield func([]string, float64) bool) {
+				yield([]string{backend.EmbeddedName}, float64(embedded.Evicted()))
+			})
 	}
 	m.Watch(p)
 }
