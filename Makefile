@@ -20,19 +20,24 @@ SOAKTIME ?= 10m
 BENCHTIME ?= 1s
 BENCHCOUNT ?= 5
 
+ifndef TWO_AT_A_TIME
 .NOTPARALLEL:
+endif
 .PHONY: run build test test-all deps deps-all check unit built suites figures race conformance seeds modules lint fuzz bench soak microbench
 
 run:
+	@echo 'Compiling counterd. The first time takes up to a minute.'
 	go run ./cmd/counterd
 
 build:
 	go build -trimpath -o bin/ ./cmd/counterd ./loadtest
 	cp LICENSE NOTICE THIRD_PARTY_LICENSES bin/
 
-# Both together are what CI runs.
+# Both together are what CI runs. Of test-all two targets run at a time, since many wait more than they compute; what each
+# says is shown when it has ended.
 test: deps check unit
-test-all: deps-all modules suites race conformance seeds lint release-test examples clients league-test fuzz
+test-all: deps-all
+	@$(MAKE) TWO_AT_A_TIME=1 -j2 --output-sync=target race suites seeds conformance fuzz clients release-test league-test lint examples modules
 
 # need PROGRAM: installed with the package manager of this system, where it is missing.
 define NEED
@@ -53,7 +58,7 @@ deps:
 	go mod download
 
 # And proxies in front of them, a browser, and the tools that read what is in deploy.
-deps-all: deps
+deps-all: deps deps-clients deps-league
 	@$(NEED); for program in nginx caddy curl openssl; do need $$program; done
 	@$(CHROMIUM) || $(INSTALL_CHROMIUM) || { echo "the tests need chromium, and a font such as Liberation Sans: please install them" >&2; exit 1; }
 	@$(AXE) || { $(NEED); need npm && $(PACK_AXE); } || { echo "the tests need axe.min.js of $(AXE_VERSION), of npm, in bin" >&2; exit 1; }
@@ -129,7 +134,7 @@ race: built
 # These packages have no concurrency to test, or are tools: make test runs their tests.
 SINGLE = api/page|api/wire|docs|events|events/rulesfile|internal/eventlog/journal|internal/insight/dryrun|internal/rls/rlsconfig|internal/testkit.*|internal/yamlfile|loadtest/(accesslog|bench|columns|exactlog|fleet|league|memcached|migrate|page|plan|process|replay|rlsclient|share|traffic|verify.*|whatif)|loadtest
 # These have one goroutine, in which the race detector finds nothing, for minutes. make test runs them.
-SEQUENTIAL = TestSimulationFindsSabotage|TestSimulationFindsSabotageOfReplicas|TestSimulationFindsSabotageOfSettlements|TestOutsideThePromiseOfReplicas|TestResetForgetsOneCounterOnly|TestGrowth|TestNothingIsLostUnsaid|TestAnIncrementOfAFullLog|TestZipf|TestMemory|TestChunks.*|TestTheLogIsBounded|TestAFullLogOfIncrements|TestIncrementsLeaveRoomForHits|TestAFloodOfCountedHitsIsDenied|TestEmbeddedMemoryIsBounded|TestEmbeddedGivesBackRoom|TestChosenFeaturesTakeNoMoreMemory|TestACounterWithManyBuckets
+SEQUENTIAL = TestCalm|TestSimulationFindsSabotage|TestSimulationFindsSabotageOfReplicas|TestSimulationFindsSabotageOfSettlements|TestOutsideThePromiseOfReplicas|TestResetForgetsOneCounterOnly|TestGrowth|TestNothingIsLostUnsaid|TestAnIncrementOfAFullLog|TestZipf|TestMemory|TestChunks.*|TestTheLogIsBounded|TestAFullLogOfIncrements|TestIncrementsLeaveRoomForHits|TestAFloodOfCountedHitsIsDenied|TestEmbeddedMemoryIsBounded|TestEmbeddedGivesBackRoom|TestChosenFeaturesTakeNoMoreMemory|TestACounterWithManyBuckets
 
 # Exchanges of the API against its description, rules files against their schema, pages in a browser, and proxies. They
 # are a module of their own, and what they read is where the cache of go test does not look.
@@ -188,21 +193,18 @@ examples:
 # What counterd and other rate limiters admit, deny, tell, take and decide a second, by the same traffic: ten minutes.
 # It rewrites the tables of docs/compare.md. LEAGUE="-ratelimit PROGRAM -gubernator PROGRAM" adds those.
 LEAGUE ?=
-.PHONY: league league-test
-league:
-	@$(NEED_REDIS)
+.PHONY: league league-test deps-league
+league: deps-league
 	cd loadtest/league && go run . -markdown ../../docs/compare.md $(LEAGUE)
 
 # A module of its own, since the others are libraries and protocols that no program of counterd needs.
-league-test:
-	@$(NEED_REDIS)
+league-test: deps-league
 	staticcheck=$$(go tool -n staticcheck) && cd loadtest/league && go vet ./... && $$staticcheck ./... && go test -vet=off -timeout 10m ./...
 
 # Debian starts the server that it installs, on the usual port.
-define NEED_REDIS
-$(NEED); need memcached; \
+deps-league:
+	@$(NEED); need memcached; \
 	command -v redis-server >/dev/null || { need redis-server; service redis-server stop >/dev/null 2>&1 || true; }
-endef
 
 # The release of the tag at HEAD, in dist: archives, Debian packages, SBOMs and checksums. It takes a clean clone.
 .PHONY: release
@@ -217,10 +219,12 @@ release-test:
 
 # The clients for TypeScript and Python: built, packed, and tested against this tree's counterd.
 .PHONY: clients
-clients:
-	@$(NEED); for program in npm node python3 mypy openssl; do need $$program; done
-	@$(PYTHON) -c 'import setuptools, wheel' 2>/dev/null || { command -v apt-get >/dev/null && apt-get update -qq && apt-get install -y -qq --no-install-recommends python3-setuptools python3-wheel; } || { echo "the tests need setuptools and wheel, for $(PYTHON): please install them" >&2; exit 1; }
+clients: deps-clients
 	cd clients/typescript && npm ci --no-audit --no-fund && npm test
 	cd clients/python && mypy --strict counterd && $(PYTHON) -m unittest
+.PHONY: deps-clients
+deps-clients:
+	@$(NEED); for program in npm node python3 mypy openssl; do need $$program; done
+	@$(PYTHON) -c 'import setuptools, wheel' 2>/dev/null || { command -v apt-get >/dev/null && apt-get update -qq && apt-get install -y -qq --no-install-recommends python3-setuptools python3-wheel; } || { echo "the tests need setuptools and wheel, for $(PYTHON): please install them" >&2; exit 1; }
 # That of Debian, where it is.
 PYTHON ?= $(firstword $(wildcard /usr/bin/python3) python3)

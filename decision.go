@@ -1,10 +1,6 @@
 package counterd
 
-import (
-	"time"
-
-	"github.com/counterd/counterd/events"
-)
+import "github.com/counterd/counterd/events"
 
 // Features are the actor of an event: a value for each kind, as in {"ip": "192.0.2.1"}. A value
 // of kind ip is an address.
@@ -15,13 +11,7 @@ type Features = events.Features
 const Never = events.Never
 
 // Hit is an event to decide in a batch.
-type Hit struct {
-	Event    string
-	Features Features
-	Cost     int64 // 1 to 1,000,000; 0: 1
-	// Reserve is for how long the cost can be settled, whole seconds up to 24 h; 0: it cannot.
-	Reserve time.Duration
-}
+type Hit = events.Hit
 
 // Result is the outcome of one hit of a batch: a decision, or an error.
 type Result struct {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/internal/limiter/engine"
+	"github.com/counterd/counterd/internal/service"
 )
 
 // The causes of errors, for errors.Is. The texts of errors hold no feature's value.
@@ -30,7 +31,7 @@ var (
 	// ErrEnded is the cause of an error about a reservation, or a lease, that has ended.
 	ErrEnded = engine.ErrEnded
 	// ErrClosed is the error of a Limiter that is closed.
-	ErrClosed = errors.New("counterd: the limiter is closed")
+	ErrClosed = service.ErrClosed
 )
 
 // callError is an error of a call, with a sentinel for its cause.

@@ -62,8 +62,8 @@ func (l *Limiter) Reserve(ctx context.Context, event string, features Features, 
 // reservation. It may be repeated, on any process: with another cost it is an ErrSettled, after its time an
 // ErrEnded. If it fails otherwise the estimate counts.
 func (l *Limiter) Settle(ctx context.Context, reservation string, cost int64) error {
-	if err := l.ready(ctx); err != nil {
-		return err
+	if ctx == nil {
+		return errNoContext
 	}
 	return l.service.Settle(ctx, reservation, cost)
 }
@@ -77,21 +77,10 @@ func (l *Limiter) Release(ctx context.Context, reservation string) error {
 // by the rules in force, and returns the reservation to renew next. If one has ended it is an ErrEnded, and all
 // are released. After an ErrStore they are as they were, or end later: repeat the call.
 func (l *Limiter) Renew(ctx context.Context, reservation string, by time.Duration) (string, error) {
-	if err := l.ready(ctx); err != nil {
-		return "", err
+	if ctx == nil {
+		return "", errNoContext
 	}
 	return l.service.Renew(ctx, reservation, by)
-}
-
-// ready returns why the limiter takes no call with the context.
-func (l *Limiter) ready(ctx context.Context) error {
-	switch {
-	case ctx == nil:
-		return errNoContext
-	case l.closed.Load():
-		return ErrClosed
-	}
-	return nil
 }
 
 // Hits decides up to 1,000 hits at once, those on the same counter in their order, and returns
@@ -121,9 +110,6 @@ func (l *Limiter) Hits(ctx context.Context, hits []Hit) ([]Result, error) {
 		places = append(places, i)
 		wanted = append(wanted, limiter.Hit{Event: event, Features: hit.Features, Cost: hit.Cost, Reserved: hit.Reserve})
 	}
-	if l.closed.Load() {
-		return nil, ErrClosed
-	}
 	decided, err := l.service.Hits(ctx, wanted)
 	if err != nil {
 		return nil, err
@@ -143,8 +129,5 @@ func (l *Limiter) Hits(ctx context.Context, hits []Hit) ([]Result, error) {
 func (l *Limiter) event(ctx context.Context, name string) (service.Event, error) {
 	rules := l.parts.Overrides.Rules()
 	event, err := findEvent(ctx, rules, name)
-	if err == nil && l.closed.Load() {
-		err = ErrClosed
-	}
 	return service.Event{Event: event, Rules: rules}, err
 }

@@ -2,7 +2,6 @@ package counterd
 
 import (
 	"sync"
-	"sync/atomic"
 
 	"github.com/counterd/counterd/internal/assembly"
 	"github.com/counterd/counterd/internal/service"
@@ -14,7 +13,6 @@ import (
 type Limiter struct {
 	parts   *assembly.Parts
 	service *service.Service
-	closed  atomic.Bool
 	closing sync.Once
 	err     error // of Close
 }
@@ -60,12 +58,9 @@ func (l *Limiter) SetRules(rules Rules) error {
 	return l.parts.SetRules(rules.parsed)
 }
 
-// Close waits for the operations of the store that are under way, and joins all
-// goroutines. Calls that come later fail with ErrClosed. Close may be called again.
+// Close waits for the calls under way, at most for the timeout of the store, and joins all goroutines. Later calls
+// fail with ErrClosed, and requests are answered 503. Close may be called again.
 func (l *Limiter) Close() error {
-	l.closing.Do(func() {
-		l.closed.Store(true)
-		l.err = l.parts.Close()
-	})
+	l.closing.Do(func() { l.err = l.parts.Close() })
 	return l.err
 }

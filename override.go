@@ -23,11 +23,8 @@ func (l *Limiter) SetOverride(ctx context.Context, o Override) error {
 // RemoveOverride ends a temporary override, and returns whether there was one. This Limiter decides without it when
 // RemoveOverride returns, others within two seconds. It may be repeated.
 func (l *Limiter) RemoveOverride(ctx context.Context, event, kind, value string) (bool, error) {
-	switch {
-	case ctx == nil:
+	if ctx == nil {
 		return false, errNoContext
-	case l.closed.Load():
-		return false, ErrClosed
 	}
 	return l.service.RemoveOverride(ctx, event, kind, value)
 }

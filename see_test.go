@@ -41,7 +41,7 @@ func TestTopOfAFleet(t *testing.T) {
 		urls[i] = servers[i].URL
 	}
 	for i := range handlers {
-		limiter, fleet := start(t, parse(t, someRules), onBusyMachine...), peers.New(urls)
+		limiter, fleet := start(t, parse(t, someRules), onBusyMachine...), peers.New(peers.Config{URLs: urls})
 		defer fleet.Close()
 		handlers[i] = api.NewServerHandler(api.ServerConfig{Service: limiter.Parts().Service, Gate: gate, Peers: fleet})
 		for range 4 + i { // three are admitted

@@ -283,7 +283,10 @@ func TestATokenAsPassword(t *testing.T) {
 	for _, h := range []http.Handler{g.client, g.admin} {
 		assert.Equal(t, 200, status(h, "/ui/feature?event=e", secret("see")))
 		assert.Equal(t, 403, status(h, "/ui/", secret("operate")))
+		g.log.Reset()
 		assert.Equal(t, 401, status(h, "/ui/", ""))
+		assert.Equal(t, 401, asWith(t, h, "GET", "/ui/", nil, "").Code)
+		assert.Empty(t, g.log.String(), "a browser is asked for the password first")
 		assert.Equal(t, 401, status(h, "/ui/", "no-caller-has-this-token"))
 		assert.Equal(t, 401, status(h, "/ui/", secret("see"), "Bearer "+secret("see")), "which one is meant is open")
 		assert.Equal(t, 401, status(h, "/metrics", secret("operate")))

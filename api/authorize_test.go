@@ -2,11 +2,13 @@ package api_test
 
 import (
 	"bytes"
+	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -18,6 +20,7 @@ import (
 	"github.com/counterd/counterd/internal/limiter/counting"
 	"github.com/counterd/counterd/internal/service"
 	"github.com/counterd/counterd/internal/store"
+	"github.com/counterd/counterd/internal/testkit/bubble"
 	"github.com/counterd/counterd/memcache"
 )
 
@@ -34,6 +37,36 @@ func newAuthorizer(t *testing.T, yaml string, store store.Store) (http.Handler, 
 		}),
 		Log: slog.New(slog.NewTextHandler(&log, nil)),
 	}), &log
+}
+
+// A route that takes no body answers at once, whatever the headers say of a body: a proxy may repeat those of its client,
+// and not send the body. The connection is of no use afterwards.
+func TestABodyThatDoesNotComeIsNotAwaited(t *testing.T) {
+	for request, want := range map[string]int{
+		"GET /v1/authorize/e HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\n":           204,
+		"POST /v1/authorize/e HTTP/1.1\r\nHost: x\r\nContent-Length: 200000\r\n\r\n":     204,
+		"POST /v1/authorize/e HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n": 204,
+		"POST /v1/authorize/f HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\n":          404,
+		"GET /healthz HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\n":                  400,
+		"GET /v1/events/e HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\n":              400,
+		"DELETE /v1/events/e/counters HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\n":  400,
+	} {
+		bubble.Test(t, func(t *testing.T) {
+			h, _ := newAuthorizer(t, "events: {e: {limits: [{per: ip, rate: 8/m}]}}", newStore())
+			c := newPipedClients(t, h, nil)
+			conn, began := c.dial(), time.Now()
+			_, err := io.WriteString(conn, request)
+			require.NoError(t, err)
+			response, err := http.ReadResponse(conn.reader, nil)
+			require.NoError(t, err, request)
+			assert.Equal(t, want, response.StatusCode, request)
+			assert.True(t, response.Close, request)
+			_, err = io.Copy(io.Discard, response.Body)
+			require.NoError(t, err)
+			assert.Zero(t, time.Since(began), request)
+			require.NoError(t, conn.Close())
+		})
+	}
 }
 
 func newStore() *memcache.Embedded {

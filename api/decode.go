@@ -34,7 +34,7 @@ func bodiless(do action) action {
 		n, err := io.Copy(io.Discard, r.Body)
 		switch {
 		case err != nil:
-			return bodyError(err)
+			return unreadable(err)
 		case n > 0:
 			return errBody
 		}
@@ -89,8 +89,8 @@ func checkLength(r *http.Request) error {
 	return nil
 }
 
-// bodyError is what a body that cannot be read is answered with.
-func bodyError(err error) error {
+// unreadable is what a body that cannot be read is answered with.
+func unreadable(err error) error {
 	if _, tooLarge := errors.AsType[*http.MaxBytesError](err); tooLarge || errors.Is(err, service.ErrOverload) {
 		return err
 	}
@@ -118,7 +118,7 @@ func decodeBody(r *http.Request, v any) error {
 	buffer := httpdecision.NewBuffer()
 	defer buffer.Free()
 	if err := buffer.Fill(r.Body); err != nil {
-		return bodyError(err)
+		return unreadable(err)
 	}
 	if p, ok := v.(plainBody); ok && p.ReadPlain(buffer.Text) {
 		return nil
@@ -168,7 +168,7 @@ type bodyReader struct {
 
 var bodyReaders = sync.Pool{New: func() any {
 	b := &bodyReader{}
-	b.unmarshalers = json.JoinUnmarshalers(fitting, json.UnmarshalFromFunc(unmarshalHits), json.UnmarshalFromFunc(b.unmarshalFeatures))
+	b.unmarshalers = json.JoinUnmarshalers(fitting, lists, json.UnmarshalFromFunc(b.unmarshalFeatures))
 	return b
 }}
 
@@ -188,32 +188,46 @@ var fitting = json.UnmarshalFromFunc(func(d *jsontext.Decoder, v any) error {
 	return errors.ErrUnsupported // the usual way
 })
 
+// bodyError is a fault that ends the reading of a body.
+type bodyError wire.Fault
+
+func (e *bodyError) Error() string { return e.Detail }
+
 var (
-	errTooManyHits     = fmt.Errorf("a batch is of 1 to %d hits, not of more", wire.MaxHits)
-	errTooManyFeatures = fmt.Errorf("a body has at most %d features", wire.MaxFeatures)
+	errTooManyHits     = &bodyError{Pointer: "/hits", Detail: fmt.Sprintf("a batch is of 1 to %d hits, not of more", wire.MaxHits)}
+	errTooManyRates    = &bodyError{Pointer: "/rates", Detail: fmt.Sprintf("an override has at most %d rates", events.MaxOverrideRates)}
+	errTooManyFeatures = &bodyError{Detail: fmt.Sprintf("a body has at most %d features", wire.MaxFeatures)}
 )
 
-// unmarshalHits reads the hits of a batch, up to the limit.
-func unmarshalHits(d *jsontext.Decoder, hits *[]wire.BatchHit) error {
-	if d.PeekKind() != jsontext.KindBeginArray {
-		return errors.ErrUnsupported // json says what is wrong
-	}
-	if _, err := d.ReadToken(); err != nil {
-		return err
-	}
-	*hits = []wire.BatchHit{}
-	for d.PeekKind() != jsontext.KindEndArray {
-		if len(*hits) == wire.MaxHits {
-			return errTooManyHits
+// lists reads the lists of all bodies. Of one with too many elements it reads no more than one too many.
+var lists = json.JoinUnmarshalers(
+	unmarshalList[wire.BatchHit](wire.MaxHits, errTooManyHits),
+	unmarshalList[string](events.MaxOverrideRates, errTooManyRates),
+)
+
+// unmarshalList reads a list of at most that many elements. One more is an error.
+func unmarshalList[T any](most int, tooMany error) *json.Unmarshalers {
+	return json.UnmarshalFromFunc(func(d *jsontext.Decoder, list *[]T) error {
+		if d.PeekKind() != jsontext.KindBeginArray {
+			return errors.ErrUnsupported // json says what is wrong
 		}
-		var hit wire.BatchHit
-		if err := json.UnmarshalDecode(d, &hit); err != nil {
+		if _, err := d.ReadToken(); err != nil {
 			return err
 		}
-		*hits = append(*hits, hit)
-	}
-	_, err := d.ReadToken()
-	return err
+		*list = []T{}
+		for d.PeekKind() != jsontext.KindEndArray {
+			if len(*list) == most {
+				return tooMany
+			}
+			var element T
+			if err := json.UnmarshalDecode(d, &element); err != nil {
+				return err
+			}
+			*list = append(*list, element)
+		}
+		_, err := d.ReadToken()
+		return err
+	})
 }
 
 // unmarshalFeatures reads the features of a hit, up to the limit of the body.
@@ -266,10 +280,9 @@ func bodyFault(err error) wire.Fault {
 		return wire.Fault{Detail: "the field is unknown", Pointer: shown(e.JSONPointer)}
 	case errors.Is(err, strconv.ErrRange):
 		return wire.Fault{Detail: "the number is too large", Pointer: shown(e.JSONPointer)}
-	case errors.Is(err, errTooManyHits):
-		return wire.Fault{Detail: errTooManyHits.Error(), Pointer: "/hits"}
-	case errors.Is(err, errTooManyFeatures):
-		return wire.Fault{Detail: errTooManyFeatures.Error()}
+	}
+	if own, ok := errors.AsType[*bodyError](err); ok {
+		return wire.Fault(*own)
 	}
 	return wire.Fault{Detail: wanted(e.GoType), Pointer: shown(e.JSONPointer)}
 }
@@ -308,7 +321,7 @@ func shown(pointer jsontext.Pointer) string {
 		}
 		// What is left of the tokens has nothing to escape.
 		end += len("/") + len(token)
-		list = token == "hits"
+		list = token == "hits" || token == "rates"
 	}
 	return string(pointer[:end])
 }

@@ -39,14 +39,17 @@ func TestHostileBodiesTakeLittleMemory(t *testing.T) {
 	}
 	features := "{" + strings.TrimSuffix(kinds.String(), ",") + "}"
 	const (
-		batch  = "/v1/batch"
-		hit    = "/v1/events/url_shorten/hit"
-		add    = "/v1/events/url_shorten/increment"
-		honest = 16 << 20 // the text, read in growing pieces, and twice what is made of it
+		override = "/v1/events/url_shorten/override"
+		batch    = "/v1/batch"
+		hit      = "/v1/events/url_shorten/hit"
+		add      = "/v1/events/url_shorten/increment"
+		honest   = 16 << 20       // the text, read in growing pieces, and twice what is made of it
+		most     = 300 << 20 / 24 // of a body that is faulty from a list on: 24 at once take at most 300 MiB
 	)
 	for name, test := range map[string]struct{ target, body, detail string }{
 		"empty hits":     {batch, `{"hits":[` + strings.Repeat("{},", 333_000) + `{}]}`, "/hits: a batch is of 1 to 1000 hits, not of more"},
 		"hits, not pure": {batch, `{"hits":[{"features":{"user":"\u0041"}},` + strings.Repeat("{},", 333_000) + `{}]}`, "/hits: a batch is of 1 to 1000 hits, not of more"},
+		"empty rates":    {override, `{"rates":[` + strings.Repeat(`"",`, 349_000) + `""]}`, "/rates: an override has at most 8 rates"},
 		"nulls":          {batch, `{"hits":[` + strings.Repeat("null,", 200_000) + `null]}`, "/hits/0: an object is wanted"},
 		"features":       {hit, `{"features":` + features + `}`, "a body has at most 16000 features"},
 		"added features": {add, `{"features":` + features + `}`, "a body has at most 16000 features"},
@@ -73,6 +76,9 @@ func TestHostileBodiesTakeLittleMemory(t *testing.T) {
 			})
 			assert.Equal(t, test.detail, detail)
 			assert.Less(t, taken, uint64(honest))
+			if strings.HasPrefix(detail, "/hits: ") || strings.HasPrefix(detail, "/rates: ") {
+				assert.Less(t, taken, uint64(most))
+			}
 		})
 	}
 }

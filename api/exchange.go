@@ -60,8 +60,8 @@ func (o *route) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		began: time.Now(), method: httpdecision.MethodOf(r), route: routeOf(r),
 	}
 	r.Body = requestBody{x}
-	if h.Health.Drain() {
-		// The client opens its next connection to another process, before this one is cut.
+	// A draining process has the client open its next connection to another one, before this one is cut.
+	if h.Health.Drain() || x.leavesBody() {
 		w.Header()["Connection"] = []string{"close"}
 	}
 	if h.StartSpan != nil {
@@ -87,8 +87,32 @@ func (o *route) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func (o *route) answerError(x *exchange, err error) {
 	if refusal, ok := errors.AsType[*service.Refusal](err); ok {
 		x.Header().Set("WWW-Authenticate", challenge(refusal, x.route))
+		if isOfPage(x.route) && takesHTML(x.request) {
+			o.h.refuseHTML(x, refusal)
+			return
+		}
 	}
 	o.h.AnswerError(x, x.request, err)
+}
+
+// refuseHTML answers a browser that the page refuses.
+func (h *handler) refuseHTML(x *exchange, refusal *service.Refusal) {
+	problem := httpdecision.ProblemOf(refusal, x.request.Method)
+	httpdecision.RequestID(x, x.request)
+	h.LogError(x, x.request, problem.Status, refusal)
+	view := browserView{Title: problem.Title, Problem: problem}
+	if refusal.Reason == service.TokenForbidden {
+		view.Class = refusal.Class.String()
+	}
+	h.replyHTML(x, problem.Status, "refusal", view)
+}
+
+// leavesBody reports whether the route takes no body and the request has one, at least by its headers: a proxy may
+// repeat those of its client, and send no body. On a connection that goes on net/http would wait for the body before it
+// answers, and take the next request for it.
+func (x *exchange) leavesBody() bool {
+	r := x.request
+	return r.ContentLength != 0 && r.ProtoMajor == 1 && (r.Method != http.MethodPost || x.route == authorizeRoute)
 }
 
 // act does the action for a request that is admitted. The connection is a client's at the latest
@@ -258,7 +282,7 @@ func isOfPage(route string) bool { return strings.HasPrefix(route, pagePath) }
 // pageToken returns the token of a request for the page: a browser has it as the password of HTTP's Basic scheme.
 func pageToken(r *http.Request) service.Token {
 	token := tokenOf(r.Header)
-	if _, password, ok := r.BasicAuth(); ok && !token.Given {
+	if _, password, _ := r.BasicAuth(); password != "" && !token.Given {
 		return service.Token{Text: password, Given: true}
 	}
 	return token

@@ -18,7 +18,7 @@ import (
 const (
 	authorizeRoute = "/v1/authorize/{event}"
 	overrideRoute  = "/v1/events/{event}/override"
-	pagePath       = "/ui"
+	pagePath       = httpdecision.PagePath
 	pageRoute      = pagePath + "{page:(?:/.*)?}"
 	documentation  = "https://github.com/counterd/counterd/blob/main/docs/http.md"
 )
@@ -109,7 +109,7 @@ func (t table) addOperators() {
 	}
 }
 
-// index lists the routes.
+// index lists the routes: to a browser as a page, which leads to /ui/.
 func (t table) index(x *exchange) error {
 	index := wire.Index{Service: "counterd", Documentation: documentation}
 	err := t.Walk(func(route *mux.Route, _ *mux.Router, _ []*mux.Route) error {
@@ -127,7 +127,12 @@ func (t table) index(x *exchange) error {
 	if err != nil {
 		return err
 	}
-	t.h.Reply(x, index)
+	x.Header().Set("Vary", "Accept")
+	if takesHTML(x.request) {
+		t.h.replyHTML(x, http.StatusOK, "index", browserView{Title: "counterd", Page: t.h.Page != nil, Index: index})
+	} else {
+		t.h.Reply(x, index)
+	}
 	return nil
 }
 

@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/counterd/counterd/internal/testkit"
+	"github.com/counterd/counterd/internal/testkit/memcachedtest"
 )
 
 // console matches the blocks of a page that show commands with their output.
@@ -141,7 +142,7 @@ func TestTheReadmeIsTrue(t *testing.T) {
 	for _, shown := range list {
 		command := strings.ReplaceAll(shown.command, readmeAddress, address)
 		command = strings.Replace(command, "go run ./loadtest replay", filepath.Join(buildPrograms(t), "loadtest")+" replay", 1)
-		command = strings.Replace(command, "replay loadtest/", "replay -url http://"+address+" loadtest/", 1)
+		command = strings.Replace(command, "-increment loadtest/", "-increment -url http://"+address+" loadtest/", 1)
 		run := exec.Command("bash", "-o", "pipefail", "-c", command)
 		run.Dir = ".."
 		var stderr bytes.Buffer
@@ -150,6 +151,19 @@ func TestTheReadmeIsTrue(t *testing.T) {
 		require.NoError(t, err, "%s: %s", command, &stderr)
 		assert.Equal(t, steady(shown.output), steady(string(output)), command)
 	}
+}
+
+// The first screen of the README names the page, and has a small picture of it.
+func TestTheReadmeShowsThePage(t *testing.T) {
+	text, err := os.ReadFile(readme)
+	require.NoError(t, err)
+	screen := strings.Join(strings.SplitN(string(text), "\n", 41)[:40], "\n")
+	assert.Contains(t, screen, "/ui/")
+	image := regexp.MustCompile(`!\[[^\]]+\]\(([^)]+\.png)\)`).FindStringSubmatch(screen)
+	require.NotNil(t, image)
+	info, err := os.Stat(filepath.Join(filepath.Dir(readme), image[1]))
+	require.NoError(t, err)
+	assert.Less(t, info.Size(), int64(150<<10))
 }
 
 // What the README has others call with serves: its certificate, its tokens and its flags.
@@ -163,12 +177,36 @@ func TestTheReadmeServesOverTLS(t *testing.T) {
 	require.NoError(t, err, "%s", output)
 	_, port, err := net.SplitHostPort(serve(t, filepath.Join(buildPrograms(t), "counterd"), block, folder))
 	require.NoError(t, err)
-	ask := exec.CommandContext(t.Context(), "bash", "-ec", `curl -s --cacert cert.pem --connect-to localhost::127.0.0.1: -H "Authorization: Bearer $(awk '/^ops/ {print $3}' tokens)" \
-		--json '{"features": {"ip": "192.168.0.1"}}' https://localhost:`+port+`/v1/events/url_shorten/hit`)
+	request := blockBehind(t, readme, "In another terminal:", "sh")
+	require.Contains(t, request, "https://localhost:8080/")
+	ask := exec.CommandContext(t.Context(), "bash", "-ec", strings.Replace(request, "localhost:8080", "localhost:"+port, 1))
 	ask.Dir = folder
 	output, err = ask.CombinedOutput()
 	require.NoError(t, err, "%s", output)
 	assert.Contains(t, string(output), `{"allowed":true,`)
+}
+
+// The README's two servers on one machine keep each counter: either of them may be stopped.
+func TestTheReadmeServesOnTwoServers(t *testing.T) {
+	block := blockBehind(t, readme, "On one machine, with two Memcached servers", "sh")
+	listens := regexp.MustCompile(`(?m)^memcached -l ([\d.]+) -p (\d+) &$`).FindAllStringSubmatch(block, -1)
+	require.Len(t, listens, 2)
+	servers := []*memcachedtest.Server{memcachedtest.Start(t), memcachedtest.Start(t)}
+	for i, one := range listens {
+		name := one[1] + ":" + one[2]
+		require.Contains(t, block, name)
+		block = strings.Replace(block, name, servers[i].Addr, 1)
+	}
+	address := serve(t, filepath.Join(buildPrograms(t), "counterd"), block, t.TempDir())
+	hit := func() string {
+		ask := exec.CommandContext(t.Context(), "curl", "-s", "--json", `{"features": {"ip": "192.168.0.1"}}`, "http://"+address+"/v1/events/url_shorten/hit")
+		output, err := ask.Output()
+		require.NoError(t, err)
+		return string(output)
+	}
+	assert.Contains(t, hit(), `"count":1,"remaining":99,`)
+	servers[0].Stop()
+	assert.Contains(t, hit(), `"count":2,"remaining":98,`)
 }
 
 // makes matches a command of a page that runs a target of the Makefile.
@@ -178,6 +216,7 @@ var makes = regexp.MustCompile(`(?m)^make ([a-z]+) `)
 func TestTheReadmeMakesTargets(t *testing.T) {
 	makefile, err := os.ReadFile("../Makefile")
 	require.NoError(t, err)
+	assert.Contains(t, string(makefile), "\nrun:\n\t@echo 'Compiling counterd.")
 	for page, title := range map[string]string{readme: "# counterd\n", "../CONTRIBUTING.md": "# Contributing\n"} {
 		targets := makes.FindAllStringSubmatch(blockBehind(t, page, title, "sh"), -1)
 		require.Len(t, targets, 2, page)

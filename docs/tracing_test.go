@@ -2,6 +2,7 @@ package docs_test
 
 import (
 	"context"
+	"github.com/counterd/counterd/internal/testkit"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -140,7 +141,7 @@ func TestTheAttributesOfSpans(t *testing.T) {
 		callers.Wait()
 		return attributesSeen(spans)["decide counterd.combined int"]
 	}
-	require.Eventually(t, combined, time.Minute, time.Millisecond)
+	testkit.Await(t, time.Minute, "hits that are combined", combined)
 	server.Stop()
 	for range 4 {
 		ask(http.MethodPost, "/v1/events/e/hit", `{"features": {"ip": "203.0.113.7"}}`)

@@ -9,6 +9,18 @@ import (
 // add it to a time, which overflows.
 const Never time.Duration = math.MaxInt64
 
+// Hit is an event to decide in a batch.
+type Hit struct {
+	// Event is the name of an event of the rules.
+	Event string
+	// Features are the features that do the event.
+	Features Features
+	// Cost is 1 to 1,000,000. Zero means 1.
+	Cost int64
+	// Reserve is the time for which the cost can be settled: whole seconds, at most 24 hours. If zero, it cannot be.
+	Reserve time.Duration
+}
+
 // Decision is the outcome of a hit or a check.
 type Decision struct {
 	// Allowed reports whether the hit is admitted.
@@ -22,6 +34,10 @@ type Decision struct {
 	// never has room, RetryAfter is Never. It is in whole seconds for limits that are kept in buckets, such as
 	// sliding-window, and in milliseconds for all others.
 	RetryAfter time.Duration
+	// MayFitAfter is the earliest time at which an open reservation or lease could end or be given back, if the limits
+	// then have room for the hit, in whole seconds, at least one. RetryAfter does not count on that. It is zero if it
+	// would not be less than RetryAfter.
+	MayFitAfter time.Duration
 	// Wait is the time that an admitted hit waits for its turn if a rule has a queue, in milliseconds. Zero means that
 	// it does not wait. A middleware waits before it calls the next handler.
 	Wait time.Duration
@@ -36,6 +52,8 @@ type Decision struct {
 type LimitState struct {
 	// Name is the name of the limit.
 	Name string
+	// Series is the name of the limit in metrics. If empty, it is Name.
+	Series string
 	// Feature is the feature of the counter, such as ip:192.0.2.1. The zero Feature is the event as a whole.
 	Feature Feature
 	// Limit is the cost that the limit admits per Window.

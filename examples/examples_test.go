@@ -4,6 +4,7 @@ package examples_test
 import (
 	"bufio"
 	"errors"
+	"github.com/counterd/counterd/internal/testkit"
 	"maps"
 	"os"
 	"os/exec"
@@ -59,8 +60,7 @@ func requireEnded(t *testing.T, command *exec.Cmd) {
 	t.Helper()
 	group := -command.Process.Pid
 	defer syscall.Kill(group, syscall.SIGKILL)
-	require.Eventually(t, func() bool { return errors.Is(syscall.Kill(group, 0), syscall.ESRCH) }, maxWait, 10*time.Millisecond,
-		"a process is left running")
+	testkit.Await(t, maxWait, "no process is left running", func() bool { return errors.Is(syscall.Kill(group, 0), syscall.ESRCH) })
 }
 
 // Each page's command prints what the page shows, and leaves nothing running.

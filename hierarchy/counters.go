@@ -7,6 +7,7 @@ import (
 	"iter"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/counterd/counterd/events"
@@ -49,6 +50,7 @@ type Counters struct {
 	cache      *bucketCache
 	use        func(id string, counter events.Counter, now time.Time)
 	resets     chan struct{} // one for each Reset under way
+	reserving  atomic.Bool   // a hit has reserved
 
 	// What the simulation breaks to see that it finds it broken.
 	ahead  int64 // seconds for which the clocks of other processes may be ahead

@@ -70,6 +70,9 @@ func (c *Counters) Reset(ctx context.Context, counter events.Counter) error {
 	if err := r.run(ctx); err != nil {
 		return err
 	}
+	if err := r.delete(ctx, []Bucket{bucketOf(openItem)}); err != nil {
+		return err
+	}
 	return r.beginEpoch(ctx)
 }
 

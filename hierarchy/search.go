@@ -15,7 +15,8 @@ import (
 type search struct {
 	of     *windows
 	limit  int
-	need   int64    // how much has to leave
+	lacks  int64    // how much has to leave
+	need   int64    // how much of that the found bucket has, and those behind it
 	tiles  []Bucket // in the order of time, in which it has to be found
 	found  Bucket   // the best so far: what has to leave lies no later than its end
 	wanted []Bucket // that it has to know to go on
@@ -37,7 +38,7 @@ func (w *windows) beginSearch(limit int, ahead, cost int64) (number int, ok bool
 		tiles = Cover{l.span.tiles[0]}
 		tiles[0].First++
 	}
-	q := search{of: w, limit: limit, need: need, tiles: slices.Collect(tiles.Buckets())}
+	q := search{of: w, limit: limit, lacks: need, need: need, tiles: slices.Collect(tiles.Buckets())}
 	q.found = q.pick()
 	w.searches = append(w.searches, q)
 	return len(w.searches) - 1, true

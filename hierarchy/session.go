@@ -1,7 +1,6 @@
 package hierarchy
 
 import (
-	"context"
 	"math/rand/v2"
 	"slices"
 	"sync"
@@ -30,6 +29,7 @@ type session struct {
 	after   store.Op      // what follows them: a rollback, a hint
 	follows [1]*store.Op
 
+	open         openRead
 	explanations []explanation
 }
 
@@ -79,6 +79,7 @@ func (s *session) End() {
 	s.windows.end()
 	clear(s.explanations)
 	s.explanations = s.explanations[:0]
+	s.open = openRead{op: store.Op{Reads: s.open.op.Reads[:0]}}
 	s.counters, s.counter, s.moment, s.hits, s.after.Counter = nil, events.Counter{}, engine.Moment{}, nil, ""
 	sessions.Put(s)
 }
@@ -99,6 +100,9 @@ func (s *session) Add(hits []engine.Hit, most int64) {
 	s.step, s.hits, s.most, s.added = adding, hits, most, 0
 	for i := range hits {
 		h := &hits[i]
+		if h.Ends != 0 && !s.counters.reserving.Load() {
+			s.counters.reserving.Store(true)
+		}
 		if s.added += h.Cost; h.Ends != 0 || h.Waits != 0 {
 			h.Reserved = engine.Reserved{Counter: s.id, ID: rand.Uint64() >> (64 - engine.IDBits), Time: s.stamp * 1000, Ends: h.Ends, Cost: h.Cost}
 		}
@@ -110,8 +114,17 @@ func (s *session) Next(now time.Time) []*store.Op {
 	s.began = now
 	for {
 		s.plan(now)
+		wantsOpen := s.wantOpen()
 		if s.due() > 0 || len(s.reads) > 0 {
-			return s.pack(s.due())
+			ops := s.pack(s.due())
+			if wantsOpen {
+				ops = append(ops, &s.open.op)
+			}
+			return ops
+		}
+		if wantsOpen {
+			s.op.Writes, s.op.Reads, s.op.Err = nil, nil, nil
+			return []*store.Op{&s.open.op}
 		}
 		if !s.proceed() {
 			return nil
@@ -240,9 +253,6 @@ func (s *session) Hint() []*store.Op {
 	s.after.Hint(s.id, s.adds, s.receipt, cost)
 	return s.follows[:]
 }
-
-// Later returns nothing.
-func (s *session) Later() func(context.Context, store.Store) { return nil }
 
 // stays returns the cost of the hits that stay.
 func stays(hits []engine.Hit) (cost int64) {

@@ -21,9 +21,9 @@ const receiptLevel = store.OtherLevels + 1
 // settleTries is how often a call creates the receipt, until each replica has answered.
 const settleTries = 3
 
-// errTaken is the error of a reservation whose item another one has, one in 2^35 of those on the counter. It is
-// never settled: what was reserved stays.
-var errTaken = fmt.Errorf("%w: the receipt of another reservation is in the way", engine.ErrEnded)
+// errTaken is the error of a reservation whose item another one has, one in 2^35 of those on the counter, or another
+// client. It is never settled: what was reserved stays.
+var errTaken = fmt.Errorf("%w: another item is in the place of its receipt", engine.ErrEnded)
 
 // settling is what settles one reservation.
 type settling struct {
@@ -116,8 +116,11 @@ func (s *settling) create(ctx context.Context) (d decision, err error) {
 	for range settleTries {
 		op := store.Op{
 			Counter: s.Counter, Data: true,
-			Writes: []store.Write{{Kind: store.Create, Item: s.item(), Data: s.receipt(), Expires: s.Ends/1000 + 2*engine.CeilSeconds(s.of.grace) + 1}},
-			Reads:  []store.Read{{Item: s.item()}},
+			Writes: []store.Write{
+				{Kind: store.Create, Item: s.item(), Data: s.receipt(), Expires: s.Ends/1000 + 2*engine.CeilSeconds(s.of.grace) + 1},
+				{Kind: store.Append, Item: openItem, Data: appendOpen(nil, s.Reserved, 0)},
+			},
+			Reads: []store.Read{{Item: s.item()}},
 		}
 		s.of.store.Do(ctx, &op)
 		d, err = s.decision(&op)
@@ -131,6 +134,9 @@ func (s *settling) create(ctx context.Context) (d decision, err error) {
 // decision returns what the replicas say.
 func (s *settling) decision(op *store.Op) (decision, error) {
 	d := decision{cost: s.cost}
+	if errors.Is(op.Err, store.ErrNoData) {
+		return d, errTaken
+	}
 	if op.Err != nil {
 		return d, engine.StoreError(op.Err)
 	}
@@ -149,7 +155,9 @@ func (s *settling) decision(op *store.Op) (decision, error) {
 			return d, errTaken
 		case !found:
 			found, d.first, d.own = true, !missing, created
-			d.cost = int64(binary.BigEndian.Uint64(receipt[identityBytes:]))
+			if d.cost = int64(binary.BigEndian.Uint64(receipt[identityBytes:])); d.cost < 0 || d.cost > engine.MaxBy {
+				return d, errTaken
+			}
 		}
 		if created {
 			d.created.Acknowledged[i] = uint32(len(s.adds()))

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"iter"
 	"maps"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"sync"
@@ -601,4 +602,44 @@ func TestACollisionOfReceipts(t *testing.T) {
 	require.ErrorIs(t, err, engine.ErrEnded)
 	require.NotErrorIs(t, err, engine.ErrStore)
 	assert.EqualValues(t, 35, b.count())
+}
+
+// A receipt that no process writes ends the reservation, which stays as it was reserved: nothing is added or taken.
+func TestAReceiptOfAnotherClient(t *testing.T) {
+	b := newSettleBench(t, "[{per: ip, rate: 100/m}]")
+	with := func(r engine.Reserved, cost uint64) []byte {
+		s := settling{b.c, b.counter, r, int64(cost), 1}
+		return s.receipt()
+	}
+	for name, receipt := range map[string]func(r engine.Reserved) []byte{
+		"a cost of 2^62":    func(r engine.Reserved) []byte { return with(r, 1<<62) },
+		"a cost below zero": func(r engine.Reserved) []byte { return with(r, math.MaxUint64) },
+		"text":              func(engine.Reserved) []byte { return []byte("text") },
+		"no bytes":          nil,
+	} {
+		r := b.reserve(2)
+		held := b.count()
+		s := settling{b.c, b.counter, r, 0, 2}
+		write := store.Write{Kind: store.Add, Item: s.item(), By: 7, Expires: r.Ends / 1000}
+		if receipt != nil {
+			write.Kind, write.Data = store.Create, receipt(r)
+		}
+		op := store.Op{Counter: r.Counter, Data: receipt != nil, Writes: []store.Write{write}}
+		b.store.Do(t.Context(), &op)
+		require.NoError(t, op.Err)
+		for range 2 {
+			err := b.c.Settle(t.Context(), r, 0)
+			require.ErrorIs(t, err, engine.ErrEnded, name)
+			require.NotErrorIs(t, err, engine.ErrStore, name)
+			require.NotErrorIs(t, err, engine.ErrSettled, name)
+		}
+		assert.Equal(t, held, b.count(), name)
+
+		if receipt == nil {
+			continue // the other replica decides
+		}
+		parts := []store.Op{{Reads: []store.Read{{}}}, {Reads: []store.Read{{Data: receipt(r)}}}} // of two replicas
+		_, err := s.decision(&store.Op{Replicas: parts})
+		require.ErrorIs(t, err, engine.ErrEnded, name)
+	}
 }

@@ -78,6 +78,7 @@ type simReplicas struct {
 	live   []*simExchange   // the ones that have to be answered
 	lost   map[simTrip]bool // trips that such a one has not answered
 	missed bool             // one of these was made all the same: nothing is promised
+	left   atomic.Bool      // some caller left before a server had answered
 }
 
 // simNode is the servers as one process has them.
@@ -690,6 +691,9 @@ func (x *simExchange) settle(err error) {
 		return
 	}
 	x.over, x.err = true, err
+	if err != nil {
+		x.link.c.left.Store(true)
+	}
 	if x.timer != nil {
 		x.timer.Stop()
 	}

@@ -209,6 +209,7 @@ type sabotage struct {
 	store     func(*simulation, store.Store) store.Store
 	copies    func(*simReplicas) // there are copies; it may break them
 	setBack   bool               // the clock of one process is far ahead until it is set
+	calm      bool               // nothing is lost, nobody crashes, resets or gives up, and clocks agree
 }
 
 // simulation is one run.
@@ -236,6 +237,7 @@ type simulation struct {
 	change    float64 // share of commands after which the priority is drawn anew
 	ticks     float64 // share of steps in which time passes
 	forgetful bool    // without memory of denials
+	calm      bool
 	trace     uint64
 }
 
@@ -254,7 +256,7 @@ func (s *simulation) chance(p float64) bool { return s.rng.Float64() < p }
 
 // newSimulation draws rules, clocks, and the moments at which things happen.
 func newSimulation(seed uint64, broken sabotage) *simulation {
-	s := &simulation{rng: rand.New(rand.NewPCG(seed, 1)), algorithm: broken.algorithm}
+	s := &simulation{rng: rand.New(rand.NewPCG(seed, 1)), algorithm: broken.algorithm, calm: broken.calm}
 	rng := s.rng
 	s.grace = testkit.Pick(rng, 400*time.Millisecond, time.Second, 2*time.Second, 2*time.Second, 3*time.Second)
 	s.window = testkit.Pick[int64](rng, 1, 2, 8, 60, 60, 61, 90, 900, 1800, 3600, 3600, 86400, 86400)
@@ -272,6 +274,9 @@ func newSimulation(seed uint64, broken sabotage) *simulation {
 	if s.narrow { // a hit may be held up for long
 		s.change, s.hurry, s.faults, s.crashes = 0.01, testkit.Pick(rng, 0.95, 1), 0, 0
 	}
+	if s.calm {
+		s.faults, s.crashes = 0, 0
+	}
 	s.forgetful = s.chance(0.5)
 	s.drawRules()
 	s.drawReload()
@@ -281,7 +286,7 @@ func newSimulation(seed uint64, broken sabotage) *simulation {
 		early = s.grace / 4
 	}
 	s.offset.Store(int64(time.Until(time.Unix(s.phases[0], 0).Add(-time.Duration(rng.Int64N(int64(early)))))))
-	s.store = &simStore{parts: rng.Uint64(), strict: s.chance(0.3), Items: s.newItems()}
+	s.store = &simStore{parts: rng.Uint64(), strict: s.chance(0.3) && !s.calm, Items: s.newItems()}
 	var store store.Store = s.store
 	if broken.store != nil {
 		store = broken.store(s, store)
@@ -327,6 +332,9 @@ func (s *simulation) newItems() storetest.Items {
 }
 
 func (s *simulation) drawSkew() int64 {
+	if s.calm {
+		return 0
+	}
 	most := int64(s.grace / 4)
 	return testkit.Pick(s.rng, 0, most, s.rng.Int64N(most))
 }
@@ -400,7 +408,7 @@ func (s *simulation) limit(n int64, window time.Duration) events.Limit {
 // windows that need other levels, limits that are gone, hits that are counted otherwise.
 func (s *simulation) drawReload() {
 	s.reloaded = s.event
-	if s.narrow || !s.chance(0.2) {
+	if s.narrow || s.calm || !s.chance(0.2) {
 		return
 	}
 	s.reloaded = &events.Event{Name: s.event.Name}
@@ -454,7 +462,7 @@ func (s *simulation) run() {
 		if wait := time.Unix(phase, 0).Sub(s.now()) - time.Duration(s.rng.Int64N(int64(time.Second))); i > 0 && wait > 0 {
 			s.pass(wait)
 		}
-		abandon := s.chance(0.2)
+		abandon := s.chance(0.2) && !s.calm
 		for left := 3 + s.rng.IntN(5); ; {
 			synctest.Wait()
 			s.step.Add(1)
@@ -462,16 +470,17 @@ func (s *simulation) run() {
 				s.copies.advance(i, left)
 			}
 			waiting := s.waiting()
+			alone := s.calm && s.running.Load() > 0 && s.chance(0.5) // no other hit begins now
 			switch {
-			case len(waiting) == 0 && left == 0 || left == 0 && abandon && s.chance(0.05):
-			case left > 0 && (len(waiting) == 0 || s.chance(0.2)):
+			case len(waiting) == 0 && left == 0 && !alone || left == 0 && abandon && s.chance(0.05):
+			case left > 0 && !alone && (len(waiting) == 0 || s.chance(0.2)):
 				left--
 				s.start()
 				continue
 			case s.copies != nil && s.chance(s.copies.weather):
 				s.copies.turn()
 				continue
-			case s.chance(s.ticks):
+			case len(waiting) == 0 || s.chance(s.ticks):
 				s.tick()
 				continue
 			case s.chance(s.crashes):
@@ -593,7 +602,9 @@ func (s *simulation) tick() {
 	case 3:
 		s.pass(time.Duration(s.rng.Int64N(int64(s.grace / 4))))
 	case 4:
-		s.pass(time.Duration(s.rng.Int64N(int64(s.grace))))
+		if d := time.Duration(s.rng.Int64N(int64(s.grace))); !s.calm {
+			s.pass(d)
+		}
 	case 5, 6:
 		now := s.now().Add(time.Duration(p.skew.Load()))
 		s.pass(now.Truncate(time.Second).Add(time.Second).Sub(now))
@@ -619,7 +630,7 @@ func (s *simulation) start() {
 	}
 	ctx, cancel := context.WithCancel(context.WithValue(context.Background(), operationKey{}, op))
 	op.cancel = cancel
-	if s.chance(0.02) {
+	if s.chance(0.02) && !s.calm {
 		counters, _ := s.event.Counters(features())
 		op.reset = &counters[s.rng.IntN(len(counters))]
 		s.running.Add(1)
@@ -637,7 +648,7 @@ func (s *simulation) start() {
 		op.hits = op.hits[:1]
 		op.hits[0].Cost = 1
 	}
-	cancelled := s.chance(0.05)
+	cancelled := s.chance(0.05) && !s.calm
 	s.running.Add(1)
 	go func() {
 		defer s.running.Add(-1)

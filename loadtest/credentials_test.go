@@ -45,7 +45,7 @@ func calling() map[string][]string {
 	return map[string][]string{
 		"run":    {"run", "-rate", "100", "-duration", "200ms", "-max-failures", "0"},
 		"verify": {"verify", "-event", "url_shorten", "-duration", "1s", "-clients", "2", "-features", "4", "-rate", "100"},
-		"replay": {"replay", "-reset", "-windows", "90s"},
+		"replay": {"replay", "-increment", "-reset", "-windows", "90s"},
 	}
 }
 
@@ -109,16 +109,16 @@ func TestCredentialFlags(t *testing.T) {
 		"-ca is for https":              {"-url", "http://127.0.0.1:1", "-ca", authority.File},
 		"flag provided but not defined": {"-url", secure, "-insecure"},
 	} {
-		for name := range calling() {
-			got := runWith(t, strings.NewReader(log), append([]string{name}, flags...)...)
+		for name, command := range calling() {
+			got := runWith(t, strings.NewReader(log), append(command, flags...)...)
 			assert.Contains(t, got.err, want, name)
 			assert.Equal(t, exitUsage, got.status, "%s %s", name, want)
 			assert.Equal(t, 1, strings.Count(got.err, "\n"), "one line, not %q", got.err)
 		}
 	}
 	for want, args := range map[string][]string{
-		"-ca excludes -embedded":                {"run", "-embedded", "memory", "-ca", authority.File},
-		"-key is for a replay through a server": {"replay", "-suggest", "-key", mine.KeyFile},
+		"-ca excludes -embedded": {"run", "-embedded", "memory", "-ca", authority.File},
+		"-key is for -increment": {"replay", "-suggest", "-key", mine.KeyFile},
 	} {
 		got := runWith(t, strings.NewReader(log), args...)
 		assert.Contains(t, got.err, want)

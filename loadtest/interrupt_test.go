@@ -247,7 +247,7 @@ func TestInterruptsOfCallsToOthers(t *testing.T) {
 		"verify, wrong": {[]string{"verify", "-duration", "1h"}, 1000, "Retry-After", exitFailed, `interrupted: what was seen(?s:.*)WRONG  headers`},
 		"run":           {[]string{"run", "-duration", "1h", "-max-failures", "0"}, 100, "", exitInterrupted, `; interrupted\n(?s:.*)\d+ answered`},
 		"run, too slow": {[]string{"run", "-duration", "1h", "-max-p99", "1ns"}, 100, "", exitFailed, `; interrupted\n`},
-		"replay":        {[]string{"replay", "-reset", "-c", "1"}, 6, "", exitInterrupted, `^$`},
+		"replay":        {[]string{"replay", "-increment", "-reset", "-c", "1"}, 6, "", exitInterrupted, `^$`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			proxy := httputil.NewSingleHostReverseProxy(&url.URL{Scheme: "http", Host: server.Addr})

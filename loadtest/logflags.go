@@ -45,7 +45,8 @@ referer and agent, with a virtual host in front vhost and port, too; of JSON lin
 members, as client.ip; of failed logins of OpenSSH (-format sshd) host, user, method, port and
 n, how often a repeated message came; with -regexp, in Go's syntax, the named groups.
 
-Lines that -regexp or -format sshd does not match are filtered. Lines that cannot be read are
+Without -regexp, what Docker, Kubernetes (CRI), Compose and syslog daemons write in front of a
+line is skipped. Lines that -regexp or -format sshd does not match are filtered. Lines that cannot be read are
 malformed: left out, counted, and named by their number, never quoted. Times of syslog have no
 year (see -year) and are those of this machine's time zone, which the variable TZ sets.
 `

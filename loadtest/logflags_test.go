@@ -69,7 +69,7 @@ func TestReplayOfSeveralFiles(t *testing.T) {
 		names = append(names, name)
 	}
 	names[2] = "-"
-	got := runWith(t, strings.NewReader(log), append([]string{"replay", "-json", "-url", serve(t, &fakeserver.Server{}), "-windows", "3h"}, names...)...)
+	got := runWith(t, strings.NewReader(log), append([]string{"replay", "-increment", "-json", "-url", serve(t, &fakeserver.Server{}), "-windows", "3h"}, names...)...)
 	assert.Equal(t, exitOK, got.status, got.err)
 	assert.Equal(t, fmt.Sprintf("loadtest: 4 malformed lines: %s:2 %s:1 %[2]s:3 standard input:2; 3: feature of kind \"ip\": the value is not an IP address; 1: it is not in the common or combined log format\n", names[0], names[1]), got.err)
 	var result replay.Result
@@ -79,7 +79,7 @@ func TestReplayOfSeveralFiles(t *testing.T) {
 	assert.Equal(t, []string{names[0] + ":2", names[1] + ":1", names[1] + ":3", "standard input:2"},
 		result.MalformedLines)
 
-	got = runWith(t, nil, "replay", "-url", "http://127.0.0.1:1", names[0], filepath.Join(folder, "nothing"))
+	got = runWith(t, nil, "replay", "-increment", "-url", "http://127.0.0.1:1", names[0], filepath.Join(folder, "nothing"))
 	assert.Equal(t, exitFailed, got.status)
 	assert.Contains(t, got.err, "nothing")
 }

@@ -49,7 +49,7 @@ func commands() []command {
 	return []command{
 		{"run", "[flags]", "put load on a server, and say what became of it", runAbout, runExamples, &runFlags{}},
 		{"verify", "[flags]", "hold every answer against an exact log, also while servers die", verifyAbout, verifyExamples, &verifyFlags{}},
-		{"replay", "[flags] [FILE ...]", "replay a log: compare every count, try rules, suggest limits", replayAbout + logFormats, replayExamples, &replayFlags{}},
+		{"replay", "[flags] [FILE ...]", "suggest limits from a log, try rules on it, count it on a server", replayAbout + logFormats, replayExamples, &replayFlags{}},
 		{"migrate", "[flags] [FILE ...]", "ask two rate limit services the same, and list where they differ", migrateAbout + logFormats, migrateExamples, &migrateFlags{}},
 		{"plan", "[flags] [FILE ...]", "say what rules and traffic need: items, memory, servers", planAbout + logFormats, planExamples, &planFlags{}},
 		{"bench", "[flags]", "measure, against what a plain program would do", benchAbout(), benchExamples, &benchFlags{}},

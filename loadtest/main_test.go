@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/iotest"
 
@@ -95,16 +96,37 @@ func TestReplayWithAToken(t *testing.T) {
 	defer server.Close()
 	token := filepath.Join(t.TempDir(), "token")
 	require.NoError(t, os.WriteFile(token, []byte("sesame-sesame-sesame\n"), 0o600))
-	got := runWith(t, strings.NewReader(log), "replay", "-url", server.URL, "-windows", "90s,3h", "-token-file", token, "-")
+	got := runWith(t, strings.NewReader(log), "replay", "-increment", "-url", server.URL, "-windows", "90s,3h", "-token-file", token, "-")
 	assert.Equal(t, exitOK, got.status, got.err)
-	got = runWith(t, strings.NewReader(log), "replay", "-url", server.URL, "-windows", "90s,3h", "-")
+	got = runWith(t, strings.NewReader(log), "replay", "-increment", "-url", server.URL, "-windows", "90s,3h", "-")
 	assert.Equal(t, exitFailed, got.status, got.err)
 	assert.Contains(t, got.err, "401 Unauthorized; -token-file holds a token that the target knows\n")
 }
 
+// Without a flag that says so, nothing is written into a server: a log is analyzed.
+func TestReplayWritesNothingByDefault(t *testing.T) {
+	t.Parallel()
+	var requests atomic.Int32
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		requests.Add(1)
+		w.WriteHeader(http.StatusNotFound)
+	}))
+	defer server.Close()
+	for _, args := range []string{"-url " + server.URL, "-url " + server.URL + " -reset", "-url " + server.URL + " -c 1"} {
+		got := runWith(t, strings.NewReader(log), append([]string{"replay"}, strings.Fields(args)...)...)
+		assert.Equal(t, exitUsage, got.status, got.err)
+		assert.Contains(t, got.err, "-url is for -increment", args)
+		assert.Zero(t, requests.Load(), args)
+	}
+	got := runWith(t, strings.NewReader(log), "replay")
+	assert.Equal(t, exitOK, got.status, got.err)
+	assert.Equal(t, runWith(t, strings.NewReader(log), "replay", "-suggest").out, got.out)
+	assert.Contains(t, got.out, "\nevents:\n  url_shorten:\n", "limits are suggested")
+}
+
 func TestReplay(t *testing.T) {
 	t.Parallel()
-	got := runWith(t, strings.NewReader(log), "replay", "-url", serve(t, &fakeserver.Server{}), "-windows", "90s,3h", "-")
+	got := runWith(t, strings.NewReader(log), "replay", "-increment", "-url", serve(t, &fakeserver.Server{}), "-windows", "90s,3h", "-")
 	require.Equal(t, exitOK, got.status, got.err)
 	assert.Equal(t, "loadtest: 1 malformed lines: 2; 1: feature of kind \"ip\": the value is not an IP address\n", got.err)
 	assert.Equal(t, `lines        5
@@ -121,7 +143,7 @@ differences  0
 func TestReplayDifferences(t *testing.T) {
 	t.Parallel()
 	lost := &fakeserver.Server{Times: func(n int) int { return min(1, n-1) }}
-	got := runWith(t, strings.NewReader(log), "replay", "-url", serve(t, lost), "-c", "1")
+	got := runWith(t, strings.NewReader(log), "replay", "-increment", "-url", serve(t, lost), "-c", "1")
 	assert.Equal(t, exitFailed, got.status)
 	assert.Contains(t, got.out, "ip:192.0.2.2  window 24h as of ")
 	assert.Contains(t, got.out, "expected 1, got 0: the count is wrong\n")
@@ -130,26 +152,26 @@ func TestReplayDifferences(t *testing.T) {
 func TestReplayFailures(t *testing.T) {
 	t.Parallel()
 	failing := &fakeserver.Server{Status: func(n int) int { return http.StatusServiceUnavailable * (1 - min(1, n-1)) }}
-	got := runWith(t, strings.NewReader(log), "replay", "-url", serve(t, failing))
+	got := runWith(t, strings.NewReader(log), "replay", "-increment", "-url", serve(t, failing))
 	assert.Equal(t, exitFailed, got.status)
 	assert.Empty(t, got.out)
 	assert.Contains(t, got.err, "may have been; use -reset the next time")
 	assert.Contains(t, got.err, "incrementing: counterd: 503 Service Unavailable")
 
 	dirty := serve(t, &fakeserver.Server{})
-	require.Equal(t, exitOK, runWith(t, strings.NewReader(log), "replay", "-url", dirty).status)
-	got = runWith(t, strings.NewReader(log), "replay", "-url", dirty)
+	require.Equal(t, exitOK, runWith(t, strings.NewReader(log), "replay", "-increment", "-url", dirty).status)
+	got = runWith(t, strings.NewReader(log), "replay", "-increment", "-url", dirty)
 	assert.Equal(t, exitFailed, got.status)
 	assert.Contains(t, got.err, "-reset")
-	assert.Equal(t, exitOK, runWith(t, strings.NewReader(log), "replay", "-reset", "-url", dirty).status)
+	assert.Equal(t, exitOK, runWith(t, strings.NewReader(log), "replay", "-increment", "-reset", "-url", dirty).status)
 
 	gone := httptest.NewServer(http.NotFoundHandler())
 	gone.Close()
-	got = runWith(t, strings.NewReader(log), "replay", "-url", gone.URL)
+	got = runWith(t, strings.NewReader(log), "replay", "-increment", "-url", gone.URL)
 	assert.Equal(t, exitFailed, got.status)
 	assert.Contains(t, got.err, "-url says where the server is\n")
 
-	got = runWith(t, strings.NewReader(log), "replay", "-event", "other", "-url", dirty)
+	got = runWith(t, strings.NewReader(log), "replay", "-increment", "-event", "other", "-url", dirty)
 	assert.Equal(t, exitFailed, got.status)
 	assert.Contains(t, got.err, "-event names one that the server has\n")
 
@@ -157,11 +179,11 @@ func TestReplayFailures(t *testing.T) {
 	assert.Equal(t, exitFailed, got.status)
 	assert.Contains(t, got.err, "nothing.log")
 
-	got = runWith(t, iotest.ErrReader(errors.New("broken")), "replay", "-url", dirty)
+	got = runWith(t, iotest.ErrReader(errors.New("broken")), "replay", "-increment", "-url", dirty)
 	assert.Equal(t, exitFailed, got.status)
 	assert.Contains(t, got.err, "broken")
 
-	got = runWith(t, strings.NewReader(strings.Repeat("foo\n", 12)), "replay", "-url", dirty)
+	got = runWith(t, strings.NewReader(strings.Repeat("foo\n", 12)), "replay", "-increment", "-url", dirty)
 	assert.Equal(t, exitFailed, got.status)
 	assert.Contains(t, got.err, "12 malformed lines: 1 2 3 4 5 6 7 8 9 10 and 2 more\n")
 	assert.Contains(t, got.err, "no line is in the format: wanted is the common or combined log format, or JSON lines")

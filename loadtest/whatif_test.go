@@ -5,6 +5,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -12,6 +13,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/events/rulesfile"
 	"github.com/counterd/counterd/loadtest/whatif"
 )
@@ -135,6 +137,38 @@ func TestSuggest(t *testing.T) {
 	got = runWith(t, nil, "replay", "-rules", file, apacheLog)
 	require.Equal(t, exitOK, got.status, got.err)
 	assert.Regexp(t, `(?m)^all together +10000 +8874 +1126 +1753 +17 +0\.97%$`, got.out)
+}
+
+// The rules that failures suggest catch those who made most of them, and deny no other.
+func TestSuggestOfFailures(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "rules.yaml")
+	all := `^(?P<time>.{15}) .*: Failed password for (?:invalid user )?(?P<user>\S+) from (?P<host>\S+) `
+	for name, args := range map[string][]string{
+		"by the format": {"-format", "sshd", "-features", "ip=host"},
+		"two kinds":     {"-format", "sshd", "-features", "ip=host,user"},
+		"any lines":     {"-failures", "-event", "login", "-regexp", all, "-features", "ip=host"},
+	} {
+		args = append(append(args, "-year", "2026"), "testdata/auth.log")
+		got := runWith(t, nil, append([]string{"replay", "-suggest", "-write", file}, args...)...)
+		require.Equal(t, exitOK, got.status, got.err)
+		rules, err := rulesfile.Read(file)
+		require.NoError(t, err, name)
+		for _, rule := range rules.Events["login"].Rules {
+			assert.Equal(t, events.CountAll, rule.Count, "%s: an attacker whom one rule denies counts for the other", name)
+		}
+		args = slices.DeleteFunc(args, func(arg string) bool { return arg == "-failures" })
+		got = runWith(t, nil, append([]string{"replay", "-rules", file}, args...)...)
+		require.Equal(t, exitOK, got.status, got.err)
+		assert.Regexp(t, `(?m)^ip-5-per-1h +\d+ +\d+ +\d+ +\d+ +0 +9 +6 +66\.67%$`, got.out, "%s: six of nine addresses attack", name)
+	}
+	written, err := os.ReadFile(file)
+	require.NoError(t, err)
+	assert.Contains(t, string(written), "# Reserve a hit before each try")
+
+	few := strings.Repeat("2026-01-01T00:00:01Z bastion sshd[7]: Failed password for root from 192.0.2.1 port 4711 ssh2\n", 3)
+	got := runWith(t, strings.NewReader(few), "replay", "-format", "sshd")
+	require.Equal(t, exitOK, got.status, got.err)
+	assert.Contains(t, got.out, "rate: [5/s]", "users may mistype")
 }
 
 func TestOfflineFailures(t *testing.T) {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"github.com/counterd/counterd/internal/testkit"
 	"io"
 	"net"
 	"os"
@@ -329,7 +330,7 @@ func TestASlowServerIsNotDown(t *testing.T) {
 		})
 		fleet, told := openTold(t, memcache.Config{Servers: []string{addr}, Protocol: memcache.Classic, Timeout: timeout})
 		require.NoError(t, fleet.Ping(t.Context())[addr])
-		require.Eventually(t, func() bool { return answers.Load() >= 12 || len(told) > 0 }, maxWait, 10*time.Millisecond)
+		testkit.Await(t, maxWait, "twelve answers", func() bool { return answers.Load() >= 12 || len(told) > 0 })
 		assert.Empty(t, told)
 	})
 }
@@ -368,7 +369,7 @@ func TestALateAnswerToALook(t *testing.T) {
 		})
 		fleet, told := openTold(t, memcache.Config{Servers: []string{addr}, Protocol: memcache.Classic, Timeout: timeout})
 		require.NoError(t, fleet.Ping(t.Context())[addr])
-		require.Eventually(t, func() bool { return fleet.Health()[0].Stats.Items > 3 }, maxWait/2, 10*time.Millisecond)
+		testkit.Await(t, maxWait/2, "the statistics of a later look", func() bool { return fleet.Health()[0].Stats.Items > 3 })
 		assert.Empty(t, told)
 	})
 }
@@ -411,7 +412,7 @@ func TestAProxyWithoutStatistics(t *testing.T) {
 		for range 100 {
 			assert.Equal(t, []int64{7}, add(t, fleet, "a", 7, 1))
 		}
-		require.Eventually(t, func() bool { return looks.Load() > 10 }, maxWait, time.Millisecond)
+		testkit.Await(t, maxWait, "ten looks", func() bool { return looks.Load() > 10 })
 		assert.Empty(t, told)
 		assert.True(t, fleet.Health()[0].Up)
 		assert.Positive(t, asked.Load())

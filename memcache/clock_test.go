@@ -9,6 +9,7 @@ import (
 
 	"github.com/counterd/counterd/internal/replica"
 	"github.com/counterd/counterd/internal/store/storetest"
+	"github.com/counterd/counterd/internal/testkit"
 	"github.com/counterd/counterd/internal/testkit/bubble"
 	"github.com/counterd/counterd/internal/testkit/memcachedtest"
 	"github.com/counterd/counterd/memcache"
@@ -34,7 +35,7 @@ func TestAWrongClock(t *testing.T) {
 			fleet.Ping(t.Context())
 			fleets = append(fleets, fleet)
 		}
-		require.Eventually(t, func() bool { _, known := fleets[0].ClockAhead(); return known }, maxWait, time.Millisecond)
+		testkit.Await(t, maxWait, "the clock is known to be ahead", func() bool { _, known := fleets[0].ClockAhead(); return known })
 		assert.True(t, <-said)
 		ahead, known := fleets[1].ClockAhead()
 		assert.True(t, known)
@@ -48,7 +49,7 @@ func TestAWrongClock(t *testing.T) {
 		}
 		assert.Empty(t, second.Ask("get counterd:clocks"), "one server is enough")
 		first.Stop()
-		require.Eventually(t, func() bool { return len(second.Ask("get counterd:clocks")) > 0 }, maxWait, time.Millisecond)
+		testkit.Await(t, maxWait, "the server has clocks", func() bool { return len(second.Ask("get counterd:clocks")) > 0 })
 		assert.True(t, fleets[1].ClockWrong())
 	})
 }

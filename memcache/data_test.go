@@ -4,13 +4,13 @@ import (
 	"bufio"
 	"context"
 	"fmt"
+	"github.com/counterd/counterd/internal/testkit"
 	"maps"
 	"net"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -178,11 +178,11 @@ func TestASwapAfterARestart(t *testing.T) {
 		before := done(t, fleet, dataOp("a", []store.Write{create(item, "old")}, item)).Reads[0].Version
 		server.Stop()
 		server.Restart()
-		require.Eventually(t, func() bool {
+		testkit.Await(t, maxWait, "a trip on a new connection", func() bool {
 			op := dataOp("b", nil, item)
 			fleet.Do(t.Context(), op)
 			return op.Err == nil
-		}, maxWait, time.Millisecond)
+		})
 		createUntil(t, fleet, "a", item, before, "new")
 		for range 3 {
 			require.Zero(t, done(t, fleet, dataOp("a", []store.Write{swapped(item, before, "lost")})).Writes[0].Result)
@@ -283,17 +283,17 @@ func TestDataWithAReplicaDown(t *testing.T) {
 		done(t, fleet, dataOp("a", []store.Write{create(item, "a")}))
 		order := fleet.Servers("a")
 		servers[order[0]].Stop()
-		require.Eventually(t, func() bool {
+		testkit.Await(t, maxWait, "a trip that the second server answers", func() bool {
 			op := dataOp("a", []store.Write{appended(item, "+")}, item)
 			fleet.Do(t.Context(), op)
 			return op.Err == nil && op.Receipt.On(0) == 0 && op.Receipt.On(1) == 1 &&
 				op.Replicas[0].Err != nil && op.Replicas[0].Server == order[0] && strings.HasPrefix(string(op.Reads[0].Data), "a+")
-		}, maxWait, 10*time.Millisecond)
+		})
 		servers[order[1]].Stop()
-		require.Eventually(t, func() bool {
+		testkit.Await(t, maxWait, "no server is up", func() bool {
 			op := dataOp("a", nil, item)
 			fleet.Do(t.Context(), op)
 			return op.Err != nil && strings.Contains(op.Err.Error(), "no server of the counter is up")
-		}, maxWait, 10*time.Millisecond)
+		})
 	})
 }

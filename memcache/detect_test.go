@@ -3,6 +3,7 @@ package memcache_test
 import (
 	"bufio"
 	"context"
+	"github.com/counterd/counterd/internal/testkit"
 	"io"
 	"net"
 	"os"
@@ -184,12 +185,12 @@ func TestAServerThatLearnsTheMetaCommands(t *testing.T) {
 		fleet := openFleet(t, server.addr)
 		add(t, fleet, "a", 1, 1)
 		server.old.Store(false)
-		require.Eventually(t, func() bool {
+		testkit.Await(t, maxWait, "the server is asked again and again", func() bool {
 			server.cut()
 			time.Sleep(10 * time.Millisecond)
 			storetest.Trip(t.Context(), fleet, "a", 0, nil, nil, []uint64{1}, make([]int64, 1))
 			return server.metas.Load() > 5
-		}, maxWait, 20*time.Millisecond)
+		})
 		require.Equal(t, []int64{2}, add(t, fleet, "a", 1, 1))
 	})
 	inBubble(t, "and forgets them", func(t *testing.T) {
@@ -199,10 +200,10 @@ func TestAServerThatLearnsTheMetaCommands(t *testing.T) {
 		add(t, fleet, "a", 1, 1)
 		server.old.Store(true)
 		server.cut()
-		require.Eventually(t, func() bool { // a call may come before the end of its connection
+		testkit.Await(t, maxWait, "a trip on a new connection", func() bool { // a call may come before the end of its connection
 			_, err := storetest.Trip(t.Context(), fleet, "a", 0, nil, nil, []uint64{1}, make([]int64, 1))
 			return err == nil
-		}, maxWait, time.Millisecond)
+		})
 		require.Equal(t, []int64{2}, add(t, fleet, "a", 1, 1))
 	})
 }
@@ -248,10 +249,10 @@ func TestAServerThatCannotBeAskedIsNotClassic(t *testing.T) {
 				require.ErrorIs(t, err, os.ErrDeadlineExceeded)
 			}
 			silent.Store(false)
-			require.Eventually(t, func() bool {
+			testkit.Await(t, maxWait, "a trip to the next server", func() bool {
 				landed, err := storetest.Trip(context.Background(), fleet, "a", 1, []uint64{1}, []int64{later()}, []uint64{2}, make([]int64, 2))
 				return err == nil && landed.On(0) == 1
-			}, maxWait, 10*time.Millisecond)
+			})
 			require.Zero(t, classics.Load())
 		})
 	}
@@ -280,10 +281,10 @@ func TestHowServersSpeakIsTold(t *testing.T) {
 		}
 		assert.Equal(t, []string{"classic"}, heard())
 		server.old.Store(false)
-		require.Eventually(t, func() bool {
+		testkit.Await(t, maxWait, "the other protocol", func() bool {
 			add(t, fleet, "a", 1, 1)
 			return len(heard()) == 2
-		}, maxWait, time.Millisecond)
+		})
 		assert.Equal(t, []string{"classic", "meta"}, heard())
 	})
 }

@@ -44,6 +44,7 @@ type Embedded struct {
 	shards   []shard // a power of two of them
 	bytes    atomic.Int64
 	evicted  atomic.Int64
+	lost     atomic.Int64  // Unix second up to which evicted counters may have held events; 0: none was evicted
 	change   atomic.Uint64 // the version of the last change of an item of bytes
 	evicting sync.Mutex
 }
@@ -79,8 +80,30 @@ func (e *Embedded) Do(ctx context.Context, ops ...*store.Op) {
 
 // Capabilities returns what the store can do besides round trips.
 func (e *Embedded) Capabilities() store.Capabilities {
-	return store.Capabilities{Writes: store.KindsOf(store.Add, store.Subtract, store.Hint, store.Delete, store.Append), Alias: nameOf}
+	return store.Capabilities{
+		Writes: store.KindsOf(store.Add, store.Subtract, store.Hint, store.Delete, store.Append),
+		Alias:  nameOf, Since: e.since,
+	}
 }
+
+// since returns the Unix second up to which the counter may have lost events: it was evicted before it was made again.
+func (e *Embedded) since(id string) int64 {
+	lost := e.lost.Load()
+	if lost == 0 {
+		return 0
+	}
+	name := nameOf(id)
+	s := e.shard(name)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if c := s.counters[name]; c != nil {
+		return c.lost
+	}
+	return lost
+}
+
+// Lost returns the Unix second up to which counters may have lost events, because memory was full; 0: none has.
+func (e *Embedded) Lost() int64 { return e.lost.Load() }
 
 // longID is the length from which on a counter is kept by an alias: reservations, which name counters, stay
 // short.
@@ -146,6 +169,7 @@ func (e *Embedded) writeAndRead(op *store.Op, now time.Time) (err error) {
 		// As it grows the store drops what has expired: two for each that is new.
 		e.bytes.Add(-s.dropExpired(now, 2))
 		c = s.create(name)
+		c.lost = e.lost.Load()
 	}
 	s.use(c, now)
 	if op.Data {
@@ -291,6 +315,7 @@ func (e *Embedded) evictOne() bool {
 		return false
 	}
 	e.bytes.Add(-c.bytes())
+	e.lost.Store(max(e.lost.Load(), c.used/int64(time.Second))) // before it can be made again: the shard is locked
 	oldest.remove(c)
 	return true
 }

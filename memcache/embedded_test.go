@@ -12,7 +12,10 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/counterd/counterd/events"
+	"github.com/counterd/counterd/events/rulesfile"
 	"github.com/counterd/counterd/hierarchy"
+	"github.com/counterd/counterd/internal/eventlog"
+	"github.com/counterd/counterd/internal/limiter"
 	"github.com/counterd/counterd/internal/store"
 	"github.com/counterd/counterd/internal/store/storetest"
 	"github.com/counterd/counterd/internal/testkit/bubble"
@@ -288,4 +291,57 @@ func TestEmbeddedReckonsBytesThatExpired(t *testing.T) {
 		require.NoError(t, storetest.Delete(t.Context(), kept, "a", items))
 		require.Zero(t, kept.Bytes())
 	})
+}
+
+// A limit whose counter may have been evicted says so, as on a Memcached server that is full: until its window has
+// passed. Counters that stayed have lost nothing.
+func TestEmbeddedEvictionsAreIncomplete(t *testing.T) {
+	for _, algorithm := range []string{"sliding-window", "sliding-log", "token-bucket, burst: 500"} {
+		t.Run(algorithm, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
+				kept := memcache.NewEmbedded(memcache.EmbeddedConfig{MaxBytes: 200_000})
+				buckets := hierarchy.NewCounters(hierarchy.Config{Store: kept})
+				logs, err := eventlog.New(buckets.Base())
+				require.NoError(t, err)
+				decider, err := limiter.New(limiter.Config{}, buckets, logs)
+				require.NoError(t, err)
+				rules, err := rulesfile.Parse([]byte("events: {login: {limits: [{per: user, rate: 500/10m, algorithm: " + algorithm + "}]}}"))
+				require.NoError(t, err)
+				hit := func(user string) events.Decision { // of a user but the victim the limit holds 500
+					t.Helper()
+					cost := int64(1)
+					if user == "victim" {
+						cost = 100
+					}
+					d, err := decider.Hit(t.Context(), limiter.Hit{Event: rules.Events["login"], Features: events.Features{"user": user}, Cost: cost})
+					require.NoError(t, err)
+					return d
+				}
+				for range 5 {
+					require.True(t, hit("victim").Allowed)
+				}
+				require.False(t, hit("victim").Allowed)
+				time.Sleep(10 * time.Second)
+				require.False(t, hit("stays").Limits[0].Incomplete, "nothing was evicted yet")
+				for i := range 2000 {
+					if i%20 == 0 {
+						hit("stays")
+					}
+					hit(fmt.Sprint("other ", i))
+					time.Sleep(time.Millisecond)
+				}
+				require.Positive(t, kept.Evicted())
+				require.False(t, hit("stays").Limits[0].Incomplete, "it has lost nothing")
+				d := hit("victim")
+				require.True(t, d.Allowed, "it begins again")
+				require.True(t, d.Limits[0].Incomplete)
+				check, err := decider.Check(t.Context(), limiter.Hit{Event: rules.Events["login"], Features: events.Features{"user": "new"}, Cost: 1})
+				require.NoError(t, err)
+				require.True(t, check.Limits[0].Incomplete, "it may have been evicted")
+				require.WithinDuration(t, time.Now(), time.Unix(kept.Lost(), 0), 10*time.Second)
+				time.Sleep(11 * time.Minute)
+				require.False(t, hit("victim").Limits[0].Incomplete)
+			})
+		})
+	}
 }

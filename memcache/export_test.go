@@ -45,6 +45,9 @@ func (f *Fleet) Failures() int32 { return f.servers[0].breaker.failures.Load() }
 // Stall has the fleet find that this process did not run for the last hour.
 func (f *Fleet) Stall() { f.common.stalls.tick.Add(-int64(time.Hour)) }
 
+// Mark returns the mark of the fleet's secret.
+func (f *Fleet) Mark() string { return f.common.mark }
+
 // Waiting returns how many calls wait for answers on the meta path.
 func (f *Fleet) Waiting() (n int) {
 	for _, s := range f.servers {

@@ -129,7 +129,7 @@ type Fleet struct {
 }
 
 // NewFleet returns the fleet of the servers in the config. It is an error if one
-// is named wrongly or its name does not resolve, not if it is down. Close frees
+// is named wrongly, not if it is down, or if its name has no address yet. Close frees
 // what the fleet holds.
 func NewFleet(ctx context.Context, config Config) (*Fleet, error) {
 	if config.Timeout < 0 || config.Conns < 0 {
@@ -179,9 +179,8 @@ func NewFleet(ctx context.Context, config Config) (*Fleet, error) {
 
 // SetServers has the fleet keep counters on these servers from here on. Servers that it has
 // already stay as they are; trips under way to removed servers are finished. It is an
-// error, and nothing changes, if there are none or one is named wrongly or does not
-// resolve. All processes need the same servers: until they have, processes ahead and
-// processes behind may ask different servers for a counter.
+// error, and nothing changes, if there are none or one is named wrongly. All processes need the same servers: until they
+// have, processes ahead and processes behind may ask different servers for a counter.
 func (f *Fleet) SetServers(ctx context.Context, names []string) error {
 	f.changing.Lock()
 	defer f.changing.Unlock()

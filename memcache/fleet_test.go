@@ -3,6 +3,7 @@ package memcache_test
 import (
 	"context"
 	"fmt"
+	"net"
 	"os"
 	"strings"
 	"sync"
@@ -35,7 +36,6 @@ func TestServersAreCheckedAtTheStart(t *testing.T) {
 		"neither host":     {"localhost"},
 		"no valid port":    {"localhost:nowhere"},
 		"named twice":      {"127.0.0.1:1", "127.0.0.1:1"},
-		"no such host":     {"counterd-test.invalid:11211"},
 		"is neither host:": {":11211"},
 	} {
 		_, err := memcache.NewFleet(t.Context(), memcache.Config{Servers: servers})
@@ -43,12 +43,49 @@ func TestServersAreCheckedAtTheStart(t *testing.T) {
 	}
 	_, err := memcache.NewFleet(t.Context(), memcache.Config{Servers: []string{"counterd-test.invalid:1", "b", "b"}})
 	require.Error(t, err)
-	assert.Len(t, strings.Split(err.Error(), "\n"), 4, "all faults at once: %v", err)
+	assert.Len(t, strings.Split(err.Error(), "\n"), 3, "all faults at once: %v", err)
 
-	// One that is down is no fault.
-	fleet, err := memcache.NewFleet(t.Context(), memcache.Config{Servers: []string{"127.0.0.1:1", "/nowhere/socket"}})
+	// One that is down is no fault, nor is one whose name has no address yet.
+	fleet, err := memcache.NewFleet(t.Context(), memcache.Config{Servers: []string{"127.0.0.1:1", "/nowhere/socket", "counterd-test.invalid:1"}})
 	require.NoError(t, err)
 	require.NoError(t, fleet.Close())
+}
+
+// A server whose name has no address, as that of a pod that waits for a node, is down: it is named, the others decide, and
+// it is in use once it has one.
+func TestAServerWithoutAnAddress(t *testing.T) {
+	for _, replicas := range []int{1, 2} {
+		inBubbles(t, func(t *testing.T, protocol memcache.Protocol) {
+			const name = "counterd-test.invalid:11211"
+			server, pending := memcachedtest.StartMemory(t), memcachedtest.StartMemory(t)
+			var found atomic.Bool
+			config := memcache.Dialed(memcache.Config{Servers: []string{server.Addr, name}, Replicas: replicas, Protocol: protocol}, func(ctx context.Context, addr string, deadline time.Time) (net.Conn, error) {
+				switch {
+				case addr != name:
+					return memcachedtest.Dial(ctx, addr, deadline)
+				case !found.Load():
+					return nil, &net.OpError{Op: "dial", Net: "tcp", Err: &net.DNSError{Err: "no such host", Name: addr, IsNotFound: true}}
+				}
+				return memcachedtest.Dial(ctx, pending.Addr, deadline)
+			})
+			fleet, err := memcache.NewFleet(t.Context(), config)
+			require.NoError(t, err)
+			defer fleet.Close()
+			require.ErrorContains(t, fleet.Ping(t.Context())[name], "no such host")
+			health := func() memcache.ServerHealth { return fleet.Health()[1] }
+			require.Equal(t, name, health().Name)
+			require.False(t, health().Up)
+			require.ErrorContains(t, health().Err, "no such host")
+			for i := range 20 {
+				counter := fmt.Sprint(i)
+				_, err := storetest.Trip(t.Context(), fleet, counter, 1, []uint64{1}, []int64{later()}, nil, make([]int64, 1))
+				require.Equal(t, fleet.Servers(counter)[0] == name && replicas == 1, err != nil, "%v", err)
+			}
+			found.Store(true)
+			time.Sleep(2 * time.Second)
+			require.True(t, health().Up, "it was looked up again")
+		})
+	}
 }
 
 // All processes must place alike, also those of later versions: these places are

@@ -47,6 +47,7 @@ type ServerHealth struct {
 	// OtherSecret: another process that uses it has another KeySecret, or has one where this
 	// one has none: the two count apart.
 	OtherSecret bool
+	OtherHost   string      // of that process; empty if it is not known
 	Speaks      Protocol    // Meta or Classic; Auto: it was not asked yet
 	Stats       ServerStats // of the last look at it; zero where it gives none
 }

@@ -5,7 +5,9 @@ package memcache_test
 import (
 	"errors"
 	"fmt"
+	"github.com/counterd/counterd/internal/testkit"
 	"net"
+	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -81,7 +83,7 @@ func TestAServerThatForgets(t *testing.T) {
 
 	// No window reaches back that far.
 	wall.second.Store(someSecond + 200 + 34*24*60*60)
-	require.Eventually(t, func() bool { return fleet.Since("a") == 0 }, maxWait, time.Millisecond)
+	testkit.Await(t, maxWait, "the loss is over", func() bool { return fleet.Since("a") == 0 })
 	assert.Zero(t, fleet.Health()[0].Since)
 }
 
@@ -151,19 +153,25 @@ func TestALossBeforeTheStart(t *testing.T) {
 	})
 }
 
-// What is no marker is not believed, and left alone.
+// What no process writes is replaced, and the server may lack anything.
 func TestMarkersThatCannotBe(t *testing.T) {
 	server, other := memcachedtest.Start(t), memcachedtest.Start(t)
-	for _, value := range []string{"x", "", "-5 0", strings.Repeat("9", 5000), "null", "[]", "{}", `{"id":0}`, `{"id":1,"former":"x"}`, `{"id":1`} {
+	names := strings.Repeat(`"a",`, 5000) + `"b"`
+	for _, value := range []string{
+		"x", "", "-5 0", strings.Repeat("9", 5000), "null", "[]", "{}", `{"id":0}`, `{"id":1,"former":"x"}`, `{"id":1`, strings.Repeat("x", 100_000),
+		`{"id":1,"replicas":6}`, `{"id":1,"evictions":-2}`, `{"id":1,"servers":[` + names + `]}`, `{"id":1,"former":[{"servers":[` + names + `]}]}`,
+		`{"id":1,"former":[{},{},{},{},{}]}`, `{"id":1,"copied":{"a":{"left":-1}}}`,
+	} {
 		put(t, server, "counterd:memory", value)
 		fleet, _ := openTold(t, memcache.Config{Servers: []string{server.Addr, other.Addr}, Clock: newWall(someSecond).now})
 		for name, err := range fleet.Ping(t.Context()) {
 			require.NoError(t, err, name)
 		}
-		for _, h := range fleet.Health() {
-			assert.Zero(t, h.Lost, "%.20q", value)
-		}
-		assert.Equal(t, value, server.Ask("get counterd:memory")[1])
+		fleet.Ping(t.Context())
+		lost := fleet.Health()[slices.IndexFunc(fleet.Health(), func(h memcache.ServerHealth) bool { return h.Name == server.Addr })].Lost
+		assert.Equal(t, int64(someSecond), lost.Since, "%.40q", value)
+		assert.True(t, lost.Missed)
+		assert.Contains(t, server.Ask("get counterd:memory")[1], server.Addr, "%.40q is replaced", value)
 		for i := range 4 {
 			add(t, fleet, fmt.Sprint(i), 1, 1)
 		}
@@ -187,7 +195,7 @@ func TestAServerThatEvicts(t *testing.T) {
 	wall := newWall(time.Now().Unix())
 	fleet, told := openTold(t, memcache.Paced(memcache.Config{Servers: []string{server.Addr}, Clock: wall.now}, 20*time.Millisecond))
 	fleet.Ping(t.Context())
-	require.Eventually(t, func() bool { return fleet.Health()[0].Stats.MaxBytes == 2<<20 }, maxWait, time.Millisecond)
+	testkit.Await(t, maxWait, "the statistics of a look", func() bool { return fleet.Health()[0].Stats.MaxBytes == 2<<20 })
 	assert.Zero(t, fleet.Since("a"))
 	wall.second.Add(10)
 	// Each time it is looked at: a server without a look until it has dropped all that it
@@ -207,9 +215,9 @@ func TestAServerThatEvicts(t *testing.T) {
 		add(t, fleet, "a", 1, buckets...)
 		stats := server.Stats("")
 		items, evictions := number(stats["curr_items"]), number(stats["evictions"])
-		require.Eventually(t, func() bool {
+		testkit.Await(t, maxWait, "the next eviction", func() bool {
 			return seen().Evictions >= max(evictions, 1) || evictions == 0 && seen().Items >= items
-		}, maxWait, time.Millisecond)
+		})
 	}
 	assert.Empty(t, told.await(t, "evicting "+server.Addr))
 	h := fleet.Health()[0]
@@ -224,9 +232,9 @@ func TestAServerThatEvicts(t *testing.T) {
 // of the call. A look at a server that is restarted may have opened its breaker.
 func untilAdmitted(t *testing.T, call func() error) (err error) {
 	t.Helper()
-	require.Eventually(t, func() bool {
+	testkit.Await(t, maxWait, "the server is up", func() bool {
 		err = call()
 		return !errors.Is(err, memcache.ErrDown)
-	}, maxWait, time.Millisecond)
+	})
 	return err
 }

@@ -3,6 +3,7 @@ package memcache_test
 import (
 	"context"
 	"fmt"
+	"github.com/counterd/counterd/internal/testkit"
 	"net"
 	"os"
 	"strings"
@@ -133,9 +134,9 @@ func TestAShortDeadlineIsOnesOwn(t *testing.T) {
 			assert.Equal(t, []int64{7, 7}, values)
 		}
 		running.Go(func() { trip(context.Background()) })
-		require.Eventually(t, func() bool { return gets.Load() == 1 }, maxWait, time.Millisecond)
+		testkit.Await(t, maxWait, "the first trip is sent", func() bool { return gets.Load() == 1 })
 		running.Go(func() { trip(context.Background()) })
-		require.Eventually(t, func() bool { return fleet.Waiting() == 2 }, maxWait, time.Millisecond)
+		testkit.Await(t, maxWait, "two trips wait", func() bool { return fleet.Waiting() == 2 })
 		left := make(chan struct{})
 		running.Go(func() {
 			ctx, cancel := context.WithTimeout(context.Background(), slowTimeout)
@@ -144,7 +145,7 @@ func TestAShortDeadlineIsOnesOwn(t *testing.T) {
 			assert.ErrorIs(t, err, os.ErrDeadlineExceeded)
 			close(left)
 		})
-		require.Eventually(t, func() bool { return fleet.Waiting() == 3 }, maxWait, time.Millisecond)
+		testkit.Await(t, maxWait, "three trips wait", func() bool { return fleet.Waiting() == 3 })
 		close(first)
 		<-left
 		close(second)
@@ -176,7 +177,7 @@ func TestWhatWasNotSentGoesOnAnotherConnection(t *testing.T) {
 			assert.Error(t, err)
 			assert.Zero(t, landed)
 		})
-		require.Eventually(t, func() bool { return firstAdds.Load() == 1 }, maxWait, time.Millisecond)
+		testkit.Await(t, maxWait, "the first add is sent", func() bool { return firstAdds.Load() == 1 })
 		for range 5 {
 			running.Go(func() {
 				landed, _, err := tripOf(t.Context(), fleet, 1, 0)
@@ -184,7 +185,7 @@ func TestWhatWasNotSentGoesOnAnotherConnection(t *testing.T) {
 				assert.Equal(t, 1, landed.On(0))
 			})
 		}
-		require.Eventually(t, func() bool { return fleet.Waiting() == 6 }, maxWait, time.Millisecond)
+		testkit.Await(t, maxWait, "six trips wait", func() bool { return fleet.Waiting() == 6 })
 		close(cut)
 		running.Wait()
 		assert.Equal(t, int32(6), adds.Load(), "each add was sent once")
@@ -295,11 +296,11 @@ func TestDroppedAnswersAreNobodyElses(t *testing.T) {
 			}
 		}
 		running.Go(trip)
-		require.Eventually(t, func() bool { return gets.Load() == 1 }, maxWait, time.Millisecond)
+		testkit.Await(t, maxWait, "the first trip is sent", func() bool { return gets.Load() == 1 })
 		for range 2 {
 			running.Go(trip)
 		}
-		require.Eventually(t, func() bool { return fleet.Waiting() == 3 }, maxWait, time.Millisecond)
+		testkit.Await(t, maxWait, "three trips wait", func() bool { return fleet.Waiting() == 3 })
 		close(hold)
 		bounded(t, "a trip", running.Wait)
 	})
@@ -338,10 +339,10 @@ func TestAnswersNobodyAskedFor(t *testing.T) {
 		fleet := openUnwatched(t, memcache.Config{Servers: []string{addr}, Conns: 1})
 		_, _, err := tripOf(t.Context(), fleet, 0, 1)
 		require.NoError(t, err)
-		require.Eventually(t, func() bool {
+		testkit.Await(t, maxWait, "a trip that is answered", func() bool {
 			_, values, err := tripOf(t.Context(), fleet, 0, 1)
 			return err == nil && values[0] == 7
-		}, maxWait, time.Millisecond)
+		})
 		assert.Equal(t, int32(1), connections.Load())
 	})
 }
@@ -385,7 +386,7 @@ func TestCloseWaitsForMetaTrips(t *testing.T) {
 			})
 		}
 		<-entered
-		require.Eventually(t, func() bool { return fleet.Waiting() == 2 }, maxWait, time.Millisecond)
+		testkit.Await(t, maxWait, "two trips wait", func() bool { return fleet.Waiting() == 2 })
 		closed := make(chan error, 1)
 		go func() { closed <- fleet.Close() }()
 		select {

@@ -4,6 +4,7 @@ package memcache_test
 
 import (
 	"fmt"
+	"github.com/counterd/counterd/internal/testkit"
 	"slices"
 	"strings"
 	"testing"
@@ -67,23 +68,23 @@ func (l *lossy) found() *memcache.Fleet {
 // awaitFounded looks at the servers until a server without a marker is one that has lost it.
 func (l *lossy) awaitFounded(fleet *memcache.Fleet, servers ...*memcachedtest.Server) {
 	l.t.Helper()
-	require.Eventually(l.t, func() bool {
+	testkit.Await(l.t, maxWait, "no server is founding", func() bool {
 		fleet.Ping(l.t.Context())
 		return !slices.ContainsFunc(servers, func(server *memcachedtest.Server) bool {
 			return strings.Contains(fmt.Sprint(server.Ask("get counterd:memory")), "founding")
 		})
-	}, maxWait, 20*time.Millisecond)
+	})
 }
 
 // look has the process look at all servers, until it knows none as down or away.
 func (l *lossy) look(fleet *memcache.Fleet) {
 	l.t.Helper()
-	require.Eventually(l.t, func() bool {
+	testkit.Await(l.t, maxWait, "all servers are up", func() bool {
 		for name, err := range fleet.Ping(l.t.Context()) {
 			require.NoError(l.t, err, name)
 		}
 		return !slices.ContainsFunc(fleet.Health(), func(h memcache.ServerHealth) bool { return !h.Up || h.Missed })
-	}, maxWait, 10*time.Millisecond)
+	})
 }
 
 // lose has servers come back empty so many seconds later, and returns the second.

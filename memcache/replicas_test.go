@@ -5,6 +5,7 @@ package memcache_test
 import (
 	"context"
 	"fmt"
+	"github.com/counterd/counterd/internal/testkit"
 	"io"
 	"net"
 	"slices"
@@ -44,7 +45,7 @@ func replicasOn(t *testing.T, protocol memcache.Protocol, n int) (*memcache.Flee
 // awaitReplay waits until no hint is pending.
 func awaitReplay(t *testing.T, fleet *memcache.Fleet) {
 	t.Helper()
-	require.Eventually(t, func() bool { n, _ := fleet.PendingHints(); return n == 0 }, maxWait, 10*time.Millisecond)
+	testkit.Await(t, maxWait, "no hint is pending", func() bool { n, _ := fleet.PendingHints(); return n == 0 })
 }
 
 func TestEveryReplicaHasIt(t *testing.T) {
@@ -118,10 +119,10 @@ func TestAReplicaStalls(t *testing.T) {
 		stalled.Resume()
 		awaitReplay(t, fleet)
 		require.Equal(t, []int64{6}, holds(t, fleet, "a", on[0], 1))
-		require.Eventually(t, func() bool {
+		testkit.Await(t, maxWait, "the value on the second replica", func() bool {
 			value := holds(t, fleet, "a", on[1], 1)[0]
 			return value == 6 || value == 7
-		}, maxWait, 10*time.Millisecond)
+		})
 	})
 }
 
@@ -133,11 +134,11 @@ func TestRollBackFromTheReplicasThatHaveIt(t *testing.T) {
 	servers[on[0]].Stop()
 	landed := landedOf(t, fleet, "a", 1, 1, 2)
 	servers[on[0]].Restart()
-	require.Eventually(t, func() bool {
+	testkit.Await(t, maxWait, "a trip that has both servers", func() bool {
 		value := make([]int64, 1)
 		_, err := storetest.Trip(t.Context(), fleet, "a", 1, []uint64{1}, []int64{later()}, nil, value)
 		return err == nil && storetest.Look(t.Context(), fleet, "a", on[0], []uint64{1}, value, make([]uint64, 1)) == nil && value[0] > 0
-	}, maxWait, 10*time.Millisecond)
+	})
 	before := holds(t, fleet, "a", on[0], 1)
 	require.NoError(t, storetest.RollBack(t.Context(), fleet, "a", 1, []uint64{1, 2}, landed))
 	assert.Equal(t, before, holds(t, fleet, "a", on[0], 1))
@@ -370,7 +371,7 @@ func TestConnectionsThatTheServerFindsIdle(t *testing.T) {
 				server := memcachedtest.StartSecure(t, demands, "-o", "idle_timeout=1")
 				fleet := openConfig(t, secured(t, demands, memcache.Config{Servers: []string{server.Addr}, Protocol: protocol}))
 				add(t, fleet, "a", 1, 1)
-				require.Eventually(t, func() bool { return server.Stats("")["idle_kicks"] != "0" }, maxWait, 50*time.Millisecond)
+				testkit.Await(t, maxWait, "the server closes idle connections", func() bool { return server.Stats("")["idle_kicks"] != "0" })
 				require.Equal(t, []int64{2}, add(t, fleet, "a", 1, 1))
 			})
 		})

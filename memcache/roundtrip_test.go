@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"github.com/counterd/counterd/internal/testkit"
 	"maps"
 	"os"
 	"slices"
@@ -128,7 +129,7 @@ func TestAReplicaGivenUpIsReportedOnce(t *testing.T) {
 			landed := landedOf(t, fleet, "a", 1, 1)
 			require.ElementsMatch(t, []string{"exchange of <nil>: 1, 0, ok", "exchange of <nil>: 1, 0, timeout"}, told.take())
 			slow.Resume()
-			require.Eventually(t, func() bool { return holds(t, fleet, "a", slow.Addr, 1)[0] == 6 }, maxWait, time.Millisecond)
+			testkit.Await(t, maxWait, "the slow server has the cost", func() bool { return holds(t, fleet, "a", slow.Addr, 1)[0] == 6 })
 			require.NoError(t, fleet.Close()) // with it end the goroutines that still had it
 			require.NotContains(t, fmt.Sprint(told.take()), "exchange of")
 			require.NotZero(t, landed)

@@ -2,6 +2,7 @@ package memcache_test
 
 import (
 	"fmt"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -197,6 +198,33 @@ func TestAnotherSecretIsNoticed(t *testing.T) {
 	})
 }
 
+// The process with another secret is named by its host, as far as it can be one's name.
+func TestTheHostOfAnotherSecret(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		server := memcachedtest.StartMemory(t)
+		mine := openOnlooker(t, server, memcache.Auto, aSecret)
+		mine.looks(t)
+		own, err := os.Hostname()
+		require.NoError(t, err)
+		_, host, _ := strings.Cut(server.Ask("get " + secretItem)[1], " ")
+		assert.Equal(t, own, host)
+		for host, want := range map[string]string{
+			"web-7f9c.shop": "web-7f9c.shop", "": "", "a b": "", "<b>": "", strings.Repeat("a", 254): "",
+		} {
+			setText(server, otherItem, strings.Repeat("0", 16)+" "+host)
+			mine.looks(t)
+			assert.True(t, mine.sees(), host)
+			assert.Equal(t, want, mine.Health()[0].OtherHost, host)
+			setText(server, secretItem, strings.Repeat("0", 16)+" "+host)
+			server.Ask("delete " + otherItem)
+			mine.looks(t)
+			assert.True(t, mine.sees(), host)
+			assert.Equal(t, want, mine.Health()[0].OtherHost, host)
+			server.Ask("delete " + secretItem)
+		}
+	})
+}
+
 // Of three secrets each sees that there are others; when one goes, the remaining two do
 // too. Processes without a secret leave no item.
 func TestTheSecretsThatAreLeft(t *testing.T) {
@@ -250,6 +278,9 @@ func TestSecretItemsThatCannotBe(t *testing.T) {
 				require.Positive(t, fleet.Health()[0].Stats.MaxBytes, "the statistics are still read")
 				assert.Empty(t, fleet.told)
 				add(t, fleet.Fleet, "a", 1, 1)
+				if item == secretItem {
+					assert.Equal(t, fleet.Fleet.Mark(), server.Ask("get " + item)[1], "it is replaced")
+				}
 				require.NoError(t, fleet.Close())
 			}
 			server.Ask("delete " + item)

@@ -43,6 +43,7 @@ type counter struct {
 	purgeAt int              // number of buckets at which to look for expired ones
 	expires int64            // when the last of the buckets does
 
+	lost         int64 // Unix second up to which one of this name may have been evicted
 	used         int64 // Unix nanoseconds of the last use
 	newer, older *counter
 	heapAt       int

@@ -129,7 +129,7 @@ func isOfContract(out any) bool {
 
 // isDecision reports whether all that a decision has is there, and its numbers are in their ranges.
 func isDecision(d *wire.Decision) bool {
-	least := min(orZero(d.RetryAfter), d.RetryAfterMS)
+	least := min(orZero(d.RetryAfter), d.RetryAfterMS, d.MayFitAfter)
 	for i := range d.Limits {
 		s := &d.Limits[i]
 		if s.Name == "" {

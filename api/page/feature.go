@@ -37,9 +37,9 @@ type featureView struct {
 	Changes   []change
 	Overrides []overrideView // of its features
 	Override  []overrideForm
-	Changed   string // when an override was set or ended, by a form that led here; empty: none was
-	Reset     string // when the counter was reset, by a form that led here; empty: it was not
-	Counted   string // what counted means there
+	Changed   *changedOverride // by a form that led here; nil: none was
+	Reset     string           // when the counter was reset, by a form that led here; empty: it was not
+	Counted   string           // what counted means there
 	Heat      []heat
 	HeatNote  string
 	History   *history
@@ -112,7 +112,8 @@ func (p *pages) showFeature(w http.ResponseWriter, r *http.Request, query url.Va
 	view.Event, view.Cost = s.event.Name, grouped(s.cost)
 	view.Feature = cmp.Or(shown(strings.Join(given(query), " and ")), "the event as a whole")
 	view.Title, view.Blanks = brief(view.Feature)+", "+view.Event, blanks(s.features)
-	view.Overrides, view.Override, view.Changed = p.overrideViews(p.Service.OverridesOf(s.event, s.features)), p.overrideForms(s, query), p.noticeOf(query, "override")
+	view.Overrides, view.Override = p.overrideViews(p.Service.OverridesOf(s.event, s.features)), p.overrideForms(s, query)
+	view.Changed = p.changedOverrideOf(query, s.features, view.Overrides)
 	counters := p.explain(view, r, s)
 	p.past(view, r, query, s, counters)
 }

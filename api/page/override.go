@@ -26,6 +26,12 @@ type overrideForm struct {
 	Rates                 string // of the limits that have windows, as they are; empty: there are none
 }
 
+// changedOverride is an override that a form has set or ended.
+type changedOverride struct {
+	Feature, At string
+	Says, Until string // of one that was set
+}
+
 // overrideTimes are for how long the form offers an override.
 var overrideTimes = []struct{ Value, Text string }{
 	{"15m", "15 minutes"}, {"1h", "1 hour"}, {"2h", "2 hours"}, {"8h", "8 hours"}, {"24h", "1 day"}, {"168h", "7 days"},
@@ -90,8 +96,23 @@ func (p *pages) override(w http.ResponseWriter, r *http.Request) {
 		p.showFeature(w, r, query, err)
 		return
 	}
-	w.Header().Set("Location", to("feature", with(query, "override", strconv.FormatInt(p.Clock().Unix(), 10))))
+	moment := strconv.FormatInt(p.Clock().Unix(), 10)
+	w.Header().Set("Location", to("feature", with(query, "override", moment, "kind", fields.Get("kind"))))
 	w.WriteHeader(http.StatusSeeOther)
+}
+
+// changedOverrideOf returns the override whose change led to the page; nil: none did.
+func (p *pages) changedOverrideOf(query url.Values, features events.Features, inForce []overrideView) *changedOverride {
+	kind, at := query.Get("kind"), p.noticeOf(query, "override")
+	if at == "" || features[kind] == "" {
+		return nil
+	}
+	for _, o := range inForce {
+		if o.Kind == kind {
+			return &changedOverride{Feature: o.Feature, At: at, Says: o.Says, Until: o.Until}
+		}
+	}
+	return &changedOverride{Feature: brief(shown(kind + ":" + features[kind])), At: at}
 }
 
 func (p *pages) changeOverride(r *http.Request, fields, query url.Values) error {
@@ -102,7 +123,14 @@ func (p *pages) changeOverride(r *http.Request, fields, query url.Values) error 
 	o := events.Override{Event: query.Get("event")}
 	o.Kind = fields.Get("kind")
 	o.Value = features[o.Kind]
-	switch fields.Get("verdict") {
+	verdict, rates := fields.Get("verdict"), strings.TrimSpace(fields.Get("rates"))
+	if rates != "" {
+		verdict = cmp.Or(verdict, "rates")
+	}
+	if rates != "" && verdict != "rates" {
+		return &events.OverrideError{Reason: "Rates were typed: set these rates, or empty the field to allow or to deny always"}
+	}
+	switch verdict {
 	case "end":
 		_, err := p.Service.RemoveOverride(r.Context(), o.Event, o.Kind, o.Value)
 		return err
@@ -111,12 +139,15 @@ func (p *pages) changeOverride(r *http.Request, fields, query url.Values) error 
 	case "deny":
 		o.Listing = events.Denied
 	case "rates":
-		for _, text := range strings.FieldsFunc(fields.Get("rates"), func(r rune) bool { return r == ' ' || r == ',' }) {
+		for _, text := range strings.FieldsFunc(rates, func(r rune) bool { return r == ' ' || r == ',' }) {
 			rate, err := events.ParseRate(text)
 			if err != nil {
 				return &events.OverrideError{Reason: "a rate is written N/s, N/m, N/h, N/d or N/duration, as in 5/m or 100/15m"}
 			}
 			o.Rates = append(o.Rates, rate)
+			if len(o.Rates) > events.MaxOverrideRates {
+				break // SetOverride returns the error
+			}
 		}
 	default:
 		return &events.OverrideError{Reason: "an override allows, denies, or has rates"}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	htmlparser "golang.org/x/net/html"
 
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/internal/limiter/engine"
@@ -32,7 +33,8 @@ func TestOverride(t *testing.T) {
 	ip := events.Features{"ip": "192.0.2.1"}
 	require.False(t, w.Admits(t, "url_shorten", ip))
 	text := shown(t, h, ofIP)
-	assert.Contains(t, text, "Override ip:192.0.2.1 Decision Allow always, and count Deny always Other rates Other rates, of the windows that there are For 15 minutes 1 hour 2 hours 8 hours 1 day 7 days Override ip:192.0.2.1")
+	assert.Contains(t, text, "Override ip:192.0.2.1 New rates For 15 minutes 1 hour 2 hours 8 hours 1 day 7 days "+
+		"Set these rates Deny always Allow always, and count Rates have windows of the rules, whose rates are 10/m 5000/d .")
 	assert.NotContains(t, text, "Override: ")
 	assert.NotContains(t, shown(t, h, "/ui/rules"), "Temporary overrides")
 
@@ -40,7 +42,7 @@ func TestOverride(t *testing.T) {
 		return follow(t, h, postTo(t, h, "/ui/override", formType, overrideForm("url_shorten", "ip:192.0.2.1", "ip", fields...)))
 	}
 	text = change("verdict", "allow", "for", "2h")
-	assert.Contains(t, text, "The overrides were changed at 12:30:22 UTC.")
+	assert.Contains(t, text, "From 12:30:22 UTC to 14:30:22 UTC, ip:192.0.2.1 is always allowed. Then the rules decide again.")
 	assert.Contains(t, text, "Override: ip:192.0.2.1 is always allowed until 14:30:22 UTC. Set by a program at 12:30:22 UTC.")
 	assert.True(t, w.Admits(t, "url_shorten", ip))
 	assert.Contains(t, shown(t, h, "/ui/rules"), "Temporary overrides in force Feature Event Is Until Set at By End ip:192.0.2.1 url_shorten always allowed 14:30:22 UTC 12:30:22 UTC a program End the override of ip:192.0.2.1")
@@ -61,16 +63,80 @@ func TestOverride(t *testing.T) {
 	assert.True(t, w.Admits(t, "url_shorten", other))
 	assert.False(t, w.Admits(t, "url_shorten", ip))
 	text = change("verdict", "end")
-	assert.Contains(t, text, "The overrides were changed at 12:30:22 UTC.")
+	assert.Contains(t, text, "The override of ip:192.0.2.1 was ended at 12:30:22 UTC. The rules decide again.")
 	assert.NotContains(t, text, "Override: ")
 	assert.Empty(t, w.Overrides())
 	change("verdict", "end") // again, as another tab may
 
 	several := shown(t, h, ofBob)
-	assert.Contains(t, several, "Override ip:2001:db8::7 Decision")
-	assert.Contains(t, several, "Override user:bob Decision")
-	assert.NotContains(t, shown(t, h, featurePage("plain", "user:bob")), "Decision", "no limit is per the kind")
-	assert.NotContains(t, shown(t, h, featurePage("url_shorten", "key:k-1")), "Other rates", "token buckets have no windows")
+	assert.Contains(t, several, "Override ip:2001:db8::7 New rates")
+	assert.Contains(t, several, "Override user:bob New rates")
+	assert.NotContains(t, shown(t, h, featurePage("plain", "user:bob")), "Deny always", "no limit is per the kind")
+	assert.NotContains(t, shown(t, h, featurePage("url_shorten", "key:k-1")), "New rates", "token buckets have no windows")
+}
+
+// submitted returns the fields that a browser sends for the first form to an address, if the reader types text into the
+// field of a name and presses Enter: each list has its first choice, unless another is selected, and the first button is
+// pressed.
+func submitted(t *testing.T, body, action, name, text string) url.Values {
+	t.Helper()
+	_, form, found := strings.Cut(body, `action="`+action+`"`)
+	require.True(t, found)
+	form, _, _ = strings.Cut(form, "</form>")
+	fields, list, pressed := url.Values{}, "", false
+	for tokens := htmlparser.NewTokenizer(strings.NewReader(form)); tokens.Next() != htmlparser.ErrorToken; {
+		token, attributes := tokens.Token(), map[string]string{}
+		for _, attribute := range token.Attr {
+			attributes[attribute.Key] = attribute.Val
+		}
+		_, selected := attributes["selected"]
+		switch {
+		case token.Type != htmlparser.StartTagToken:
+		case token.Data == "select":
+			list = attributes["name"]
+		case token.Data == "option" && (selected || !fields.Has(list)):
+			fields.Set(list, attributes["value"])
+		case token.Data == "input", token.Data == "button" && !pressed && attributes["name"] != "":
+			fields.Set(attributes["name"], attributes["value"])
+			pressed = pressed || token.Data == "button"
+		}
+	}
+	require.True(t, fields.Has(name), "the form has no field %s", name)
+	fields.Set(name, text)
+	return fields
+}
+
+// Whoever types a rate gets the rate: no choice of the form is made in advance, and none opens a limit unasked.
+func TestATypedRateImpliesRates(t *testing.T) {
+	w := newDay(t)
+	h := w.Handler()
+	fields := submitted(t, get(t, h, ofIP).Body.String(), "override", "rates", "500/m")
+	answer := postTo(t, h, "/ui/override", formType, fields.Encode())
+	require.Equal(t, http.StatusSeeOther, answer.Code, textOf(answer.Body.String()))
+	require.Len(t, w.Overrides(), 1)
+	assert.Equal(t, events.Unlisted, w.Overrides()[0].Listing)
+	require.Len(t, w.Overrides()[0].Rates, 1)
+	text := follow(t, h, answer)
+	assert.Contains(t, text, "From 12:30:22 UTC to 14:30:22 UTC, ip:192.0.2.1 is at most 500 per minute. Then the rules decide again. "+
+		"Other processes follow within two seconds.")
+
+	fields.Del("verdict")
+	fields.Set("rates", "7/m")
+	text = follow(t, h, postTo(t, h, "/ui/override", formType, fields.Encode()))
+	assert.Contains(t, text, "ip:192.0.2.1 is at most 7 per minute.", "without a button, too")
+
+	for _, verdict := range []string{"allow", "deny"} {
+		fields.Set("verdict", verdict)
+		answer = postTo(t, h, "/ui/override", formType, fields.Encode())
+		assert.Equal(t, http.StatusBadRequest, answer.Code, verdict)
+		assert.Contains(t, textOf(answer.Body.String()), "Rates were typed", verdict)
+		assert.Len(t, w.Overrides()[0].Rates, 1, verdict)
+	}
+	fields.Del("verdict")
+	fields.Del("rates")
+	answer = postTo(t, h, "/ui/override", formType, fields.Encode())
+	assert.Equal(t, http.StatusBadRequest, answer.Code, "nothing was chosen")
+	assert.Len(t, w.Overrides()[0].Rates, 1)
 }
 
 // What is wrong with a form is said, and nothing is done.

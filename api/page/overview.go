@@ -243,14 +243,16 @@ func (p *pages) limits(w http.ResponseWriter, r *http.Request) {
 	view := struct {
 		*frame
 		choices
-		Rows []limitRow
-		List *loudest
+		Rows       []limitRow
+		Unanswered []string // processes whose hits are missing
+		List       *loudest
 	}{frame: p.newFrame("Denials by limit", "limits")}
 	var q top.Query
 	view.choices, q = p.choicesOf("limits", query)
 	p.known(view.frame, q)
 	q.Outcome, q.N = top.Denied, featuresSummed
-	view.Rows = byLimit(p.Top(r, q).Features)
+	found := p.Top(r, q)
+	view.Rows, view.Unanswered = byLimit(found.Features), found.Unanswered
 	if q.N = rowsShown; q.Event != "" {
 		list := p.loudestOf(r, q)
 		view.List = &list

@@ -15,6 +15,7 @@ import (
 	"html/template"
 	"log/slog"
 	"net/http"
+	"os"
 	"strconv"
 	"time"
 
@@ -79,6 +80,7 @@ type ServerConfig struct {
 	// Source names where the rules in force come from, such as a file, and returns their generation; nil: they are
 	// the program's.
 	Source func() (name string, generation int64)
+	Host   string           // on which the process runs; empty: as the system names it
 	Clock  func() time.Time // nil: time.Now
 	Log    *slog.Logger     // nil: slog.Default
 }
@@ -108,6 +110,9 @@ func NewHandler(config ServerConfig) http.Handler {
 	}
 	if config.Log == nil {
 		config.Log = slog.Default()
+	}
+	if config.Host == "" {
+		config.Host, _ = os.Hostname() // without a name the page shows none
 	}
 	if config.Source == nil {
 		config.Source = func() (string, int64) { return "", 0 }
@@ -141,6 +146,7 @@ type frame struct {
 	Here    string // the page's path among those of the navigation
 	Refresh int    // seconds after which it is asked for again; 0: it is not
 	Now     string
+	Host    string
 	Health  health
 	Faults  []string // why a part of it is not shown
 	status  int
@@ -156,7 +162,9 @@ type health struct {
 type server struct{ Good, Name, State string }
 
 func (p *pages) newFrame(title, here string) *frame {
-	return &frame{Title: title, Here: here, Now: clockTime(p.Clock().Truncate(time.Second)), Health: p.health(), status: http.StatusOK}
+	return &frame{
+		Title: title, Here: here, Now: clockTime(p.Clock().Truncate(time.Second)), Host: shown(p.Host), Health: p.health(), status: http.StatusOK,
+	}
 }
 
 // health returns what readyz says.

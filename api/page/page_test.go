@@ -188,6 +188,8 @@ func TestRulesOfAProgram(t *testing.T) {
 
 func TestTheOverview(t *testing.T) {
 	w := newDay(t)
+	w.Config.Host = "web-7f9c"
+	assert.Contains(t, shown(t, w.Handler(), "/ui/"), "What the process on web-7f9c saw and what its store holds.")
 	for range 40 {
 		w.Hot.Add(top.Denied, top.Key{Event: "rls_domain", Feature: pagetest.FeatureOf([2]string{"path", hostile[0]})}, "x")
 	}
@@ -261,8 +263,30 @@ func TestCountsThatMayBeTooHigh(t *testing.T) {
 		}, Processes: 1, Unanswered: []string{"http://10.0.0.9:8080"}}
 	}
 	assert.Contains(t, shown(t, w.Handler(), "/ui/"), "user:bob login user-5-per-15m 1,200 to 1,234")
-	assert.Contains(t, shown(t, w.Handler(), "/ui/"), "The hits of http://10.0.0.9:8080 are missing: it did not answer.")
+	assert.Contains(t, shown(t, w.Handler(), "/ui/"), "http://10.0.0.9:8080 did not answer; its hits are not included.")
 	assert.Contains(t, shown(t, w.Handler(), "/ui/limits"), "user-5-per-15m login 2 2,200 to 2,234", "of all features of the limit")
+}
+
+// What processes that did not answer have denied is not known: no page says that there was nothing.
+func TestPeersThatDoNotAnswer(t *testing.T) {
+	w := newWorld(t)
+	w.Config.Top = func(*http.Request, top.Query) wire.Top {
+		return wire.Top{Processes: 1, Unanswered: []string{"http://10.0.0.8:8080", "http://10.0.0.9:8080"}}
+	}
+	h := w.Handler()
+	for _, target := range []string{"/ui/", "/ui/limits", "/ui/limits?event=login", "/ui/whatif?event=login&text=%7Bper%3A+user%2C+rate%3A+5%2Fm%7D"} {
+		text := shown(t, h, target)
+		for _, peer := range []string{"http://10.0.0.8:8080", "http://10.0.0.9:8080"} {
+			assert.Contains(t, text, peer+" did not answer; its hits are not included.", target)
+		}
+		for _, claim := range []string{"No limit", "No hit was", "No feature of", "and its peers saw"} {
+			assert.NotContains(t, text, claim, target)
+		}
+	}
+	assert.Contains(t, shown(t, h, "/ui/limits"), "The processes that answered denied no hit of a feature in this time.")
+	assert.Contains(t, shown(t, h, "/ui/"), "The processes that answered admitted no hit in this time.")
+	w.Config.Top = func(*http.Request, top.Query) wire.Top { return wire.Top{Processes: 3} }
+	assert.Contains(t, shown(t, w.Handler(), "/ui/limits"), "No limit of a feature denied a hit in this time.", "all answered")
 }
 
 func TestTheRules(t *testing.T) {

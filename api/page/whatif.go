@@ -45,6 +45,8 @@ type whatIf struct {
 	Coarse  bool   // seconds of some hits are not known
 	Note    string // why nothing is known
 	Decided bool
+	// Unanswered are the processes whose hits are missing.
+	Unanswered []string
 }
 
 type whatIfRow struct {
@@ -133,7 +135,13 @@ func (p *pages) try(view *whatIf, r *http.Request, event, trial *events.Event) {
 	left := 0
 	for _, outcome := range []top.Outcome{top.Denied, top.Admitted} {
 		n := 0
-		for _, of := range p.Top(r, top.Query{Outcome: outcome, Event: event.Name, N: featuresSummed, Window: top.Longest}).Features {
+		found := p.Top(r, top.Query{Outcome: outcome, Event: event.Name, N: featuresSummed, Window: top.Longest})
+		for _, peer := range found.Unanswered {
+			if !slices.Contains(view.Unanswered, peer) {
+				view.Unanswered = append(view.Unanswered, peer)
+			}
+		}
+		for _, of := range found.Features {
 			if names[of.Feature] || n == tried || !slices.Equal(slices.Sorted(maps.Keys(of.Features)), kinds) {
 				continue
 			}

@@ -120,6 +120,7 @@ var (
 		{name: "at", read: func(p *plain, r, _ *Result) bool { return p.time(&r.At) }},
 		{name: "retry_after", needed: true, read: func(p *plain, r, _ *Result) bool { return p.number(&r.RetryAfter) }},
 		{name: "retry_after_ms", read: func(p *plain, r, _ *Result) bool { return p.integer(&r.RetryAfterMS) }},
+		{name: "may_fit_after", read: func(p *plain, r, _ *Result) bool { return p.integer(&r.MayFitAfter) }},
 		{name: "reservation", read: func(p *plain, r, like *Result) bool { return p.str(&r.Reservation, like.Reservation) }},
 		{name: "limits", read: func(p *plain, r, like *Result) bool { return p.limits(&r.Limits, like.Limits) }},
 	}
@@ -525,6 +526,9 @@ func (w *writer) decision(b []byte, d *Decision) []byte {
 	b = seconds(b, `,"retry_after":`, d.RetryAfter)
 	if d.RetryAfterMS != 0 {
 		b = integer(b, `,"retry_after_ms":`, d.RetryAfterMS)
+	}
+	if d.MayFitAfter != 0 {
+		b = integer(b, `,"may_fit_after":`, d.MayFitAfter)
 	}
 	b = w.strIfAny(b, `,"reservation":`, d.Reservation)
 	if d.Wait != 0 {

@@ -150,7 +150,7 @@ func FuzzAppend(f *testing.F) {
 		if flag(5) {
 			limit.Exact = new(flag(6))
 		}
-		decision := wire.Decision{Allowed: flag(7), Event: name, At: moment, RetryAfter: pointer(8, n), RetryAfterMS: n % 3, Limits: make([]wire.LimitState, flags>>9&3)}
+		decision := wire.Decision{Allowed: flag(7), Event: name, At: moment, RetryAfter: pointer(8, n), RetryAfterMS: n % 3, MayFitAfter: n % 2, Limits: make([]wire.LimitState, flags>>9&3)}
 		for i := range decision.Limits {
 			decision.Limits[i] = limit
 		}
@@ -347,7 +347,7 @@ func FuzzPlain(f *testing.F) {
 		`{"hits":[{"event":"","event":"e"}]}`, `{"hits":[null,{},]}`, `{"hits":[]}`,
 		`{"allowed":true,"event":"e","at":"2026-03-14T23:30:33Z","retry_after":0,"reservation":"r","limits":[` +
 			`{"name":"n","feature":"ip:::1","limit":5,"window":"1m","count":3,"remaining":2,"reset":0,"allowed":true,"exact":false,"shadow":true}]}`,
-		`{"results":[{"status":429,"allowed":false,"event":"e","at":"2026-03-14T23:30:33Z","retry_after":0,"retry_after_ms":20,"limits":[]}]}`,
+		`{"results":[{"status":429,"allowed":false,"event":"e","at":"2026-03-14T23:30:33Z","retry_after":9,"retry_after_ms":20,"may_fit_after":1,"limits":[]}]}`,
 		`{"results":[{"status":200` + strings.Repeat(" ", 60) + `}]}`,
 	} {
 		f.Add(text)

@@ -154,6 +154,9 @@ type Decision struct {
 	RetryAfter *int64 `json:"retry_after"` // seconds until all limits admit it; nil: never
 	// RetryAfterMS is RetryAfter in milliseconds, if it is less than a second, or a queue is full; else 0.
 	RetryAfterMS int64 `json:"retry_after_ms,omitzero"`
+	// MayFitAfter is after how many seconds it may be admitted as open reservations or leases end or are given back, if
+	// that is before RetryAfter; else 0.
+	MayFitAfter int64 `json:"may_fit_after,omitzero"`
 	// Wait is how many seconds an allowed hit waits for its turn, with milliseconds; 0: it does not.
 	Wait float64 `json:"wait,omitzero"`
 	// Reservation names what was reserved, the leases, or the turn, for Settle; empty: there is nothing.

@@ -5,7 +5,6 @@ import (
 	"flag"
 	"fmt"
 	"io"
-	"log/slog"
 	"maps"
 	"os"
 	"slices"
@@ -47,7 +46,7 @@ const serveUsage = `counterd is a distributed rate limiter and event counter wit
 
 Usage:
   counterd [flags]                                       serve
-  counterd validate FILE                                 check a rules file, and print what each event costs
+  counterd validate FILE                                 check a rules file, and print what counters take
   counterd keys -event E -feature K:V [-feature K:V ...] print the Memcached keys of a counter now
   counterd probe [URL]                                   ask a counterd for its health
   counterd ratelimit                                     serve in the place of envoyproxy/ratelimit, by its environment
@@ -83,10 +82,13 @@ func (s *serveFlags) register(flags flagSet) {
 	flags.StringVar(&s.TLSKey, "tls-key", "", "`file` of its private key, PEM")
 	flags.StringVar(&s.TLSClientCA, "tls-client-ca", "", "`file` of the authorities, PEM, of which clients have to show a certificate")
 	flags.StringVar(&s.Admin, "admin", "", "`address` to serve metrics, profiles, healthz and readyz on: metrics are only there then")
-	flags.Func("peers", "`URLs` of the other processes, as in http://10.0.0.2:8080, comma-separated, this one may be among them: GET /v1/top asks them, too, with its caller's token", func(text string) error {
+	flags.Func("peers", "`URLs` of the other processes, as in http://10.0.0.2:8080, comma-separated, this one may be among them; "+
+		"or dns:NAME:PORT: all addresses of a name, over TLS if this process serves it; GET /v1/top asks them, too, with its caller's token", func(text string) error {
 		s.Peers = strings.Split(text, ",")
 		return nil
 	})
+	flags.StringVar(&s.PeersCA, "peers-ca", "",
+		"`file` of the authorities that issue the peers' certificates, PEM; none: the system's; this process's own certificate is always good")
 	flags.StringVar(&s.RLS, "rls", "", "`address` to serve Envoy's rate limit service on, over gRPC; its domains are events of the rules; none: it is not served")
 	flags.StringVar(&s.RLSConfig, "rls-config", "", "`file`, or folder of *.yaml files, of envoyproxy/ratelimit's configuration for -rls, reloaded when it changes and on SIGHUP; none: all domains are events")
 	flags.DurationVar(&s.DrainDelay, "drain-delay", 0, "how long requests are served on after SIGTERM, while readyz sends callers elsewhere")
@@ -242,11 +244,4 @@ func checkEnvironment(flags flagSet) error {
 		}
 	}
 	return nil
-}
-
-func newLog(format string, to io.Writer) *slog.Logger {
-	if format == "json" {
-		return slog.New(slog.NewJSONHandler(to, nil))
-	}
-	return slog.New(slog.NewTextHandler(to, nil))
 }

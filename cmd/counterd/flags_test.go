@@ -8,6 +8,7 @@ import (
 	"go/parser"
 	"go/token"
 	"io"
+	"log/slog"
 	"net"
 	"os"
 	"path/filepath"
@@ -63,6 +64,7 @@ var serverFlags = map[string]struct {
 	set   func(*server.Settings)
 }{
 	"peers":           {"http://a:1,https://b", func(s *server.Settings) { s.Peers = []string{"http://a:1", "https://b"} }},
+	"peers-ca":        {"ca", func(s *server.Settings) { s.PeersCA = "ca" }},
 	"listen":          {"127.0.0.1:1", func(s *server.Settings) { s.Listen = "127.0.0.1:1" }},
 	"max-connections": {"7", func(s *server.Settings) { s.MaxConnections = 7 }},
 	"admin":           {"127.0.0.1:1", func(s *server.Settings) { s.Admin = "127.0.0.1:1" }},
@@ -239,7 +241,6 @@ func TestFailuresAtTheStartAreStatus1(t *testing.T) {
 	}{
 		{"address already in use", nil, []string{"-listen", taken.Addr().String()}},
 		{"address already in use", nil, []string{"-admin", taken.Addr().String()}},
-		{"counterd-test.invalid", nil, []string{"-memcached", "counterd-test.invalid:11211,counterd-test-2.invalid:11211"}},
 		{missing, nil, []string{"-rules", missing}},
 		{missing, nil, []string{"-memcached-file", missing}},
 		{rubbish, nil, []string{"-memcached-file", rubbish}},
@@ -252,6 +253,8 @@ func TestFailuresAtTheStartAreStatus1(t *testing.T) {
 		{rubbish, server, []string{"-memcached-cert", rubbish}},
 		{missing, server, []string{"-memcached-key", missing}},
 		{rubbish, server, []string{"-memcached-key", rubbish}},
+		{missing, nil, []string{"-peers", "https://a", "-peers-ca", missing}},
+		{rubbish, nil, []string{"-peers", "https://a", "-peers-ca", rubbish}},
 		{missing, nil, []string{"-tokens", missing}},
 		{"line 2: there are 2", nil, []string{"-tokens", faulty}},
 		{"there is no token", nil, []string{"-tokens", empty}},
@@ -366,6 +369,16 @@ func TestVersion(t *testing.T) {
 	assert.Equal(t, "v0.1.0 (commit 0123abcd, 2026-11-27T09:00:00Z) go1.26.8 linux/arm64", describe(&build))
 	build.Settings[len(build.Settings)-1].Value = "true"
 	assert.Equal(t, "v0.1.0 (commit 0123abcd, 2026-11-27T09:00:00Z, modified) go1.26.8 linux/arm64", describe(&build))
+}
+
+// A number in a log of JSON has its unit in its key.
+func TestJSONLogsHaveUnits(t *testing.T) {
+	var out bytes.Buffer
+	newLog("json", &out).With("took", time.Second).Info("done", "timeout", 100*time.Millisecond, slog.Group("g", "for", 1500*time.Microsecond), "bytes", 7)
+	assert.Contains(t, out.String(), `"took_ms":1000,"timeout_ms":100,"g":{"for_ms":1.5},"bytes":7}`)
+	out.Reset()
+	newLog("text", &out).Info("done", "timeout", 100*time.Millisecond)
+	assert.Contains(t, out.String(), "timeout=100ms")
 }
 
 func TestHelp(t *testing.T) {

@@ -43,7 +43,10 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	// After the first signal the default is back: a second one ends at once.
 	context.AfterFunc(ctx, stop)
-	os.Exit(run(ctx, os.Args[1:], os.Stdout, os.Stderr))
+	stderr := newLogWriter(os.Stderr)
+	status := run(ctx, os.Args[1:], os.Stdout, stderr)
+	stderr.flush(lastLines)
+	os.Exit(status)
 }
 
 // run is the command without the process around it.

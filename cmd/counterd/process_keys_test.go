@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -52,11 +53,13 @@ func TestKeySecret(t *testing.T) {
 
 	other := startProcess(t, flags...)
 	assert.Zero(t, counted(other))
+	host, err := os.Hostname()
+	require.NoError(t, err)
 	for _, noticed := range []*process{other, p, q} { // the earlier ones, too
 		noticed.log.Await(t, "level=WARN", "has another key secret", "server="+servers[0].Addr)
 		noticed.log.Await(t, "level=WARN", "has another key secret", "server="+servers[1].Addr)
 		assert.Equal(t, 1, noticed.metric(t, `counterd_memcached_key_secret_mismatch{server="`+servers[0].Addr+`"}`))
-		assert.Equal(t, "reachable, another key secret in use", noticed.readiness(t)[servers[0].Addr])
+		assert.Equal(t, "reachable, another key secret in use by "+host, noticed.readiness(t)[servers[0].Addr])
 	}
 	assert.NotContains(t, p.log.String()+q.log.String(), "sesame")
 }

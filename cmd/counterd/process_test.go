@@ -87,6 +87,9 @@ func startCommand(t *testing.T, variables []string, args ...string) *process {
 	t.Cleanup(func() {
 		p.Process.Kill()
 		p.Wait()
+		if t.Failed() {
+			t.Logf("the log of counterd:\n%s", p.log)
+		}
 	})
 	p.logged(t, servingAt.String())
 	p.url = "http://" + servingAt.FindStringSubmatch(p.log.String())[1]

@@ -24,7 +24,8 @@ func serve(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 
 // serve runs the server by the flags until the context ends, with the rules if no file of them is named.
 func (s *serveFlags) serve(ctx context.Context, unnamed *events.Rules, stderr io.Writer) (err error) {
-	// From here on SIGHUP does not end the process.
+	// From here on neither SIGHUP nor the end of the log's reader ends the process.
+	signal.Ignore(syscall.SIGPIPE)
 	hangups := make(chan os.Signal, 1)
 	signal.Notify(hangups, syscall.SIGHUP)
 	defer signal.Stop(hangups)
@@ -35,6 +36,10 @@ func (s *serveFlags) serve(ctx context.Context, unnamed *events.Rules, stderr io
 		}
 	}
 	s.Log, s.Start, s.Asks = newLog(s.log, stderr), ctx, hangups
+	if w, ok := stderr.(*logWriter); ok {
+		w.report(s.Log)
+		s.LinesDropped = w.Dropped
+	}
 	server, err := server.New(rules, file, s.Settings)
 	if err != nil {
 		return err

@@ -1,9 +1,11 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
+	"math"
 	"slices"
 	"strings"
 	"text/tabwriter"
@@ -16,14 +18,11 @@ import (
 	"github.com/counterd/counterd/memcache"
 )
 
-const validateUsage = `counterd validate checks a rules file and prints what the counters of each event
-cost: the levels that every event is added to, the most buckets that a count of
-the longest window reads, and the most memory that one counter takes in Memcached.
-A counter in a log (algorithm: sliding-log) has the level log: it is one item.
-It compares what a counter takes in buckets, which are the default, and in a log,
-if its limits are full and events come at equal distances: bytes of Memcached, and
-operations of a hit far from its limits.
-It warns of probable mistakes, such as a limit that never decides.
+const validateUsage = `counterd validate checks a rules file and prints what a full counter takes in
+Memcached: one that has as many events as its limits admit, on time or late. The
+last column is the algorithm that takes less, if another one does.
+It warns of probable mistakes, such as a limit that never decides, or a counter
+that takes more than 1 MB. The last line is ok if the file is valid.
 
 Usage:
   counterd validate FILE
@@ -42,10 +41,8 @@ func validate(_ context.Context, args []string, stdout, stderr io.Writer) error 
 	if err != nil {
 		return err
 	}
-	if err := printCosts(stdout, rules); err != nil {
-		return err
-	}
-	if err := printEngines(stdout, rules); err != nil {
+	large, err := printMemory(stdout, rules)
+	if err != nil {
 		return err
 	}
 	for _, event := range rules.All() {
@@ -56,96 +53,197 @@ func validate(_ context.Context, args []string, stdout, stderr io.Writer) error 
 	for _, warning := range rules.Warnings {
 		fmt.Fprintf(stderr, "counterd: warning: %s: %v\n", flags.Arg(0), warning)
 	}
+	for _, warning := range large {
+		fmt.Fprintf(stderr, "counterd: warning: %s: %s\n", flags.Arg(0), warning)
+	}
+	fmt.Fprintln(stdout, "ok")
 	return nil
 }
 
-// printCosts prints what the counters of each event cost.
-func printCosts(w io.Writer, rules *events.Rules) error {
+// printMemory prints what a full counter of each combination takes. It returns warnings of those that take much.
+func printMemory(w io.Writer, rules *events.Rules) (warnings []string, err error) {
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(table, "EVENT\tPER\tRETENTION\tLEVELS\tMOST READS\tMOST BYTES A COUNTER")
+	fmt.Fprintln(table, "EVENT\tPER\tFULL AT\tALGORITHM\tMEMORY\tRECOMMENDED")
 	for _, event := range rules.All() {
-		remembered := event.Remembered() // it looks at all limits
 		for _, per := range combinations(event) {
-			if per.inBuckets() {
-				cost := hierarchy.FootprintOf(events.Counter{Retention: remembered, Precision: per.precision}, hierarchy.DefaultGrace)
-				fmt.Fprintf(table, "%s\t%s\t%s\t%s to %s\t%d\t%d\n", event.Name, per.name,
-					events.FormatDuration(remembered), cost.Finest, cost.Coarsest, cost.Reads, cost.Bytes)
+			m := per.memory(event)
+			recommended := "-"
+			if names := per.recommended(m.log < m.buckets); m.hits > 0 && names != "" && names != per.algorithms() {
+				recommended = fmt.Sprintf("%s, %d B", names, min(m.log, m.buckets))
 			}
-			bytes := memcache.ChunkBytesOfData(journal.MaxSize) // any log grows as large by hits that are denied, and by increments
-			if per.inLog() {
-				kept := events.FormatDuration(remembered)
-				if per.isTokens() {
-					kept = "-"
+			fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%d B\t%s\n", event.Name, per.name, per.fullAt(event, m.hits), per.algorithms(), m.bytes, recommended)
+			if m.bytes > maxMemory && len(per.rules) > 0 {
+				warnings = append(warnings, fmt.Sprintf("%s: a full counter takes %s of Memcached; %s", per.rules[0].Place, formatBytes(m.bytes), per.fix(event, m.bytes)))
+			}
+		}
+	}
+	return warnings, table.Flush()
+}
+
+// maxMemory is the most bytes of a full counter without a warning.
+const maxMemory = 1_000_000
+
+func formatBytes(bytes int64) string {
+	if bytes < 1e6 {
+		return fmt.Sprintf("%.3g kB", float64(bytes)/1e3)
+	}
+	return fmt.Sprintf("%.3g MB", float64(bytes)/1e6)
+}
+
+// memory is what a full counter takes.
+type memory struct {
+	hits  int64 // the most while it is kept
+	bytes int64 // as its rules are
+	// buckets and log are what all its limits take there, but for leases. A log that may be too large takes MaxInt64.
+	buckets, log int64
+}
+
+// memory returns what a full counter of the event takes.
+func (c combination) memory(event *events.Event) (m memory) {
+	m.log = math.MaxInt64
+	limited := len(c.rules) > 0
+	c.rules = slices.DeleteFunc(slices.Clone(c.rules), func(rule *events.Rule) bool {
+		if rule.Leases() {
+			m.bytes = memcache.ChunkBytesOfData(journal.LeasesSize(journal.LimitFrom(rule.Limits[0], rule.Limits[0].N), 2*events.DefaultGrace.Milliseconds()))
+		}
+		return rule.Leases()
+	})
+	if limited && len(c.rules) == 0 {
+		return m
+	}
+	m.hits = math.MaxInt64
+	log := journal.Footprint{}
+	if limited {
+		log = journal.FootprintOf(event, c.rules[0].Per, events.DefaultGrace)
+		m.hits = log.Hits
+	}
+	m.buckets = hierarchy.SpreadBytes(events.Counter{Retention: event.Remembered(), Precision: c.precision}, m.hits, events.DefaultGrace)
+	if c.inLog() {
+		m.bytes += memcache.ChunkBytesOfData(log.Bytes)
+	}
+	if c.inBuckets() {
+		m.bytes += m.buckets
+	}
+	if log.Fits {
+		m.log = memcache.ChunkBytesOfData(log.Bytes)
+	}
+	return m
+}
+
+// fullAt returns how many events fill the counter.
+func (c combination) fullAt(event *events.Event, hits int64) string {
+	if len(c.rules) == 0 {
+		return "-"
+	}
+	if c.isTokens() || c.rules[0].Leases() {
+		return fmt.Sprintf("%d at once", c.rules[0].Limits[0].Most())
+	}
+	orMore := ""
+	if hits == math.MaxInt32 { // the largest number of hits in a footprint
+		orMore = " or more"
+	}
+	return fmt.Sprintf("%d%s in %s", hits, orMore, events.FormatDuration(event.Remembered()))
+}
+
+// algorithms returns the names of the algorithms, each once.
+func (c combination) algorithms() string {
+	var names []string
+	for _, rule := range c.rules {
+		if name := cmp.Or(rule.Limits[0].Algorithm, events.DefaultAlgorithm); !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	return cmp.Or(strings.Join(names, ","), events.DefaultAlgorithm)
+}
+
+// fix returns the first change that makes a full counter of so many bytes small, or else the one that makes it
+// smallest.
+func (c combination) fix(event *events.Event, bytes int64) string {
+	best := "take shorter windows, or a shorter retention"
+	try := func(text string, changed ...*events.Event) {
+		sum := int64(0)
+		for _, event := range changed {
+			for _, per := range combinations(event) {
+				if per.name == c.name {
+					sum += per.memory(event).bytes
 				}
-				fmt.Fprintf(table, "%s\t%s\t%s\tlog\t1\t%d\n", event.Name, per.name, kept, bytes)
-			}
-			if lease := per.lease(); lease > 0 {
-				fmt.Fprintf(table, "%s\t%s\t%s\tleases\t1\t%d\n", event.Name, per.name, events.FormatDuration(lease), bytes)
 			}
 		}
-	}
-	return table.Flush()
-}
-
-// printEngines prints what the counters of each event with limits take in buckets and in a log.
-func printEngines(w io.Writer, rules *events.Rules) error {
-	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(table, "\nEVENT\tPER\tEVENTS\tBUCKETS: BYTES\tOPERATIONS\tLOG: BYTES\tOPERATIONS\tRECOMMENDED")
-	reads := bucketReads{}
-	any := false
-	for _, event := range rules.All() {
-		for _, per := range combinations(event) {
-			per.rules = slices.DeleteFunc(per.rules, func(rule *events.Rule) bool { return rule.Leases() })
-			if len(per.rules) == 0 {
-				continue
-			}
-			any = true
-			counter := events.Counter{Retention: event.Remembered(), Precision: per.precision}
-			log := journal.FootprintOf(event, per.rules[0].Per, events.DefaultGrace)
-			buckets := hierarchy.SpreadBytes(counter, log.Hits, events.DefaultGrace)
-			if per.isTokens() { // in a log only
-				fmt.Fprintf(table, "%s\t%s\t%d\t-\t-\t%d\t2\t%s\n", event.Name, per.name, log.Hits, memcache.ChunkBytesOfData(log.Bytes), per.rules[0].Limits[0].Algorithm)
-				continue
-			}
-			bytes, operations := "too large", "-"
-			if log.Fits {
-				bytes, operations = fmt.Sprint(memcache.ChunkBytesOfData(log.Bytes)), "2"
-			}
-			fmt.Fprintf(table, "%s\t%s\t%d\t%d\t%.0f\t%s\t%s\t%s\n", event.Name, per.name, log.Hits, buckets, reads.of(counter, per),
-				bytes, operations, per.recommended(log.Fits && memcache.ChunkBytesOfData(log.Bytes) < buckets))
+		if bytes > maxMemory && sum < bytes {
+			best, bytes = fmt.Sprintf("%s it takes %s", text, formatBytes(sum)), sum
 		}
 	}
-	if !any {
-		return nil
+	precision := func(p events.Precision) func(*events.Rule) { return func(rule *events.Rule) { rule.Precision = p } }
+	for p := c.precision + 1; p <= c.coarsest(); p++ {
+		try("with precision: "+p.String(), c.change(event, precision(p)))
 	}
-	return table.Flush()
+	if names := c.recommended(c.memory(event).log < math.MaxInt64); names == events.SlidingLog || names == events.FixedLog {
+		try("with algorithm: "+names, c.change(event, func(rule *events.Rule) {
+			for i := range rule.Limits {
+				rule.Limits[i].Algorithm = names
+			}
+		}))
+	}
+	shorter := *event
+	shorter.Retention = 0
+	try("without retention", &shorter)
+	longest := shorter.Remembered()
+	short := c.only(&shorter, func(l events.Limit) bool { return l.LongestWindow() < longest })
+	long := c.only(&shorter, func(l events.Limit) bool { return l.LongestWindow() == longest })
+	for _, per := range combinations(long) {
+		long = per.change(long, precision(per.coarsest()))
+	}
+	if len(short.Rules) > 0 {
+		try(fmt.Sprintf("with an event of their own for the limits of %s, in the coarsest precision,", events.FormatDuration(longest)), short, long)
+	}
+	return best
 }
 
-// bucketReads has what was computed, which is slow, and the same for most rules.
-type bucketReads map[string]float64
+// change returns the event with a change to each rule of the combination that is kept in buckets.
+func (c combination) change(event *events.Event, change func(*events.Rule)) *events.Event {
+	changed := *event
+	changed.Rules = slices.Clone(event.Rules)
+	for i := range changed.Rules {
+		if rule := &changed.Rules[i]; !rule.InLog() && strings.Join(rule.Per, "+") == strings.Join(c.rules[0].Per, "+") {
+			rule.Limits = slices.Clone(rule.Limits)
+			change(rule)
+		}
+	}
+	return &changed
+}
 
-// of returns how many operations a hit makes that is far from its limits.
-func (b bucketReads) of(counter events.Counter, per combination) float64 {
-	var limits []events.Limit
-	var windows []string
-	for _, rule := range per.rules {
+// only returns the event with the rules of the combination, and those of their limits that keep names.
+func (c combination) only(event *events.Event, keep func(events.Limit) bool) *events.Event {
+	only := *event
+	only.Rules = nil
+	for _, rule := range c.rules {
+		copied := *rule
+		copied.Limits = nil
 		for _, limit := range rule.Limits {
-			limits = append(limits, limit)
-			windows = append(windows, limit.Algorithm, limit.WindowName(), limit.Calendar.String())
+			if keep(limit) {
+				copied.Limits = append(copied.Limits, limit)
+			}
+		}
+		if len(copied.Limits) > 0 {
+			only.Rules = append(only.Rules, copied)
 		}
 	}
-	key := fmt.Sprint(counter.Retention, counter.Precision, windows)
-	if operations, known := b[key]; known {
-		return operations
+	return &only
+}
+
+// coarsest returns the coarsest precision that the limits in buckets may have.
+func (c combination) coarsest() events.Precision {
+	coarsest := events.Hour
+	for _, rule := range c.rules {
+		for _, limit := range rule.Limits {
+			w := limit.Windows()
+			for coarsest > events.Second && !rule.InLog() && (limit.Window < coarsest.Length() ||
+				w.Algorithm.Fault != nil && w.Algorithm.Fault(w.Length, int64(coarsest.Length()/time.Second), w.Zone) != "") {
+				coarsest--
+			}
+		}
 	}
-	cost := hierarchy.FootprintOf(counter, events.DefaultGrace)
-	operations := float64(cost.Coarsest - cost.Finest + 1)
-	far := hierarchy.FarReadsOf(counter, limits, events.DefaultGrace)
-	for level := range far.Open {
-		operations += far.Open[level] + far.Closed[level]
-	}
-	b[key] = operations
-	return operations
+	return coarsest
 }
 
 // combination is the kinds that a counter of an event is per.
@@ -169,16 +267,6 @@ func (c combination) inBuckets() bool {
 }
 
 func isInLog(rule *events.Rule) bool { return rule.InLog() && !rule.Leases() }
-
-// lease returns how long a lease is; 0: there are none.
-func (c combination) lease() (length time.Duration) {
-	for _, rule := range c.rules {
-		if rule.Leases() {
-			length = rule.Limits[0].Window
-		}
-	}
-	return length
-}
 
 // recommended returns the algorithms for the limits, those of logs or of buckets. What only buckets do is not
 // changed, and nor is a counter of all hits: a flood of them, which no limit bounds, does not fit a log.

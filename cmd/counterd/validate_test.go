@@ -3,26 +3,41 @@ package main
 import (
 	"bytes"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-
-	"github.com/counterd/counterd/events"
 )
 
-// Quadratic in these limits it would not end within the time that tests have.
-func TestCostsOfManyLimits(t *testing.T) {
-	event := &events.Event{Name: "e"}
-	for i := range 200_000 {
-		event.Rules = append(event.Rules, events.Rule{Per: []string{fmt.Sprintf("k%d", i)}, Limits: []events.Limit{{N: 1, Window: time.Minute}}})
+// cpuTime returns the CPU time of this process so far.
+func cpuTime(t *testing.T) time.Duration {
+	t.Helper()
+	var used syscall.Rusage
+	require.NoError(t, syscall.Getrusage(syscall.RUSAGE_SELF, &used))
+	return time.Duration(used.Utime.Nano() + used.Stime.Nano())
+}
+
+// No limit is like another one: what is computed for one is of no use for the next. It takes a tenth of this time.
+func TestValidateTakesAMillisecondAnEvent(t *testing.T) {
+	const number = 2000
+	var rules strings.Builder
+	rules.WriteString("events:\n")
+	for i := range number {
+		fmt.Fprintf(&rules, "  e%d: {limits: [{per: ip, rate: [%d/%ds, 900/d]}, {per: user, rate: %d/%dm, algorithm: sliding-log}]}\n", i, i+1, i+2, i%100+1, i%1000+2)
 	}
-	require.NoError(t, printCosts(io.Discard, &events.Rules{Events: map[string]*events.Event{"e": event}}))
+	file := filepath.Join(t.TempDir(), "rules.yaml")
+	require.NoError(t, os.WriteFile(file, []byte(rules.String()), 0o600))
+	var stdout, stderr bytes.Buffer
+	began := cpuTime(t)
+	require.Equal(t, exitOK, run(t.Context(), []string{"validate", file}, &stdout, &stderr), "%s", &stderr)
+	took := cpuTime(t) - began
+	assert.Less(t, took, number*time.Millisecond)
+	t.Log(took/number, "an event")
 }
 
 func TestValidateSaysWhatIsCountedAndWarns(t *testing.T) {
@@ -30,7 +45,7 @@ func TestValidateSaysWhatIsCountedAndWarns(t *testing.T) {
 	require.NoError(t, os.WriteFile(file, []byte("events:\n  notes:\n    methods: [POST, PUTT]\n    limits:\n      - {per: user, rate: 5/m}\n      - {per: user, rate: 9/m}\n"), 0o600))
 	var stdout, stderr bytes.Buffer
 	require.Equal(t, exitOK, run(t.Context(), []string{"validate", file}, &stdout, &stderr), "a warning is no fault")
-	assert.True(t, strings.HasSuffix(stdout.String(), "\nnotes: authorize and the middleware count POST, PUTT only\n"), "%s", &stdout)
+	assert.True(t, strings.HasSuffix(stdout.String(), "\nnotes: authorize and the middleware count POST, PUTT only\nok\n"), "%s", &stdout)
 	warning := "counterd: warning: " + file + ": line "
 	assert.Equal(t,
 		warning+"3, column 21: events.notes.methods[1]: this is none of the usual methods: PUT may be meant\n"+
@@ -57,27 +72,42 @@ func TestValidateComparesBucketsAndLogs(t *testing.T) {
 `), 0o600))
 	var stdout, stderr bytes.Buffer
 	require.Equal(t, exitOK, run(t.Context(), []string{"validate", file}, &stdout, &stderr), "%s", &stderr)
-	costs, table, found := strings.Cut(stdout.String(), "\n\n")
-	require.True(t, found)
-	var levels []string
-	for line := range strings.Lines(costs) {
-		levels = append(levels, strings.Join(strings.Fields(line)[1:4], " "))
+	var rows []string
+	for line := range strings.Lines(stdout.String()) {
+		rows = append(rows, strings.Join(strings.Fields(line), " "))
 	}
 	assert.Equal(t, []string{
-		"PER RETENTION LEVELS", "user 1h second", "user 1h log", "(all) 1h second", "key 1h minute", "team 1h second", "org 1h second",
-		"lot 1h second", "spot 1h log", "job 30s leases", "(each feature) 24h",
-	}, levels)
-	assert.Regexp(t, `a +spot +1h +log +1 +17352\n`, costs)
-	assert.Regexp(t, `a +job +30s +leases +1 +17352\n`, costs)
-	assert.NotContains(t, table, "job")
-	var recommended []string
-	for line := range strings.Lines(table) {
-		fields := strings.Fields(line)
-		recommended = append(recommended, fields[1]+" "+fields[len(fields)-1])
+		"EVENT PER FULL AT ALGORITHM MEMORY RECOMMENDED",
+		"a user 400 in 1h sliding-window,sliding-log 52032 B sliding-log, 7104 B",
+		"a (all) 540000 in 1h sliding-window 352608 B -",
+		"a key 90 in 1h sliding-window 6432 B -",
+		"a team 90 in 1h sliding-window 15168 B -",
+		"a org 90 in 1h fixed-window 15168 B fixed-log, 1856 B",
+		"a lot 90 in 1h sliding-window 15168 B -",
+		"a spot 90 in 1h sliding-log 1856 B -",
+		"a job 1 at once concurrency 240 B -",
+		"b (each feature) - sliding-window 8436480 B -",
+		"ok",
+	}, rows)
+}
+
+// A counter that takes more than 1 MB is warned of, with the change that makes it small.
+func TestValidateWarnsOfLargeCounters(t *testing.T) {
+	for rule, want := range map[string]string{
+		"{per: ip, rate: 100/d}":                                     "",
+		"{per: ip, rate: 100000/d}":                                  "8.44 MB of Memcached; with precision: minute it takes 142 kB",
+		"{per: ip, rate: [100000/m, 5000000/month]}":                 "253 MB of Memcached; with an event of their own for the limits of 720h, in the coarsest precision, it takes 79.3 kB",
+		"{per: ip, rate: 100000/m}, {per: user, rate: 90/month}":     "253 MB of Memcached; with an event of their own for the limits of 720h, in the coarsest precision, it takes 6.72 kB",
+		"{per: ip, rate: 1000/d, algorithm: sliding-log}":            "",
+		"{per: user, rate: [20000/d, 100000/week], precision: hour}": "",
+	} {
+		file := filepath.Join(t.TempDir(), "rules.yaml")
+		require.NoError(t, os.WriteFile(file, []byte("events:\n  a:\n    limits: ["+rule+"]\n"), 0o600))
+		var stdout, stderr bytes.Buffer
+		run(t.Context(), []string{"validate", file}, &stdout, &stderr)
+		if want != "" {
+			want = "counterd: warning: " + file + ": line 3: events.a.limits[0]: a full counter takes " + want + "\n"
+		}
+		assert.Equal(t, want, stderr.String(), rule)
 	}
-	assert.Equal(t, []string{
-		"PER RECOMMENDED", "user sliding-log", "(all) sliding-window", "key sliding-window", "team sliding-window", "org fixed-log", "lot sliding-window", "spot sliding-log",
-	}, recommended)
-	assert.Regexp(t, `a +user +400 +44928 +4 +\d+ +2 +sliding-log\n`, table)
-	assert.Regexp(t, `a +\(all\) +540000 +\d+ +\d +too large +- +sliding-window\n`, table)
 }

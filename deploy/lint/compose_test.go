@@ -121,6 +121,7 @@ func TestTheComposeFile(t *testing.T) {
 		s.check(t, known)
 		assert.Equal(t, slices.Sorted(slices.Values(servers)), strings.Split(s["COUNTERD_MEMCACHED"], ","))
 		assert.Equal(t, "2", s["COUNTERD_REPLICAS"])
+		assert.Equal(t, "http://counterd-1:8080,http://counterd-2:8080", s["COUNTERD_PEERS"])
 		require.Len(t, service.Volumes, 2)
 		for _, volume := range service.Volumes {
 			assert.True(t, volume.ReadOnly, volume.Target)

@@ -4,7 +4,9 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"reflect"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -229,6 +231,35 @@ func checkSelectors(t *testing.T, list manifests) {
 			}
 		case *monitoringv1.ServiceMonitor:
 			checkMonitor(t, o, list)
+		}
+	}
+}
+
+// The processes of a release find one another, and are let through.
+func TestProcessesFindOneAnother(t *testing.T) {
+	for name, list := range deployments(t) {
+		pod := list.pods(t)["counterd"]
+		service, port, found := strings.Cut(strings.TrimPrefix(settingsOf(t, pod.Spec.Containers[0])["COUNTERD_PEERS"], "dns:"), ":")
+		require.True(t, found, name)
+		headless := get[*corev1.Service](t, list, "Service "+service)
+		assert.Equal(t, corev1.ClusterIPNone, headless.Spec.ClusterIP, name)
+		pods := metav1.LabelSelector{MatchLabels: headless.Spec.Selector}
+		assert.Subset(t, pod.Labels, headless.Spec.Selector, name)
+		assert.True(t, slices.ContainsFunc(pod.Spec.Containers[0].Ports, func(p corev1.ContainerPort) bool {
+			return p.Name == "api" && fmt.Sprint(p.ContainerPort) == port
+		}), name)
+		for _, object := range list {
+			policy, isPolicy := object.(*networkingv1.NetworkPolicy)
+			if !isPolicy || !reflect.DeepEqual(policy.Spec.PodSelector, pods) {
+				continue
+			}
+			isPeer := func(p networkingv1.NetworkPolicyPeer) bool { return reflect.DeepEqual(p.PodSelector, &pods) }
+			assert.True(t, slices.ContainsFunc(policy.Spec.Ingress, func(r networkingv1.NetworkPolicyIngressRule) bool {
+				return slices.ContainsFunc(r.From, isPeer) && r.Ports[0].Port.StrVal == "api"
+			}), name)
+			assert.True(t, slices.ContainsFunc(policy.Spec.Egress, func(r networkingv1.NetworkPolicyEgressRule) bool {
+				return slices.ContainsFunc(r.To, isPeer) && r.Ports[0].Port.String() == port
+			}), name)
 		}
 	}
 }

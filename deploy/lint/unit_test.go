@@ -48,6 +48,11 @@ func TestSystemdTakesTheUnit(t *testing.T) {
 	assert.Contains(t, said, "ProtectSistem", "it would say so")
 }
 
+// A process that died of a signal that systemd takes for a success starts again.
+func TestTheUnitRestarts(t *testing.T) {
+	assert.Contains(t, string(read(t, "systemd/counterd.service")), "\nRestart=always\n")
+}
+
 func TestTheUnitIsHardened(t *testing.T) {
 	text := string(read(t, "systemd/counterd.service"))
 	said, err := analyze(t, "security", "--offline=true", "--threshold="+mostExposed, placeUnit(t, text))

@@ -40,6 +40,7 @@ func (r comparison) compare(rules []*ruleFields) {
 	}
 	r.elastic(rules)
 	r.uniqueNames(rules)
+	separateSeries(rules)
 	r.compareRates(rules)
 	r.warnOfSeconds(rules)
 }
@@ -113,6 +114,33 @@ func (r comparison) uniqueNames(rules []*ruleFields) {
 					r.fault(rule.naming(), "the limit in line %d is named %s too: give one another name", owner.at.node.Line, limit.Name)
 				}
 				owners[limit.Name] = rule
+			}
+		}
+	}
+}
+
+// separateSeries gives limits of different rules that would share their series in metrics their names there.
+func separateSeries(rules []*ruleFields) {
+	owners := make(map[string]*ruleFields) // by series; nil: there are several
+	for _, rule := range rules {
+		for _, limits := range rule.all() {
+			for _, limit := range limits {
+				for _, series := range []string{limit.Series, limit.Name} {
+					if owner, taken := owners[series]; taken && owner != rule {
+						owners[series] = nil
+					} else {
+						owners[series] = rule
+					}
+				}
+			}
+		}
+	}
+	for _, rule := range rules {
+		for _, limits := range rule.all() {
+			for i := range limits {
+				if owners[limits[i].Series] == nil {
+					limits[i].Series = ""
+				}
 			}
 		}
 	}

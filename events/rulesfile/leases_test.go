@@ -26,7 +26,7 @@ func TestLeases(t *testing.T) {
 	event, err := rules.Event("api")
 	require.NoError(t, err)
 	assert.Equal(t, time.Minute, event.Remembered(), "leases are not kept")
-	lease := events.Limit{Name: "user-3-concurrent", N: 3, Window: 30 * time.Second, Algorithm: "concurrency"}
+	lease := events.Limit{Name: "user-3-concurrent", Series: "user-concurrent", N: 3, Window: 30 * time.Second, Algorithm: "concurrency"}
 	assert.Equal(t, []events.Limit{lease}, event.Rules[1].Limits)
 	lease.Name, lease.N = "user-10-concurrent", 10
 	assert.Equal(t, []events.Limit{lease}, event.Rules[1].Overrides["bob"])

@@ -25,6 +25,28 @@ func (r fileReader) networks(at place) events.Networks {
 	return events.NewNetworks(networks...)
 }
 
+func (r fileReader) nat64Prefixes(at place) (prefixes []netip.Prefix) {
+	for _, item := range r.items(at) {
+		text, ok := r.text(item)
+		if !ok {
+			continue
+		}
+		network, reason := listedNetwork(text)
+		overlapped := slices.IndexFunc(prefixes, network.Overlaps)
+		switch {
+		case reason != "":
+			r.fault(item, "%s", reason)
+		case !events.ValidNAT64(network):
+			r.fault(item, "a NAT64 prefix is an IPv6 network of 32, 40, 48, 56, 64 or 96 bits")
+		case overlapped >= 0:
+			r.fault(item, "it overlaps %s: leave one out", prefixes[overlapped])
+		default:
+			prefixes = append(prefixes, network)
+		}
+	}
+	return prefixes
+}
+
 // lists reads allow and deny.
 func (r ruleReader) lists(rule *ruleFields) {
 	rule.Allow = r.list(rule, "allow", events.List{})

@@ -56,6 +56,7 @@ func (r ruleReader) rule(at place) *ruleFields {
 	rule.knownPer = r.per(rule)
 	name := r.name(f["name"])
 	rule.IPv6Prefix = r.number(f["ipv6_prefix"], 1, 128)
+	rule.NAT64 = r.nat64
 	rule.Throttle = r.throttle(f["throttle"])
 	rule.Count = choice[events.Count](r.reader, f["count"], countNames)
 	rule.Precision = choice[events.Precision](r.reader, f["precision"], precisionNames)
@@ -351,9 +352,9 @@ func (r ruleReader) nameLimits(rule *ruleFields, explicit string) {
 	tooLong := false
 	for _, limits := range rule.all() {
 		for i := range limits {
-			limits[i].Name = base + "-" + formOf(limits[i])
+			limits[i].Name, limits[i].Series = base+"-"+formOf(limits[i]), base+"-"+seriesFormOf(limits[i])
 			if explicit != "" && len(limits) == 1 {
-				limits[i].Name = explicit
+				limits[i].Name, limits[i].Series = explicit, ""
 			}
 			tooLong = tooLong || len(limits[i].Name) > events.MaxLimitName
 		}
@@ -376,6 +377,20 @@ func formOf(l events.Limit) string {
 		return fmt.Sprintf("%s-queue-%d", rate, l.Burst-1)
 	default:
 		return rate
+	}
+}
+
+// seriesFormOf is formOf without the numbers that an edit of the rate changes.
+func seriesFormOf(l events.Limit) string {
+	switch l.Algorithm {
+	case events.Concurrency:
+		return "concurrent"
+	case events.TokenBucket:
+		return "burst"
+	case events.LeakyBucket:
+		return "queue"
+	default:
+		return "per-" + l.WindowName()
 	}
 }
 

@@ -109,6 +109,7 @@ func TestEachLineOfTheExample(t *testing.T) {
 		{`trusted_proxies: [127.0.0.0/8, "::1"]`, func(r *events.Rules) any {
 			return r.TrustedProxies.Contains(netip.MustParseAddr("127.1.2.3")) && r.TrustedProxies.Contains(netip.IPv6Loopback())
 		}, true, "", false},
+		{`nat64: ["2001:db8:64::/96"]`, listed("2001:db8:64::203.0.113.255"), events.Denied, "", events.Unlisted},
 		{"headers: [ratelimit]", func(r *events.Rules) any { return r.Sends(events.HeaderRateLimit) }, true, "headers: [x-ratelimit]", false},
 	}
 
@@ -198,7 +199,7 @@ func TestDefaults(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, []events.Rule{{
 		Per:    []string{"user"},
-		Limits: []events.Limit{{Name: "user-5-per-1m", N: 5, Window: time.Minute}}, Revision: rules.Revision, Place: "line 1: events.e.limits[0]",
+		Limits: []events.Limit{{Name: "user-5-per-1m", Series: "user-per-1m", N: 5, Window: time.Minute}}, Revision: rules.Revision, Place: "line 1: events.e.limits[0]",
 	}}, rules.Events["e"].Rules)
 }
 
@@ -378,7 +379,7 @@ func requireLimit(t *testing.T, event *events.Event, rule *events.Rule, limit ev
 	require.GreaterOrEqual(t, limit.Window, rule.Precision.Length())
 	again, err := events.ParseRate(events.FormatRate(limit))
 	require.NoError(t, err)
-	again.Name = limit.Name
+	again.Name, again.Series = limit.Name, limit.Series
 	require.Equal(t, limit, again)
 }
 

@@ -253,8 +253,12 @@ func (p *Parts) seal(secret []byte) []byte {
 	return service.SealOf(secret)
 }
 
-// SetRules puts other rules in force. It returns an error, and changes nothing, if the limiter cannot enforce them.
+// SetRules puts other rules in force. It returns an error, and changes nothing, if the limiter cannot enforce them or is
+// closed.
 func (p *Parts) SetRules(rules *events.Rules) error {
+	if p.Service.Closed() {
+		return service.ErrClosed
+	}
 	if err := p.config.CheckRules(rules); err != nil {
 		return err
 	}
@@ -280,16 +284,19 @@ func (p *Parts) longest() time.Duration {
 	return longest
 }
 
-// Health returns the health of the store and of the clock.
+// Health returns the health of the store and of the clock. A closed limiter is draining.
 func (p *Parts) Health() service.Health {
 	if p.Backend == nil {
 		return service.Health{}
 	}
-	return service.Health{Servers: p.Backend.States(), Clock: p.Backend.Clock}
+	return service.Health{Servers: p.Backend.States(), Clock: p.Backend.Clock, Drain: p.Service.Closed}
 }
 
-// Close waits for the operations of the store that are under way, and joins all goroutines.
+// Close waits for the calls under way, at most for the timeout of the store, and joins all goroutines.
 func (p *Parts) Close() error {
+	if p.Service != nil {
+		p.Service.Close(p.Settings.Timeout)
+	}
 	if p.Denied != nil {
 		p.Denied.Close()
 	}

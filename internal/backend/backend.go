@@ -30,7 +30,10 @@ type Backend struct {
 	settings settings.Settings
 	repairer *repair.Repairer    // nil: there are no replicas
 	fleet    *memcache.Fleet     // nil: the store is embedded
+	embedded *memcache.Embedded  // nil: it is not
 	follower *discovery.Follower // nil: the servers are those of the start
+	// retention is that of the Config; nil: it is not known.
+	retention func() time.Duration
 }
 
 // Config is what a backend takes from its process.
@@ -46,7 +49,8 @@ func Open(ctx context.Context, s settings.Settings, config Config) (*Backend, er
 	if s.Embedded() {
 		s.Log.Info("embedded store: counts are seen by this process alone and are lost when it stops; Memcached servers share and keep them",
 			"max_bytes", memcache.DefaultMaxBytes)
-		return &Backend{Store: NewEmbedded(s.Log), settings: s}, nil
+		embedded := NewEmbedded(s.Log)
+		return &Backend{Store: embedded, settings: s, embedded: embedded, retention: config.Retention}, nil
 	}
 	servers, source, err := find(ctx, s, func(err error) {
 		s.Log.Warn("no memcached server is found yet", "from", s.SourceName(), "error", err)
@@ -110,6 +114,9 @@ func (b *Backend) Health() []memcache.ServerHealth {
 
 // Fleet returns the fleet of servers, or nil if the store is embedded.
 func (b *Backend) Fleet() *memcache.Fleet { return b.fleet }
+
+// Embedded returns the embedded store, or nil.
+func (b *Backend) Embedded() *memcache.Embedded { return b.embedded }
 
 // Repairer returns what repairs the replicas, or nil if there are none.
 func (b *Backend) Repairer() *repair.Repairer { return b.repairer }

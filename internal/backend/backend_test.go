@@ -11,8 +11,10 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/counterd/counterd/internal/service"
 	"github.com/counterd/counterd/internal/settings"
 	"github.com/counterd/counterd/internal/store"
+	"github.com/counterd/counterd/internal/testkit/memcachedtest"
 )
 
 // An embedded store that evicts counters because memory is full logs so, and how many.
@@ -32,8 +34,35 @@ func TestEvictionsAreLogged(t *testing.T) {
 	}
 	fill(100)
 	assert.NotContains(t, log.String(), "full")
+	health := service.Health{Servers: backend.States()}
+	states, err := health.Ready()
+	require.NoError(t, err)
+	assert.Empty(t, states)
 	fill(400)
+	states, err = health.Ready()
+	require.NoError(t, err)
+	require.Len(t, states, 1)
+	assert.Regexp(t, `^reachable, full, incomplete before \d{4}-`, states[0].String())
 	assert.Contains(t, log.String(), "level=WARN")
 	assert.Regexp(t, `evicted=[1-9]`, log.String())
 	assert.LessOrEqual(t, strings.Count(log.String(), "full"), 10, "once a second")
+}
+
+// A server whose name has no address yet keeps no process from starting: readyz names it.
+func TestANameWithoutAnAddress(t *testing.T) {
+	const name = "counterd-test.invalid:11211"
+	for _, replicas := range []int{1, 2} {
+		s := settings.Default()
+		s.Log = slog.New(slog.DiscardHandler)
+		s.Memcached, s.Replicas, s.Timeout = []string{memcachedtest.Start(t).Addr, name}, replicas, 20*time.Second
+		backend, err := Open(t.Context(), s, Config{Retention: func() time.Duration { return time.Hour }})
+		require.NoError(t, err)
+		states, err := service.Health{Servers: backend.States()}.Ready()
+		require.NoError(t, err)
+		require.Len(t, states, 2)
+		require.True(t, states[0].Reachable)
+		require.Equal(t, name, states[1].Name)
+		require.Equal(t, "unreachable", states[1].String()[:len("unreachable")])
+		require.NoError(t, backend.Close())
+	}
 }

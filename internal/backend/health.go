@@ -34,7 +34,8 @@ func logChanges(log *slog.Logger, replicas int) func(memcache.Change, memcache.S
 				log.Warn("a memcached server is full: it evicts counters that have not expired, and counts on it may be too low",
 					"evictions", h.Stats.Evictions, "bytes", h.Stats.Bytes, "max_bytes", h.Stats.MaxBytes)
 			case memcache.OtherSecret:
-				log.Warn("another process that uses a memcached server has another key secret, or has one where this process has none: the two count apart")
+				log.Warn("another process that uses a memcached server has another key secret, or has one where this process has none: the two count apart",
+					"host", h.OtherHost)
 			}
 		})
 	}
@@ -59,6 +60,9 @@ func clockInWords(ahead time.Duration) string {
 	return fmt.Sprintf("at least %.1f s %s the other processes", ahead.Abs().Seconds(), side)
 }
 
+// EmbeddedName stands for the name of a server if the store is embedded.
+const EmbeddedName = "embedded"
+
 // Clock returns in words that the clock is wrong, for readyz; empty: as far as is known it is not.
 func (b *Backend) Clock() string {
 	if b.fleet == nil || !b.fleet.ClockWrong() {
@@ -76,17 +80,23 @@ func timeOf(second int64) time.Time {
 	return time.Unix(second, 0).UTC()
 }
 
-// States returns a function that returns how the servers are, for readyz; nil for the embedded
-// store, which is always ready.
+// States returns a function that returns how the servers are, for readyz. The embedded store is always ready, and is
+// named only if it has evicted counters of late.
 func (b *Backend) States() func() []service.ServerState {
 	if b.fleet == nil {
-		return nil
+		return func() []service.ServerState {
+			lost := timeOf(b.embedded.Lost())
+			if lost.IsZero() || b.retention != nil && time.Since(lost) > b.retention()+24*time.Hour {
+				return nil
+			}
+			return []service.ServerState{{Name: EmbeddedName, Reachable: true, EmptyFrom: lost, Evicting: true}}
+		}
 	}
 	return func() (states []service.ServerState) {
 		for _, h := range b.fleet.Health() {
 			states = append(states, service.ServerState{
 				Name: h.Name, Reachable: h.Up, EmptyFrom: timeOf(h.Lost.Since), Evicting: h.Evicted, Away: h.Missed,
-				Repairing: h.Repairing, Repaired: h.Percent, Unrepairable: h.Left, OtherSecret: h.OtherSecret,
+				Repairing: h.Repairing, Repaired: h.Percent, Unrepairable: h.Left, OtherSecret: h.OtherSecret, OtherHost: h.OtherHost,
 			})
 		}
 		return states

@@ -95,7 +95,8 @@ func (e *Engine) Count(ctx context.Context, counter events.Counter, length time.
 	w := windowOf(s.log.Head(), length, at, s.time)
 	count := engine.Count{
 		From: time.UnixMilli(w.first).UTC(), To: time.UnixMilli(w.last).UTC(),
-		Count: s.log.Sum(w.first, w.last), Exact: isKnown(s.log.Head(), w.first) && isKnown(s.log.Head(), w.last+1),
+		Count: s.log.Sum(w.first, w.last),
+		Exact: s.hasAll(w.first) && isKnown(s.log.Head(), w.first) && isKnown(s.log.Head(), w.last+1),
 	}
 	if w.whole {
 		count.To = count.To.Truncate(time.Second)
@@ -141,6 +142,12 @@ func isKnown(head journal.Head, at int64) bool {
 	return at > head.Coarse || at%hour == 0
 }
 
+// hasAll reports whether the log knows all events from that time on that it remembers: one that was put in the place of
+// what could not be read does not.
+func (s *session) hasAll(from int64) bool {
+	return from > s.log.Head().Since || from <= s.time-s.counter.Remembered().Milliseconds()
+}
+
 // In milliseconds.
 const (
 	second = 1000
@@ -165,7 +172,8 @@ func (e *Engine) History(ctx context.Context, counter events.Counter, level engi
 			intervals[i].Count = count
 		}
 	}
-	return engine.History{Intervals: intervals, Exact: isKnown(s.log.Head(), intervals[0].First*1000)}, nil
+	first := intervals[0].First * 1000
+	return engine.History{Intervals: intervals, Exact: s.hasAll(first) && isKnown(s.log.Head(), first)}, nil
 }
 
 // Reset deletes the log, which orders it: entries that were appended before are gone, and later ones
@@ -206,7 +214,7 @@ func resetReplicas(ctx context.Context, st store.Store, s *session) error {
 		}
 	}
 	latest = min(latest, s.time+int64(s.engine.grace)/2) // no further ahead than clocks may be
-	if err := empty(s, latest); err != nil {
+	if err := empty(s, latest, s.since()); err != nil {
 		return err
 	}
 	s.replicas.clear()

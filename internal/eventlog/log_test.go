@@ -226,50 +226,73 @@ func TestALostLog(t *testing.T) {
 	require.Equal(t, 90, losses/10*10, "it does not try for ever")
 }
 
-// An item that is damaged, of a newer release or of another client is an error; it is not appended to
-// again, and expires.
+// An item that no process writes is replaced by an empty log, which has the limit's window say that it is not complete.
 func TestUnreadableItems(t *testing.T) {
-	for name, test := range map[string]struct {
-		spoil func(value []byte) []byte
-		want  error
-	}{
-		"torn":    {func(value []byte) []byte { return value[:len(value)-3] }, engine.ErrBadCounter},
-		"foreign": {func([]byte) []byte { return []byte("17") }, engine.ErrBadCounter},
-		"empty":   {func([]byte) []byte { return nil }, engine.ErrBadCounter},
-		"huge":    {func([]byte) []byte { return make([]byte, 100_000) }, engine.ErrBadCounter},
-		"changed": {func(value []byte) []byte { value[9] ^= 1; return value }, engine.ErrBadCounter},
-		"twice":   {func(value []byte) []byte { return append(value, value...) }, engine.ErrBadCounter},
-		"newer":   {func(value []byte) []byte { value[1]++; return value }, journal.ErrVersion},
+	for name, spoil := range map[string]func(value []byte) []byte{
+		"torn":    func(value []byte) []byte { return value[:len(value)-3] },
+		"foreign": func([]byte) []byte { return []byte("17") },
+		"empty":   func([]byte) []byte { return nil },
+		"huge":    func([]byte) []byte { return make([]byte, 100_000) },
+		"changed": func(value []byte) []byte { value[9] ^= 1; return value },
+		"twice":   func(value []byte) []byte { return append(value, value...) },
 	} {
-		t.Run(name, func(t *testing.T) {
-			b := newBench(t, "[{per: ip, rate: 9/m, on_error: deny}]", limiter.Config{})
-			b.hit(b.event, someUser)
-			b.store.put(t, b.counter, test.spoil(bytes.Clone(b.store.value(t, b.counter))))
-			d := b.hit(b.event, someUser)
-			require.False(t, d.Allowed)
-			require.True(t, d.Unavailable)
-			require.ErrorIs(t, b.faults[0], engine.ErrStore)
-			require.ErrorIs(t, b.faults[0], test.want)
-			spoiled := bytes.Clone(b.store.value(t, b.counter))
-			b.hit(b.event, someUser)
-			require.True(t, b.check(b.event, someUser).Limits[0].Failed)
-			require.Equal(t, spoiled, b.store.value(t, b.counter), "it is left alone")
-			b.clock.Advance(24 * time.Hour)
-			b.store.remove(t, b.counter)
-			require.True(t, b.hit(b.event, someUser).Allowed)
-		})
+		for _, checked := range []bool{false, true} {
+			t.Run(fmt.Sprint(name, " ", checked), func(t *testing.T) {
+				b := newBench(t, "[{per: ip, rate: 9/m, on_error: deny}]", limiter.Config{})
+				b.hit(b.event, someUser)
+				b.store.put(t, b.counter, spoil(bytes.Clone(b.store.value(t, b.counter))))
+				if checked {
+					d := b.check(b.event, someUser)
+					require.False(t, d.Limits[0].Failed)
+					require.True(t, d.Limits[0].Incomplete)
+				}
+				for i := range 10 {
+					d := b.hit(b.event, someUser)
+					require.Equal(t, i < 9, d.Allowed, i)
+					require.True(t, d.Limits[0].Incomplete)
+				}
+				require.Empty(t, b.faults)
+				b.clock.Advance(2 * time.Minute)
+				require.False(t, b.hit(b.event, someUser).Limits[0].Incomplete)
+			})
+		}
 	}
 }
 
-// An item that holds a count is another client's, or of another release.
+// A log of a newer release is an error; it is not appended to again, and expires.
+func TestALogOfANewerRelease(t *testing.T) {
+	b := newBench(t, "[{per: ip, rate: 9/m, on_error: deny}]", limiter.Config{})
+	b.hit(b.event, someUser)
+	newer := bytes.Clone(b.store.value(t, b.counter))
+	newer[1]++
+	b.store.put(t, b.counter, newer)
+	d := b.hit(b.event, someUser)
+	require.False(t, d.Allowed)
+	require.True(t, d.Unavailable)
+	require.ErrorIs(t, b.faults[0], engine.ErrStore)
+	require.ErrorIs(t, b.faults[0], journal.ErrVersion)
+	spoiled := bytes.Clone(b.store.value(t, b.counter))
+	b.hit(b.event, someUser)
+	require.True(t, b.check(b.event, someUser).Limits[0].Failed)
+	require.Equal(t, spoiled, b.store.value(t, b.counter), "it is left alone")
+	b.clock.Advance(24 * time.Hour)
+	b.store.remove(t, b.counter)
+	require.True(t, b.hit(b.event, someUser).Allowed)
+}
+
+// An item that holds no bytes of counterd is replaced as well.
 func TestAnItemWithoutBytes(t *testing.T) {
 	b := newBench(t, "[{per: ip, rate: 9/m, on_error: deny}]", limiter.Config{})
 	b.hit(b.event, someUser)
-	b.store.after = func(op *store.Op) { op.Err = fmt.Errorf("a server: %w", store.ErrNoData) }
-	require.True(t, b.hit(b.event, someUser).Unavailable)
-	require.ErrorIs(t, b.faults[0], engine.ErrBadCounter)
-	b.store.after = nil
-	require.Equal(t, int64(2), b.tripsOf(func() { require.True(t, b.hit(b.event, someUser).Allowed) }), "it is looked at before")
+	for _, write := range []store.Write{{Kind: store.Delete, Item: logItem}, {Kind: store.Add, Item: logItem, By: 7, Expires: b.clock.Now().Unix() + 100}} {
+		op := store.Op{Counter: b.counter, Writes: []store.Write{write}}
+		b.store.Do(t.Context(), &op)
+		require.NoError(t, op.Err)
+	}
+	d := b.hit(b.event, someUser)
+	require.True(t, d.Allowed)
+	require.True(t, d.Limits[0].Incomplete)
+	require.Empty(t, b.faults)
 }
 
 // A server that refuses an append keeps the log: it is rewritten, and if that does not help, the
@@ -460,7 +483,7 @@ func FuzzItem(f *testing.F) {
 			}
 		}
 		require.LessOrEqual(t, admitted, 2)
-		if new(journal.Log).Read(value, journal.Question{}) != nil {
+		if errors.Is(new(journal.Log).Read(value, journal.Question{}), journal.ErrVersion) {
 			require.Zero(t, admitted)
 			require.NotEmpty(t, b.faults)
 		}

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/counterd/counterd/events"
+	"github.com/counterd/counterd/hierarchy"
 	"github.com/counterd/counterd/internal/eventlog"
 	"github.com/counterd/counterd/internal/eventlog/journal"
 	"github.com/counterd/counterd/internal/limiter"
@@ -180,11 +181,93 @@ func TestChunksOfCounters(t *testing.T) {
 			require.EqualValues(t, counters*test.hits/every*(windows-1), samples)
 			assert.LessOrEqual(t, largest, test.most)
 			_, _, due := journal.Spread([]journal.Limit{{Window: test.window.Milliseconds(), Ceiling: int64(test.hits)}}, 0, 2*usualGrace.Milliseconds(), 0)
-			assert.InEpsilon(t, largest, memcache.ChunkBytesOfData(due), 0.25, "what counterd validate says, or the next size")
+			assert.InEpsilon(t, largest, memcache.ChunkBytesOfData(due), 0.25, "or the next size")
 			swaps := float64(c.figure("cas_hits")) / counters / windows / float64(test.hits)
 			trips := float64(c.trips-counters) / counters / windows / float64(test.hits)
 			assert.LessOrEqual(t, trips, 1.001, "but for the first hit of a counter")
 			t.Logf("%d bytes on the average, at most %d; %.3f rewrites and %.3f round trips a hit", sum/samples, largest, swaps, trips)
+		})
+	}
+}
+
+// A full log never takes a larger chunk than counterd validate says, whether its events come at once or apart, now or
+// late in any order; and what it says is not far above the most that one takes.
+func TestAFullLogTakesWhatValidateSays(t *testing.T) {
+	for _, rate := range []string{"100/d", "10/h", "500/h", "30/m", "60/month", "2/s", "100/10s"} {
+		for _, replicas := range []int{1, 2} {
+			if replicas > 1 && rate != "100/d" {
+				continue
+			}
+			t.Run(fmt.Sprint(rate, " ", replicas), func(t *testing.T) {
+				event := newEvent(t, usualRevision, "[{per: ip, rate: "+rate+"}]")
+				limit, ip := event.Rules[0].Limits[0], ipOf(t, event)
+				says := memcache.ChunkBytesOfData(journal.FootprintOf(event, []string{"ip"}, usualGrace).Bytes)
+				most, even := int64(0), limit.Window/time.Duration(limit.N)
+				for i, gap := range []time.Duration{time.Millisecond, even} {
+					for _, late := range []int64{0, int64(limit.Window)} {
+						clock := testkit.NewClock(time.Now())
+						var kept store.Store = &watched{Store: storestest.Embedded(clock.Now)}
+						if replicas > 1 {
+							kept = openReplicas(t, memcachedtest.StartMany(t, replicas))
+						}
+						e, err := eventlog.New(engine.Base{Store: kept, Clock: clock.Now, Grace: usualGrace, Changes: new(engine.Changes)})
+						require.NoError(t, err)
+						random := rand.New(rand.NewPCG(1, uint64(i)))
+						events := limit.N
+						if gap == even {
+							events = min(5*events, 200)
+						}
+						for range events {
+							at := clock.Now().Add(-time.Duration(random.Int64N(late + 1)))
+							_, err := e.Increment(t.Context(), 1, at, ip)
+							require.NoError(t, err)
+							clock.Advance(gap)
+							op := store.Op{Counter: ip.ID(), Data: true, Reads: []store.Read{{Item: logItem}}}
+							kept.Do(t.Context(), &op)
+							require.NoError(t, op.Err)
+							most = max(most, memcache.ChunkBytesOfData(len(op.Reads[0].Data)))
+							for _, replica := range op.Replicas {
+								most = max(most, memcache.ChunkBytesOfData(len(replica.Reads[0].Data)))
+							}
+						}
+					}
+				}
+				assert.LessOrEqual(t, most, says)
+				assert.Less(t, float64(says), 1.6*float64(most))
+				t.Logf("%d bytes, and validate says %d", most, says)
+			})
+		}
+	}
+}
+
+// Nor do full buckets, and late increments take no more of them.
+func TestFullBucketsTakeWhatValidateSays(t *testing.T) {
+	for _, test := range []struct {
+		number int64
+		window time.Duration
+		late   bool
+	}{{100, 24 * time.Hour, false}, {100, 24 * time.Hour, true}, {1000, time.Hour, true}} {
+		t.Run(fmt.Sprint(test), func(t *testing.T) {
+			start := time.Date(2026, 3, 14, 21, 7, 33, 0, time.UTC)
+			c := newPopulation(t, test.window, start)
+			counters := hierarchy.NewCounters(hierarchy.Config{Store: c.store, Clock: func() time.Time { return start }, Grace: usualGrace})
+			random := rand.New(rand.NewPCG(1, 1))
+			for i := range test.number {
+				ago := test.window * time.Duration(i) / time.Duration(test.number)
+				if test.late {
+					ago = time.Duration(random.Int64N(int64(test.window)))
+				}
+				_, err := counters.Increment(t.Context(), 1, start.Add(-ago), c.counter(1))
+				require.NoError(t, err)
+			}
+			takes := int64(0)
+			for size, n := range c.chunks() {
+				takes += size * n
+			}
+			says := hierarchy.SpreadBytes(c.counter(1), test.number, usualGrace)
+			assert.LessOrEqual(t, takes, says)
+			assert.Less(t, float64(says), 1.3*float64(takes))
+			t.Logf("%d bytes, and validate says %d", takes, says)
 		})
 	}
 }

@@ -92,4 +92,12 @@ func TestARepairReplacesAForeignItem(t *testing.T) {
 	spoil(servers[1])
 	_, err = logs.Repair(t.Context(), counter, time.Hour)
 	require.ErrorIs(t, err, engine.ErrBadCounter)
+	d := p.hit(event, someUser)
+	require.True(t, d.Allowed, "without a log on any replica it is replaced")
+	require.EqualValues(t, 1, d.Limits[0].Count)
+	require.True(t, d.Limits[0].Incomplete)
+	require.Empty(t, p.faults)
+	for _, log := range logsOf(t, st, counter) {
+		require.EqualValues(t, 1, log.Sum(0, 1<<46))
+	}
 }

@@ -58,8 +58,9 @@ func (r *replicas) take(t *trip, keys []journal.ID, until int64) []byte {
 		switch {
 		case lack.Err == nil:
 			r.largest = max(r.largest, len(values[i]))
-		case merged.Value == nil:
+		case merged.Value == nil && !errors.Is(r.fault, journal.ErrVersion):
 			r.fault = lack.Err
+		case merged.Value == nil:
 		default:
 			r.whole = false
 		}

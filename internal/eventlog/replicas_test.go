@@ -70,7 +70,7 @@ func TestADamagedReplica(t *testing.T) {
 			read := on().Reads[0]
 			swap := on(store.Write{Kind: store.Swap, Item: logItem, Data: test.spoil(read.Data), Version: read.Version, Expires: time.Now().Unix()})
 			require.EqualValues(t, 1, swap.Writes[0].Result)
-			newer := newEvent(t, 2, "[{per: ip, rate: 3/h}]") // which rewrites the log
+			newer := newEvent(t, 2, "[{per: ip, rate: [3/h, 50/m]}]") // which rewrites the log
 			for i, event := range []*events.Event{event, newer, newer} {
 				d := p.hit(event, someUser)
 				require.Equal(t, i < 2, d.Allowed)

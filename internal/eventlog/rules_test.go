@@ -1,6 +1,7 @@
 package eventlog_test
 
 import (
+	"fmt"
 	"sync"
 	"testing"
 	"time"
@@ -14,6 +15,7 @@ import (
 	"github.com/counterd/counterd/internal/store"
 	"github.com/counterd/counterd/internal/testkit"
 	"github.com/counterd/counterd/internal/testkit/bubble"
+	"github.com/counterd/counterd/internal/testkit/memcachedtest"
 	"github.com/counterd/counterd/internal/testkit/storestest"
 )
 
@@ -221,4 +223,42 @@ func TestALongerWindowIsIncomplete(t *testing.T) {
 	require.True(t, other.hit(longer, someUser).Limits[0].Incomplete)
 	b.clock.Advance(time.Hour)
 	require.False(t, other.hit(longer, someUser).Limits[0].Incomplete)
+}
+
+// Two processes have the same rules from files of different times. Each decides by its limits alone: a denial is of
+// the limit that denies, and neither rewrites the log. The order between different rules stays.
+func TestEqualRulesOfDifferentFiles(t *testing.T) {
+	const limits = `[{per: ip, rate: 2/m}, {per: ip, rate: 100/h}, {per: ip, rate: 9/m, name: shade, shadow: true},
+		{per: ip, rate: 50/d, name: day, algorithm: fixed-log, calendar: Europe/Berlin}, {per: ip, rate: 60/h, burst: 70}]`
+	for _, replicas := range []int{1, 2} {
+		t.Run(fmt.Sprint(replicas), func(t *testing.T) {
+			clock := testkit.NewClock(time.Now())
+			var st store.Store = &watched{Store: storestest.Embedded(clock.Now)}
+			if replicas > 1 {
+				st = openReplicas(t, memcachedtest.StartMany(t, replicas))
+			}
+			earlier, later := newEvent(t, 1000, limits), newEvent(t, 2000, limits)
+			first, second := newProcess(t, st, clock.Now, limiter.Config{}), newProcess(t, st, clock.Now, limiter.Config{})
+			requireDenied := func(d events.Decision, by string) {
+				t.Helper()
+				require.False(t, d.Allowed)
+				for _, limit := range d.Limits {
+					require.Equal(t, limit.Name != by, limit.Allowed, "%s", limit.Name)
+				}
+			}
+			require.True(t, first.hit(later, someUser).Allowed)
+			require.True(t, second.hit(earlier, someUser).Allowed)
+			clock.Advance(time.Second) // what was denied before is cached
+			requireDenied(second.hit(earlier, someUser), "ip-2-per-1m")
+			requireDenied(second.check(earlier, someUser), "ip-2-per-1m")
+			requireDenied(first.hit(later, someUser), "ip-2-per-1m")
+
+			stricter := newEvent(t, 1500, "[{per: ip, rate: 1/m}]")
+			clock.Advance(2 * time.Minute)
+			require.True(t, second.hit(stricter, someUser).Allowed, "judged by both")
+			clock.Advance(time.Second)
+			requireDenied(second.hit(stricter, someUser), "ip-1-per-1m")
+			require.True(t, first.hit(later, someUser).Allowed)
+		})
+	}
 }

@@ -25,6 +25,7 @@ const (
 	creating         // creates the log, too
 	rewriting        // swaps the log for a shorter one
 	repairing        // gives replicas what they lack
+	replacing        // puts an empty log in the place of what no process writes
 	confirming       // reads the log, now that all replicas have the entries
 )
 
@@ -79,7 +80,8 @@ func (e *Engine) begin(counter events.Counter, id string, moment engine.Moment) 
 	s.engine, s.counter, s.noted = e, counter, e.places.of(id, moment.Alone)
 	s.step, s.later, s.trips, s.confirms, s.fault = idle, idle, 0, 0, nil
 	s.windows.begin(moment, counter.Remembered())
-	if e.leases() { // what leases there were is of no use
+	s.leases = e.leases()
+	if s.leases { // what leases there were is of no use
 		s.retention = 0
 	}
 	s.batch.begin(id, s.time, e)
@@ -143,6 +145,9 @@ func (s *session) Next(now time.Time) []*store.Op {
 		return s.replicas.rewrite(s.op.Counter, s.next, lifeOf(s).expires())
 	case repairing:
 		return s.replicas.repair(s.op.Counter, s.data, lifeOf(s).expires())
+	case replacing:
+		s.trips++
+		return s.replicas.allSent()
 	case confirming:
 		s.confirms++
 		s.read()
@@ -161,17 +166,24 @@ func (s *session) Absorb() error {
 		return s.rewritten()
 	case repairing: // whatever became of it
 		return s.again(confirming)
+	case replacing: // whatever became of it
+		return s.again(s.after)
 	case appending, creating:
 		s.appended = s.trip.landed()
-	}
-	if s.op.Err != nil {
-		return s.noted.failed(engine.StoreError(s.op.Err))
 	}
 	if s.fault != nil {
 		return s.fault
 	}
+	if errors.Is(s.op.Err, store.ErrNoData) {
+		return s.replace(step)
+	}
+	if s.op.Err != nil {
+		return engine.StoreError(s.op.Err)
+	}
 	found, err := s.decode()
 	switch {
+	case errors.Is(err, journal.ErrCorrupt):
+		return s.replace(step)
 	case err != nil:
 		return err
 	case !found:
@@ -230,19 +242,51 @@ func (s *session) absent(step phase) error {
 		return errNoRoom // else a reset may have been between the creation and the append
 	}
 	s.appended = false
-	if err := empty(s, 0); err != nil {
+	if err := empty(s, 0, s.since()); err != nil {
 		return err
 	}
 	return s.again(creating)
 }
 
-// empty makes an empty log the next one. Nothing counts in it that was appended up to a reset.
-func empty(s *session, reset int64) (err error) {
+// replace goes on where no process has written what the log holds: it is replaced by an empty one, which knows no
+// events before now.
+func (s *session) replace(step phase) error {
+	if err := empty(s, 0, s.time); err != nil {
+		return err
+	}
+	s.replicas.clear()
+	expires := lifeOf(s).expires()
+	parts := s.op.Replicas
+	if len(parts) == 0 {
+		parts = []store.Op{s.op}
+	}
+	for _, op := range parts {
+		to, write := replica{server: op.Server}, store.Write{Kind: store.Put, Data: s.next, Expires: expires}
+		switch read := &op.Reads[0]; {
+		case errors.Is(op.Err, store.ErrNoData):
+		case op.Err != nil || read.Version == 0 || !errors.Is(s.log.Read(read.Data, journal.Question{}), journal.ErrCorrupt):
+			continue
+		default:
+			write.Kind, write.Version = store.Swap, read.Version
+		}
+		s.replicas.send(s.op.Counter, &to, write)
+	}
+	s.log.Clear()
+	s.noted.size.Store(uint32(len(s.next)))
+	if s.after = appending; step == looking {
+		s.after = looking
+	}
+	return s.again(replacing)
+}
+
+// empty makes an empty log the next one, which knows all events since that time. Nothing counts in it that was appended
+// up to a reset.
+func empty(s *session, reset, since int64) (err error) {
 	s.log.Clear()
 	life := lifeOf(s)
 	head := journal.Head{
-		Revision: s.revision, Limits: s.newest(), TTL: life.ttl, Until: life.until,
-		Floor: s.time - s.engine.grace.young(), Since: s.since(), Reset: reset,
+		Revision: s.revision, Limits: s.question.Newest, TTL: life.ttl, Until: life.until,
+		Floor: s.time - s.engine.grace.young(), Since: since, Reset: reset,
 	}
 	if s.next, err = journal.AppendNew(s.next[:0], head, s.time); err != nil {
 		return fmt.Errorf("%w: %w", engine.ErrStore, err)
@@ -264,7 +308,7 @@ func (s *session) again(step phase) error {
 func shorten(s *session, dst []byte) ([]byte, error) {
 	life := lifeOf(s)
 	rewrite := journal.Rewrite{
-		Limits: s.newest(), Revision: s.revision, TTL: life.ttl, Until: life.until,
+		Limits: s.question.Newest, Revision: s.revision, TTL: life.ttl, Until: life.until,
 		Since: s.kept(), Now: s.time, Young: s.young(), Retain: s.retained().Milliseconds(), Alone: s.alone(),
 	}
 	if !s.mayShrink() {
@@ -408,7 +452,7 @@ type life struct {
 // lifeOf returns how long the log is to live; by older limits only until newer ones rewrite it.
 func lifeOf(s *session) (l life) {
 	head := s.log.Head()
-	if l.ttl = s.engine.grace.ttl(s.needed()); head.Outdated(s.revision) {
+	if l.ttl = s.engine.grace.ttl(s.needed()); s.isOutdated() {
 		head.TTL, head.Until = 0, 0
 	}
 	l.ttl = max(l.ttl, head.TTL)
@@ -433,13 +477,20 @@ func lifeOf(s *session) (l life) {
 // expires returns the Unix second when the item expires.
 func (l life) expires() int64 { return l.until/second + 1 }
 
+// isOutdated reports whether the log is to be rewritten under the session's newer rules: they have other limits, or
+// need it for another time.
+func (s *session) isOutdated() bool {
+	head := s.log.Head()
+	return head.Outdated(s.revision) && !(s.log.IsOfReader() && head.TTL == s.engine.grace.ttl(s.needed()))
+}
+
 // settle takes in the verdicts of the entries.
 func (s *session) settle() error {
 	for i := range s.base {
 		s.base[i] = s.log.Ahead(0, i)
 	}
-	s.batch.decide(&s.log, s.log.Head().Revision != s.revision)
-	if s.log.Head().Outdated(s.revision) && s.batch.isDenied() && s.trips < maxTrips/2 && s.rewrite(appending) == nil {
+	s.batch.decide(&s.log, !s.log.IsOfReader())
+	if s.log.Head().Outdated(s.revision) && !s.log.IsOfReader() && s.batch.isDenied() && s.trips < maxTrips/2 && s.rewrite(appending) == nil {
 		// By limits that are no longer in force: the entries are void, and come again.
 		s.data = s.batch.appendVoids(s.data[:0], func(int) int64 { return 0 })
 		s.batch.rename()
@@ -451,7 +502,7 @@ func (s *session) settle() error {
 		return s.rewrite(confirming)
 	}
 	switch lackSums := s.whole && s.replicas.lackSums(); {
-	case lackSums || s.log.Head().Outdated(s.revision) || s.mayShrink() && s.log.Due(),
+	case lackSums || s.isOutdated() || s.mayShrink() && s.log.Due(),
 		until < life.need+life.renewal, s.log.Head().Since < s.kept():
 		if s.later = rewriting; lackSums || s.voids() { // a void would change the log first
 			s.later = idle

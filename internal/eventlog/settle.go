@@ -74,7 +74,8 @@ func startLater(s *session) {
 	}
 }
 
-// releaseLease appends what releases a lease. Of a log that is lost there is nothing to release.
+// releaseLease appends what releases a lease. Of a log that is lost, or that cannot be read, there is nothing to
+// release.
 func releaseLease(ctx context.Context, s *session, id journal.ID) error {
 	s.trip.clear()
 	void, err := journal.AppendEntry(nil, journal.Entry{Kind: journal.Void, ID: id, Time: s.time})
@@ -84,10 +85,17 @@ func releaseLease(ctx context.Context, s *session, id journal.ID) error {
 	s.write(store.Write{Kind: store.Append, Data: void})
 	s.read()
 	s.engine.base.Store.Do(ctx, s.trip.all()...)
+	if errors.Is(s.op.Err, store.ErrNoData) {
+		return nil
+	}
 	if s.op.Err != nil {
 		return engine.StoreError(s.op.Err)
 	}
-	if found, err := s.decode(); !found || err != nil {
+	found, err := s.decode()
+	if errors.Is(err, journal.ErrCorrupt) {
+		return nil
+	}
+	if !found || err != nil {
 		return err
 	}
 	s.shortenLater()

@@ -21,19 +21,22 @@ type windows struct {
 	log      journal.Log
 	question journal.Question
 	waits    []time.Duration // of the searches
+	mayFit   []bool          // of the searches
+	leases   bool            // what counts are leases
 
 	explanations map[int]engine.Explanation // by their limits
 }
 
 func (w *windows) begin(moment engine.Moment, retention time.Duration) {
 	w.moment, w.revision, w.longest, w.retention, w.buckets = moment.Now.UnixMilli(), 0, 0, retention, 0
+	w.question.Newest = w.question.Newest[:0]
 	w.time = max(w.moment, moment.Stamp*1000)
 	w.log.Clear()
 }
 
 func (w *windows) end() {
 	w.occupancy.clear()
-	w.waits, w.question.Limits = w.waits[:0], w.question.Limits[:0]
+	w.waits, w.mayFit, w.question.Limits = w.waits[:0], w.mayFit[:0], w.question.Limits[:0]
 	clear(w.explanations)
 }
 
@@ -48,7 +51,13 @@ func (w *windows) Limit(limit engine.Limit) {
 	if limit.Enforced {
 		w.turns = max(w.turns, limit.LongestWait(limit.Ceiling))
 	}
-	w.longest, w.revision = max(w.longest, limit.Span(limit.Ceiling)), max(w.revision, limit.Revision)
+	w.longest = max(w.longest, limit.Span(limit.Ceiling))
+	if limit.Revision > w.revision {
+		w.revision, w.question.Newest = limit.Revision, w.question.Newest[:0]
+	}
+	if limit.Revision == w.revision {
+		w.question.Newest = append(w.question.Newest, own)
+	}
 }
 
 // retained returns for how long events are kept beyond what limits count: token buckets need none.
@@ -67,17 +76,6 @@ func (w *windows) hold() {
 	for i, limit := range w.question.Limits {
 		w.base[i] = w.log.Held(limit, w.time)
 	}
-}
-
-// newest returns the limits of the newest rules.
-func (w *windows) newest() []journal.Limit {
-	var limits []journal.Limit
-	for i, limit := range w.limits {
-		if limit.Revision == w.revision {
-			limits = append(limits, w.question.Limits[i])
-		}
-	}
-	return limits
 }
 
 // voids reports whether a hit is to be void since a limit of the session denies it.
@@ -122,8 +120,8 @@ func (w *windows) Standing(limit, decided int, ahead, cost int64) engine.Standin
 	return standing
 }
 
-// isStale reports whether the log has limits of newer rules than the session.
-func (w *windows) isStale() bool { return w.log.Head().Revision > w.revision }
+// isStale reports whether the log has limits of newer rules than the session, and other ones.
+func (w *windows) isStale() bool { return w.log.Head().Revision > w.revision && !w.log.IsOfReader() }
 
 // isFull reports whether the limits of the log have no room for the hit, whatever is void.
 func (w *windows) isFull(ahead, cost int64) bool {
@@ -189,9 +187,26 @@ func (w *windows) Search(limit int, ahead, cost int64) (int, bool) {
 	case at <= w.time:
 		return 0, false
 	}
-	w.waits = append(w.waits, wait)
+	w.waits, w.mayFit = append(w.waits, wait), append(w.mayFit, w.mayFitNow(w.question.Limits[limit], cost))
 	return len(w.waits) - 1, true
 }
+
+// mayFitNow reports whether the limit would have room if all open reservations and leases were given back.
+func (w *windows) mayFitNow(limit journal.Limit, cost int64) bool {
+	if w.leases {
+		return cost <= limit.Ceiling
+	}
+	open := w.log.Open(limit, w.time)
+	for i := range w.hits {
+		if h := &w.hits[i]; h.Stays && !h.Counts && h.Ends != 0 && h.Reserved.ID != 0 {
+			open += h.Cost
+		}
+	}
+	return w.log.Held(limit, w.time).Count+cost-open <= limit.Ceiling && !w.isStale()
+}
+
+// MayFit returns whether the search has found that the hit may fit.
+func (w *windows) MayFit(search int) bool { return w.mayFit[search] }
 
 // Wait returns what the search has found.
 func (w *windows) Wait(search int) time.Duration { return w.waits[search] }

@@ -81,6 +81,9 @@ func (b *Response) denialOf(event string, d events.Decision, status int) *wire.D
 	}
 	b.denial.ViolatedPolicies = violators
 	b.denial.Detail = "Denied by " + strings.Join(violators, ", ") + ": " + fits(d.RetryAfter)
+	if d.MayFitAfter > 0 {
+		b.denial.Detail += " It may fit in " + count(engine.CeilSeconds(d.MayFitAfter), "second") + ", as reservations or leases are given back."
+	}
 	return &b.denial
 }
 
@@ -93,10 +96,15 @@ func fits(w time.Duration) string {
 	case belowSecond(w) > 0:
 		n, unit = belowSecond(w), "millisecond"
 	}
+	return "it fits in " + count(n, unit) + ", if nothing else comes."
+}
+
+// count returns the number with its unit.
+func count(n int64, unit string) string {
 	if n != 1 {
 		unit += "s"
 	}
-	return "it fits in " + strconv.FormatInt(n, 10) + " " + unit + ", if nothing else comes."
+	return strconv.FormatInt(n, 10) + " " + unit
 }
 
 // belowSecond returns a wait in milliseconds, rounded up, if that is less than a second; else 0.
@@ -129,6 +137,7 @@ func (b *Response) DecisionOf(event string, d events.Decision) *wire.Decision {
 		Event:      event,
 		At:         wire.Moment{Time: d.At},
 		RetryAfter: b.secondsOf(d.RetryAfter), RetryAfterMS: retryAfterMS(d), Wait: float64(d.Wait.Milliseconds()) / 1000,
+		MayFitAfter: engine.CeilSeconds(d.MayFitAfter),
 		Reservation: d.Reservation,
 		Limits:      slices.Grow(out.Limits[:0], len(d.Limits))[:len(d.Limits)],
 	}

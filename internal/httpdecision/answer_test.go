@@ -22,7 +22,7 @@ func anyDecision(random *rand.Rand, by []events.Feature) events.Decision {
 		return []time.Duration{events.Never, 0, 1 * time.Second, 2 * time.Second, 86399_001 * time.Millisecond}[random.IntN(5)]
 	}
 	d := events.Decision{
-		Allowed: flip(), Unavailable: flip(), At: time.Unix(random.Int64N(1e10), 0).UTC(), RetryAfter: wait(),
+		Allowed: flip(), Unavailable: flip(), At: time.Unix(random.Int64N(1e10), 0).UTC(), RetryAfter: wait(), MayFitAfter: time.Duration(random.IntN(2)) * time.Second,
 		Limits: make([]events.LimitState, random.IntN(4)),
 	}
 	for i := range d.Limits {

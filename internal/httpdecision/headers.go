@@ -35,13 +35,13 @@ const maxLists = 2 << 10
 
 // Append appends the fields that say the limits of a decision: those of
 // draft-ietf-httpapi-ratelimit-headers, the older X-RateLimit ones, or neither, as the rules say,
-// and on a denial Retry-After.
+// and on a denial Retry-After: when the hit may fit.
 //
 // Shadow limits are not among them: what is not enforced is no client's concern.
 // Nor is, of the limits whose counters could not be asked, how much remains.
 func Append(fields []Field, rules *events.Rules, d *events.Decision) []Field {
 	if service.OutcomeOf(d) == service.Denied && d.RetryAfter != events.Never {
-		fields = append(fields, Field{retryAfter, strconv.FormatInt(engine.CeilSeconds(d.RetryAfter), 10)})
+		fields = append(fields, Field{retryAfter, strconv.FormatInt(engine.CeilSeconds(cmp.Or(d.MayFitAfter, d.RetryAfter)), 10)})
 	}
 	if rules.Sends(events.HeaderRateLimit) {
 		fields = appendStructured(fields, d.Limits)

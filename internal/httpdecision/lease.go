@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/counterd/counterd/internal/limiter/engine"
+	"github.com/counterd/counterd/internal/service"
 )
 
 // lease is the leases that a request has taken, until it is served.
@@ -78,6 +79,14 @@ func (l *lease) keep(m *middleware, r *http.Request, lost context.CancelCauseFun
 		case errors.Is(err, engine.ErrEnded):
 			l.reserved = nil
 			lost(err)
+			return
+		case errors.Is(err, service.ErrClosed):
+			if left := l.left(); left > 0 {
+				l.renewal.Reset(left)
+				return
+			}
+			l.reserved = nil
+			lost(engine.ErrEnded)
 			return
 		case renewed != nil: // if the store has failed, these have the ends that are known
 			l.reserved = renewed

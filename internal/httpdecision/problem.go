@@ -52,6 +52,7 @@ var statuses = []struct {
 	{engine.ErrSettled, http.StatusConflict, "The reservation was settled with another cost."},
 	{engine.ErrEnded, http.StatusGone, "The reservation, or the lease, has ended."},
 	{service.ErrDraining, http.StatusServiceUnavailable, "The process is about to end: ask another one."},
+	{service.ErrClosed, http.StatusServiceUnavailable, "The process is about to end: ask another one."},
 	{service.ErrUnready, http.StatusServiceUnavailable, "No server of the store answers."},
 	{service.ErrNotReset, http.StatusServiceUnavailable, "The store did not answer, or not in time: the counter may be forgotten in part. Repeat the reset; where that does not help, raise counterd's -timeout, the longest wait for the store."},
 	{wire.ErrTooManyWait, http.StatusServiceUnavailable, "Too many requests wait for their turns. This one was not served, and does not count."},

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net/http"
 	"strconv"
+	"strings"
 	"sync"
 
 	"github.com/counterd/counterd/api/wire"
@@ -148,6 +149,7 @@ func (p *Responder) AnswerError(w http.ResponseWriter, r *http.Request, err erro
 func (p *Responder) LogError(w http.ResponseWriter, r *http.Request, status int, err error) {
 	refusal, refused := errors.AsType[*service.Refusal](err)
 	switch {
+	case refused && refusal.Reason == service.TokenMissing && isVisit(r):
 	case refused:
 		p.Lines.Do(refusal.Reason.String(), func(suppressed int64) {
 			p.LogOf(w, r).Warn("a request was refused", "reason", refusal.Reason.String(), "class", refusal.Class.String(),
@@ -157,11 +159,23 @@ func (p *Responder) LogError(w http.ResponseWriter, r *http.Request, status int,
 	case status == http.StatusInternalServerError:
 		p.LogOf(w, r).Error("request failed", "method", MethodOf(r), "error", err)
 	case errors.Is(err, service.ErrDraining): // its beginning is logged
+	case errors.Is(err, service.ErrClosed):
+		p.Lines.Do("closed", func(suppressed int64) {
+			p.LogOf(w, r).Warn("requests came after the limiter was closed, and were answered 503", "method", MethodOf(r), "suppressed", suppressed)
+		})
 	case status == http.StatusServiceUnavailable:
 		p.Lines.Do(sparse.CauseOf(err), func(suppressed int64) {
 			p.LogOf(w, r).Warn("store failed", "method", MethodOf(r), "error", err, "suppressed", suppressed)
 		})
 	}
+}
+
+// PagePath begins the paths of the page, for browsers.
+const PagePath = "/ui"
+
+// isVisit reports whether the request asks for the page: a browser sends a password only once it was asked for it.
+func isVisit(r *http.Request) bool {
+	return (r.Method == http.MethodGet || r.Method == http.MethodHead) && strings.HasPrefix(r.URL.Path, PagePath)
 }
 
 // Buffer holds the text of a body while it is read or written, and that of another

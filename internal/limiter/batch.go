@@ -118,7 +118,9 @@ type limitEval struct {
 	ahead int64         // of it, the cost of hits that were admitted before this one in the batch
 	wait  time.Duration // of a hit that fits
 	reset time.Duration
-	own   time.Duration // what it would be if the limit were not elastic
+	// mayFit: the limit has room for the hit if reservations or leases are given back.
+	mayFit bool
+	own    time.Duration // what it would be if the limit were not elastic
 }
 
 // sourceNow returns where the count would come from now. A store that failed after the limit

@@ -170,6 +170,7 @@ func (f *batch) conclude(h *hit) {
 		d.Wait = waitOf(h.limits)
 	}
 	d.Limits = make([]events.LimitState, len(h.limits))
+	soonest := time.Duration(0) // if all reservations and leases are given back
 	var parts []int
 	if len(h.request.costs) > 0 {
 		parts = make([]int, len(h.limits))
@@ -181,7 +182,7 @@ func (f *batch) conclude(h *hit) {
 			parts[i] = u.part
 		}
 		*s = events.LimitState{
-			Name: limit.Name, Feature: u.counter.name.counter.Feature, Limit: limit.N, Window: limit.WindowAt(f.moment.Stamp), WindowName: limit.Unit(), Burst: limit.Burst, Algorithm: limit.Algorithm,
+			Name: limit.Name, Series: limit.Series, Feature: u.counter.name.counter.Feature, Limit: limit.N, Window: limit.WindowAt(f.moment.Stamp), WindowName: limit.Unit(), Burst: limit.Burst, Algorithm: limit.Algorithm,
 			Count: u.count, Exact: u.exact, Reset: u.reset,
 			Allowed: u.allows, Listing: u.listing, Overridden: u.overridden, Shadow: u.rule.Shadow,
 			Unknown: h.path == listed || u.source == ofNone, Failed: u.source.failed(), Unreserved: u.unreserved,
@@ -199,7 +200,15 @@ func (f *batch) conclude(h *hit) {
 		s.Incomplete = u.isYoung() || !s.Unknown && u.isLost(f.l.since, engine.CeilSeconds(f.l.grace))
 		if !s.Shadow && (!s.Allowed || s.Reset > 0) { // it may have let in what it has no room for again
 			d.RetryAfter = max(d.RetryAfter, s.Reset)
+			if u.mayFit {
+				soonest = max(soonest, min(s.Reset, time.Second))
+			} else {
+				soonest = max(soonest, s.Reset)
+			}
 		}
+	}
+	if seconds := engine.CeilSeconds(soonest); seconds < engine.CeilSeconds(d.RetryAfter) {
+		d.MayFitAfter = time.Duration(seconds) * time.Second
 	}
 	h.request.result.Decision, h.request.result.Parts = d, parts
 }

@@ -93,6 +93,7 @@ type cachedLimit struct {
 	count   int64
 	exact   bool
 	reset   time.Duration
+	mayFit  bool
 	young   bool
 	since   time.Time // when the reset began, if not with the second
 }
@@ -350,7 +351,7 @@ func (on limitsOn) denial(moment engine.Moment) (found *cachedDenial, denies boo
 	final := false
 	for u := range on.all() {
 		final = final || u.denies() && u.outcome == engine.Full
-		s := cachedLimit{outcome: u.outcome, count: u.count, exact: u.exact, reset: u.own, young: u.isYoung(), since: since}
+		s := cachedLimit{outcome: u.outcome, count: u.count, exact: u.exact, reset: u.own, mayFit: u.mayFit, young: u.isYoung(), since: since}
 		if !u.fits() && u.allows { // let through, so nothing searched its reset
 			s.reset = u.leaves()
 		}

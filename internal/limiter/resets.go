@@ -48,7 +48,8 @@ func (f *batch) findResets() {
 		f.travel(r.counters, f.l.now(), false)
 	}
 	for _, s := range r.searches {
-		s.limit.reset = s.limit.counter.open().Wait(s.index)
+		session := s.limit.counter.open()
+		s.limit.reset, s.limit.mayFit = session.Wait(s.index), session.MayFit(s.index)
 	}
 	for _, h := range f.hits.handedOut() {
 		h.stretch()
@@ -65,7 +66,7 @@ func (r *resets) begin(h *hit) {
 			u.reset = events.Never
 		case u.source == ofNone:
 		case u.cached != nil:
-			u.reset = u.cached.resetAt(u.counter.moment.Now)
+			u.reset, u.mayFit = u.cached.resetAt(u.counter.moment.Now), u.cached.mayFit
 		case u.sourceNow().failed() && !u.source.failed():
 			// The store has denied it and has failed since, for others.
 			u.reset = u.leaves()

@@ -2,6 +2,7 @@ package memproto
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -92,12 +93,15 @@ func (m MarkerItem) explain(did string, err error) error {
 func readItem(answers *bufio.Reader, key string) (text string, version uint64, found bool, err error) {
 	versions := map[string]uint64{}
 	items, err := readItems(answers, versions, key)
+	if errors.Is(err, store.ErrRefused) {
+		return "", 0, true, nil
+	}
 	text, found = items[key]
 	return text, versions[key], found, err
 }
 
 // ReadItems reads the answer to a get of some of counterd's own items, those of it that are
-// there. Of a server that refuses all are, and are empty.
+// there. One that is too long to be counterd's is empty. After store.ErrRefused the connection can still be used.
 func ReadItems(answers *bufio.Reader, keys ...string) (map[string]string, error) {
 	return readItems(answers, nil, keys...)
 }
@@ -115,10 +119,7 @@ func readItems(answers *bufio.Reader, versions map[string]uint64, keys ...string
 		case len(items) == 0 && strings.HasPrefix(string(line), unauthenticated):
 			return nil, errNoCredentials
 		case len(items) == 0 && isError(line):
-			for _, key := range keys {
-				items[key] = ""
-			}
-			return items, nil
+			return nil, store.ErrRefused
 		}
 		fields := strings.Fields(string(line))
 		if len(fields) < 4 || fields[0] != "VALUE" || !slices.Contains(keys, fields[1]) {

@@ -167,7 +167,7 @@ func (s *Set) exchange(ctx context.Context) error {
 		return err
 	}
 	known, now := s.learn(found.union), s.config.Clock()
-	if known.Changed == 0 {
+	if known.Changed == 0 && !found.foreign {
 		return found.fault
 	}
 	if known.Expires < now.Add(kept/2).Unix() {
@@ -186,7 +186,12 @@ func (s *Set) learn(more state) state {
 	defer s.mu.Unlock()
 	now := s.config.Clock()
 	merged := s.known.Load().merge(more, now)
-	if !bytes.Equal(merged.content(), s.known.Load().content()) {
+	content := merged.content()
+	if len(merged.Records) > Max || len(content) > MaxBytes {
+		merged = merged.cut()
+		content = merged.content()
+	}
+	if !bytes.Equal(content, s.known.Load().content()) {
 		s.known.Store(&merged)
 		s.compose(now)
 	}
@@ -195,9 +200,10 @@ func (s *Set) learn(more state) state {
 
 // contents are what the servers of the counter have.
 type contents struct {
-	union state
-	list  []held
-	fault error // of a content that cannot be read
+	union   state
+	list    []held
+	fault   error // of a content that cannot be read
+	foreign bool  // such a content is of another client, not of another key secret
 }
 
 var errUnreadable = errors.New("overrides: the store's are damaged, or of another key secret: they are replaced by what this process knows")
@@ -207,6 +213,7 @@ type held struct {
 	server  string // empty: the store has one
 	version uint64 // 0: it has nothing
 	content []byte // nil: nothing that can be read
+	foreign bool   // it has an item that holds no bytes of counterd
 	state   state
 }
 
@@ -232,20 +239,25 @@ func (s *Set) read(ctx context.Context) (c contents, err error) {
 		parts = []store.Op{*op}
 	}
 	for i := range parts {
-		if parts[i].Err != nil {
+		one := held{server: parts[i].Server, foreign: errors.Is(parts[i].Err, store.ErrNoData)}
+		if parts[i].Err != nil && !one.foreign {
 			continue
 		}
 		found := &parts[i].Reads[0]
-		one := held{server: parts[i].Server, version: found.Version}
-		if found.Version != 0 {
+		whole := !one.foreign
+		if !one.foreign && found.Version != 0 {
+			one.version = found.Version
 			content, ok := s.config.Seal.Open(found.Data)
-			state, err := parseState(content, s.config.Clock())
+			state, clean, err := parseState(content, s.config.Clock())
 			if ok && err == nil {
 				one.content, one.state = bytes.Clone(content), state
 				c.union = c.union.merge(state, s.config.Clock())
-			} else {
-				c.fault = errUnreadable
 			}
+			whole = ok && err == nil && clean
+		}
+		if !whole {
+			c.fault = errUnreadable
+			c.foreign = c.foreign || one.foreign || !seal.IsSealed(found.Data)
 		}
 		c.list = append(c.list, one)
 	}
@@ -272,7 +284,10 @@ func (c contents) write(ctx context.Context, s *Set, next state) error {
 			}
 		}
 		write := store.Write{Kind: store.Create, Item: item, Data: sealed, Expires: next.Expires}
-		if one.version != 0 {
+		switch {
+		case one.foreign:
+			write.Kind = store.Put
+		case one.version != 0:
 			write.Kind, write.Version = store.Swap, one.version
 		}
 		ops = append(ops, &store.Op{Counter: counter, Server: one.server, Data: true, Writes: []store.Write{write}})
@@ -308,7 +323,7 @@ func (s *Set) Put(ctx context.Context, o events.Override) (events.Override, erro
 	err = s.change(ctx, func(next *state) error {
 		now := s.config.Clock()
 		*next = next.set(one, now)
-		if len(next.Records) > Max || len(state{Records: next.Records}.content()) > MaxBytes {
+		if next.isTooLarge() {
 			return ErrTooMany
 		}
 		if set, found := next.find(one.name()); found { // it has not ended meanwhile

@@ -60,16 +60,58 @@ type state struct {
 
 var errNoState = errors.New("overrides: a content that is no state")
 
-// parseState undoes content. The latest stamp that may be is that of a clock which is ahead by as long as an override
-// may hold.
-func parseState(content []byte, now time.Time) (s state, err error) {
+const (
+	// maxContent is the most bytes of a state: of the records, and of the removals.
+	maxContent = MaxBytes + 8<<10
+	// latestEnd is how far ahead an override may end by a clock that is ahead by as long as an override may hold.
+	latestEnd = 2 * MaxTime
+)
+
+// parseState returns the state that the content holds, without records and removals that no process writes: another
+// client of the server has written those. It reports whether there were none. The latest stamp that may be is that of a
+// clock which is ahead by as long as an override may hold.
+func parseState(content []byte, now time.Time) (s state, whole bool, err error) {
+	if len(content) > maxContent {
+		return state{}, false, errNoState
+	}
 	if err := json.Unmarshal(content, &s); err != nil {
-		return state{}, err
+		return state{}, false, err
 	}
-	if s.Changed < 0 || s.Changed > now.Add(MaxTime).UnixMilli() {
-		return state{}, errNoState
+	if !isStamp(s.Changed, now) || s.Expires > now.Add(kept+MaxTime).Unix() {
+		return state{}, false, errNoState
 	}
-	return s, nil
+	n := len(s.Records) + len(s.Removed)
+	s.Records = slices.DeleteFunc(s.Records, func(r record) bool { return !r.isValid(now) })
+	s.Removed = slices.DeleteFunc(s.Removed, func(r removal) bool {
+		return !isStamp(r.Set, now) || r.Until > now.Add(latestEnd).Unix()
+	})
+	for _, one := range s.Records {
+		s.Changed = max(s.Changed, one.Set)
+	}
+	for _, one := range s.Removed {
+		s.Changed = max(s.Changed, one.Set)
+	}
+	return s, len(s.Records)+len(s.Removed) == n, nil
+}
+
+// isStamp reports whether a process may have made the stamp.
+func isStamp(stamp int64, now time.Time) bool {
+	return stamp >= 0 && stamp <= now.Add(MaxTime).UnixMilli()
+}
+
+// isValid reports whether a process may have written the record, under some rules.
+func (r record) isValid(now time.Time) bool {
+	listing, known := events.ParseListing(r.Listing)
+	rates := len(r.Rates)
+	switch {
+	case !events.ValidName(r.Event) || !events.ValidKind(r.Kind) || r.Value == "":
+	case len(r.Value) > events.MaxValue || len(r.By) > events.MaxValue:
+	case !isStamp(r.Set, now) || r.Until > now.Add(latestEnd).Unix():
+	case !known || (listing == events.Unlisted) != (rates > 0) || rates > events.MaxOverrideRates:
+	default:
+		return len(r.override().Rates) == rates
+	}
+	return false
 }
 
 // content returns the state as the store has it. Equal states have equal contents.
@@ -97,14 +139,32 @@ func (s state) merge(other state, now time.Time) state {
 			latest[one.name()] = one
 		}
 	}
-	merged.Records = slices.SortedFunc(maps.Values(latest), func(a, b record) int {
-		return cmp.Or(cmp.Compare(a.Event, b.Event), cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Value, b.Value))
-	})
+	merged.Records = slices.SortedFunc(maps.Values(latest), compareNames)
 	merged.Removed = slices.SortedFunc(maps.Values(removed), func(a, b removal) int {
 		return cmp.Or(-cmp.Compare(a.Set, b.Set), cmp.Compare(a.Of, b.Of))
 	})
 	merged.Removed = merged.Removed[:min(len(merged.Removed), maxRemovals)]
 	return merged
+}
+
+func compareNames(a, b record) int {
+	return cmp.Or(cmp.Compare(a.Event, b.Event), cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Value, b.Value))
+}
+
+// isTooLarge reports whether there are more records than Max, or they take more than MaxBytes.
+func (s state) isTooLarge() bool {
+	return len(s.Records) > Max || len(state{Records: s.Records}.content()) > MaxBytes
+}
+
+// cut returns the state with the records that were set last, as many as may be. There are more if processes set some
+// that did not reach the same servers, or if another client wrote them.
+func (s state) cut() state {
+	slices.SortFunc(s.Records, func(a, b record) int { return cmp.Or(-cmp.Compare(a.Set, b.Set), compareNames(a, b)) })
+	for s.Records = s.Records[:min(len(s.Records), Max)]; s.isTooLarge(); {
+		s.Records = s.Records[:len(s.Records)-1]
+	}
+	slices.SortFunc(s.Records, compareNames)
+	return s
 }
 
 // compare orders records of one name: the one that was set last is the highest. Of two with one stamp, of processes that

@@ -3,6 +3,7 @@ package replica
 import (
 	"context"
 	"errors"
+	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -70,6 +71,10 @@ type Memory struct {
 	// something without a hint, and its marker is to say so.
 	behind, lacks bool
 	heard         map[string]map[uint64]heard // what other servers' markers say of its absence, by processes
+	// moved is a change of this process's list by which counters moved here, until the marker says so: another process may
+	// have changed its list before, and this one has counted in the old places since. writing is a moved that is in the
+	// marker which is being written.
+	moved, writing *formerServers
 }
 
 // heard is what a process has said of the absence of a server, and since when that is known.
@@ -144,11 +149,17 @@ func (l *Losses) relist(servers []Server) {
 	}
 	for _, m := range l.memories {
 		m.asserted = 0
-		if m.known == nil || len(former) == 0 {
+		if len(former) == 0 {
 			continue
 		}
-		k := m.known.clone()
-		m.assert(k, now)
+		if slices.Contains(l.list, m.name) && (lacking(former, l.list) > 0 || !slices.Contains(former, m.name)) {
+			m.moved = &formerServers{now, former}
+		}
+		k := &marker{}
+		if m.known != nil {
+			k = m.known.clone()
+			m.assert(k, now)
+		}
 		m.publish(k, now)
 	}
 }
@@ -260,6 +271,10 @@ func (s *state) lostOf(h store.Hash, servers []Server) int64 {
 
 // publish makes the marker what decisions are made with. The memories are locked.
 func (m *Memory) publish(k *marker, now int64) {
+	if m.moved != nil {
+		k = k.clone()
+		k.changed(m.moved.Servers, m.moved.Until)
+	}
 	s := &state{name: m.name, copied: k.Copied, replicas: m.all.replicas, full: k.Evicted != 0, missed: k.Missed, percent: k.percent()}
 	if m.isAway() {
 		s.away = func() int64 { return m.all.now().Unix() }
@@ -356,9 +371,15 @@ func (m *Memory) update(item MarkerItem, change func(*marker) bool) error {
 		}
 		k := parseMarker(text)
 		switch {
-		case found && k == nil:
+		case found && k == nil && version == 0:
 			m.all.noteAsked(m)
-			return nil // it refuses, or something else is in its place
+			return nil // it refuses
+		case found && k == nil: // another client wrote it: what it said is not known
+			m.all.noteAsked(m)
+			if _, err := item.Swap(m.replaced().String(), version); err != nil {
+				return err
+			}
+			continue
 		case !found:
 			m.all.noteAsked(m)
 			m.all.readOthers()
@@ -446,6 +467,16 @@ func (m *Memory) anew() *marker {
 	return &k
 }
 
+// replaced returns the marker in place of one that cannot be read: the server may lack anything.
+func (m *Memory) replaced() *marker {
+	m.all.mu.Lock()
+	defer m.all.mu.Unlock()
+	k := newMarker(false, m.all.list, m.all.replicas)
+	k.lose(m.name, m.all.now().Unix())
+	k.Missed = true
+	return &k
+}
+
 // reconcile has the marker say what this process knows. It reports whether there is anything to write,
 // and whether that the server has missed something is a part of it.
 func (m *Memory) reconcile(k *marker) (changed, marked bool) {
@@ -465,6 +496,10 @@ func (m *Memory) reconcile(k *marker) (changed, marked bool) {
 		changed = true
 	}
 	changed = m.assert(k, now) || changed
+	if m.writing = m.moved; m.moved != nil && k.Replicas <= m.all.replicas {
+		k.changed(m.moved.Servers, m.moved.Until)
+		changed = true
+	}
 	m.all.gone.forget(now - m.all.lasts())
 	changed = k.Gone.join(m.all.gone) || changed
 	if gone := m.missedSince(k); gone > 0 {
@@ -529,6 +564,10 @@ func (m *Memory) announce(k *marker, now int64) (changed bool) {
 			k.sayNoMore(other.name, own)
 			changed = true
 		}
+		maps.DeleteFunc(other.heard[m.name], func(process uint64, _ heard) bool {
+			_, says := k.Away[other.name][process]
+			return !says
+		})
 		for process, second := range k.Away[other.name] {
 			if process == own {
 				continue
@@ -592,6 +631,9 @@ func (m *Memory) learn(k *marker, marked bool) {
 	}
 	if slices.Equal(k.Servers, m.all.list) {
 		m.asserted = k.ID
+	}
+	if m.moved == m.writing && k.Replicas <= m.all.replicas { // no change of the list came between
+		m.moved = nil
 	}
 	if marked && m.isUp() {
 		m.behind, m.lacks = false, false

@@ -678,3 +678,35 @@ func TestNothingIsLostUnsaid(t *testing.T) {
 		})
 	}
 }
+
+// A process whose list of servers changes later than that of another process has counted in the old places until then.
+// It says so from the moment of its change, and the markers say so to others.
+func TestAListThatChangesLater(t *testing.T) {
+	for _, replicas := range []int{1, 2} {
+		inWorld(t, replicas, 3, func(w *world, p *worldProcess) {
+			late := w.start()
+			w.settle()
+			w.list = w.list[1:]
+			p.use()
+			p.look()
+			time.Sleep(2 * time.Second)
+			late.look()
+			time.Sleep(time.Second)
+			for i := range 60 {
+				late.hit(i)
+			}
+			time.Sleep(time.Second)
+			late.use()
+			all := w.all
+			w.all = []*worldProcess{late}
+			w.check()
+			w.all = all
+			w.settle()
+			w.check()
+			losses := parseMarker(w.servers[w.list[0]].marker.text).Losses
+			time.Sleep(time.Minute)
+			w.settle()
+			require.Equal(t, losses, parseMarker(w.servers[w.list[0]].marker.text).Losses, "it is said once")
+		})
+	}
+}

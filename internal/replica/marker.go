@@ -86,6 +86,8 @@ const (
 	maxAhead = 24 * 60 * 60
 	// maxGone bounds the servers that are Gone. The first are forgotten.
 	maxGone = 64
+	// maxNames is the most servers in a list: more are of another client.
+	maxNames = 1000
 )
 
 // unknown are the Evictions of a marker that none were counted for: the server may have run before.
@@ -107,7 +109,7 @@ func (k *marker) String() string {
 // them, too: a second and a number, with a sign in front where that followed a loss.
 func parseMarker(text string) *marker {
 	k := &marker{Evictions: unknown}
-	if json.Unmarshal([]byte(text), k) == nil && k.ID != 0 {
+	if json.Unmarshal([]byte(text), k) == nil && k.isPossible() {
 		return k
 	}
 	second, random, _ := strings.Cut(text, " ")
@@ -121,6 +123,22 @@ func parseMarker(text string) *marker {
 		k.Former = []formerServers{{Until: at}}
 	}
 	return k
+}
+
+// isPossible reports whether a process may have written the marker.
+func (k *marker) isPossible() bool {
+	for _, c := range k.Copied {
+		if c.Left < 0 || c.Moved < 0 {
+			return false
+		}
+	}
+	for _, f := range k.Former {
+		if len(f.Servers) > maxNames {
+			return false
+		}
+	}
+	return k.ID != 0 && k.Replicas >= 0 && k.Replicas <= MaxReplicas && k.Evictions >= unknown &&
+		max(len(k.Servers), len(k.Copied)) <= maxNames && len(k.Gone) <= maxGone && len(k.Former) <= maxFormer
 }
 
 // without returns the names but that one.
@@ -216,8 +234,18 @@ func (k *marker) limit(now int64) (changed bool) {
 			f.Until, changed = now, true
 		}
 	}
-	if k.Evicted > now+maxAhead {
-		k.Evicted, changed = now, true
+	for _, second := range []*int64{&k.Evicted, &k.Returned} {
+		if *second > now+maxAhead {
+			*second, changed = now, true
+		}
+	}
+	for name, at := range k.Gone {
+		if at > now+maxAhead {
+			k.Gone[name], changed = now, true
+		}
+	}
+	if c := k.Claim; c != nil && (c.Percent < 0 || c.Percent > 100) {
+		k.Claim, changed = nil, true
 	}
 	return changed
 }

@@ -58,7 +58,7 @@ func (k Key) Open(b []byte) (content []byte, ok bool) {
 	case b[0] == plainForm && len(k) == 0:
 		body := b[:len(b)-sumBytes]
 		return body[headBytes:], crc32.ChecksumIEEE(body) == binary.BigEndian.Uint32(b[len(body):])
-	case b[0] != sealedForm || len(k) == 0 || len(b) <= headBytes+saltBytes:
+	case len(k) == 0 || !IsSealed(b):
 		return nil, false
 	}
 	sealer, err := k.sealer(b[headBytes : headBytes+saltBytes])
@@ -67,6 +67,11 @@ func (k Key) Open(b []byte) (content []byte, ok bool) {
 	}
 	content, err = sealer.Open(nil, make([]byte, sealer.NonceSize()), b[headBytes+saltBytes:], b[:headBytes])
 	return content, err == nil
+}
+
+// IsSealed reports whether b looks like what a Key that is not empty returns.
+func IsSealed(b []byte) bool {
+	return len(b) > headBytes+saltBytes && b[0] == sealedForm && b[1] == version
 }
 
 // sealer returns what seals one content.

@@ -102,6 +102,9 @@ func warn(s Settings) {
 // warnOfPeers logs which peers get the tokens of callers unencrypted.
 func warnOfPeers(s Settings) {
 	for _, peer := range s.Peers {
+		if strings.HasPrefix(peer, "dns:") && s.hasTokens() && s.TLSCert == "" {
+			s.Log.Warn("tokens go unencrypted to peers: TLS is not set", "peers", peer)
+		}
 		if host, plain := strings.CutPrefix(peer, "http://"); plain && s.hasTokens() && !settings.OnLoopback(strings.TrimSuffix(host, "/")) {
 			s.Log.Warn("tokens go unencrypted to a peer: its URL is not of https", "peer", peer)
 		}

@@ -68,6 +68,9 @@ func (c *certificates) admin() *tls.Config {
 	}}
 }
 
+// own returns the certificate in force.
+func (c *certificates) own() *tls.Certificate { return &c.inForce.Load().admin.Certificates[0] }
+
 func lifetimeOf(c *x509.Certificate) time.Duration { return c.NotAfter.Sub(c.NotBefore) }
 
 // parseIdentity reads a certificate and its key, and the authorities of clients, if any, all in

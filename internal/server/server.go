@@ -11,6 +11,7 @@ import (
 	"github.com/counterd/counterd/api/wire"
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/internal/assembly"
+	"github.com/counterd/counterd/internal/authorities"
 	"github.com/counterd/counterd/internal/insight/peers"
 	"github.com/counterd/counterd/internal/insight/top"
 	"github.com/counterd/counterd/internal/rls"
@@ -41,7 +42,7 @@ func New(rules *events.Rules, file follow.RulesFile, s Settings) (*Server, error
 	if err := s.Validate(); err != nil {
 		return nil, err
 	}
-	p := &Server{settings: s, metrics: metrics.New(), peers: peers.New(s.Peers), closing: make(chan struct{})}
+	p := &Server{settings: s, metrics: metrics.New(), closing: make(chan struct{})}
 	if err := p.open(rules, file); err != nil {
 		return nil, errors.Join(err, p.Close())
 	}
@@ -73,12 +74,30 @@ func (p *Server) open(rules *events.Rules, file follow.RulesFile) (err error) {
 	if p.access, err = OpenAccess(s); err != nil {
 		return err
 	}
+	if p.peers, err = openPeers(s, p.access); err != nil {
+		return err
+	}
 	if p.parts, err = assembly.Open(config); err != nil {
 		return err
 	}
 	p.watch()
 	p.relayAsks()
 	return nil
+}
+
+// openPeers returns the fleet of the peers in the settings.
+func openPeers(s Settings, access *Access) (*peers.Fleet, error) {
+	config := peers.Config{URLs: s.Peers}
+	if s.PeersCA != "" {
+		var err error
+		if config.Authorities, err = authorities.Read(s.PeersCA); err != nil {
+			return nil, &settings.Fault{Setting: "peers-ca", Cause: err}
+		}
+	}
+	if access.certificates != nil {
+		config.Own = access.certificates.own
+	}
+	return peers.New(config), nil
 }
 
 // watch registers the parts with the metrics.
@@ -95,6 +114,10 @@ func (p *Server) watch() {
 	}
 	p.access.WatchFiles(p.metrics, files)
 	p.spans.watch(p.metrics)
+	if dropped := p.settings.LinesDropped; dropped != nil {
+		p.metrics.AddCounter("counterd_log_lines_dropped_total", "Lines of the log that were dropped: its reader was too slow, or has died.",
+			func() float64 { return float64(dropped()) })
+	}
 }
 
 // relayAsks reads all followed files and server lists again for each value of settings.Asks.

@@ -29,7 +29,8 @@ type Settings struct {
 	OpenMetrics    bool   // with OpenToAll, Admin serves nothing but metrics and probes, unless on the loopback
 	MaxConnections int
 	DrainDelay     time.Duration
-	Peers          []string // URLs of the other processes of the fleet
+	Peers          []string // URLs of the other processes of the fleet, or dns:NAME:PORT
+	PeersCA        string   // a file in PEM; empty: the system's authorities
 	Tokens         string   // a file, or OpenToAll; empty: loopback only
 	TLSCert        string   // a file in PEM
 	TLSKey         string   // a file in PEM
@@ -40,6 +41,8 @@ type Settings struct {
 	OTLPEndpoint string
 	TracesURL    string // where spans go, resolved; Validate derives it from OTLPEndpoint
 	AccessLog    bool
+
+	LinesDropped func() int64 // returns the number of lines of the log that were dropped; nil: none ever are
 
 	Asks <-chan os.Signal // each value has all followed files and server lists read again; nil: none
 }
@@ -82,6 +85,9 @@ func (s *Settings) Validate() error {
 		fault("drain-delay", "%s is not between 0s and %s", s.DrainDelay, maxDrainDelay)
 	}
 	add("peers", peers.Check(s.Peers))
+	if s.PeersCA != "" && len(s.Peers) == 0 {
+		fault("peers-ca", "set {peers}, too: without them no certificate is verified")
+	}
 	faults = append(faults, s.checkAddress("listen", s.Listen))
 	if s.RLS != "" {
 		faults = append(faults, s.checkAddress("rls", s.RLS))

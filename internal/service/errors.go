@@ -18,6 +18,8 @@ var (
 	ErrNotReset = errors.New("service: the counter was not reset")
 	// ErrUnready says that no server of the store answers.
 	ErrUnready = errors.New("service: no server of the store answers")
+	// ErrClosed is the error of a call of a Service that is closed. It is counterd.ErrClosed.
+	ErrClosed = errors.New("counterd: the limiter is closed")
 	// ErrDraining says that the process is about to end.
 	ErrDraining = errors.New("service: the process is about to end")
 )

@@ -19,6 +19,7 @@ type ServerState struct {
 	Unrepairable bool
 	// OtherSecret: another process that uses it has another key secret, and counts apart.
 	OtherSecret bool
+	OtherHost   string // of that process; empty if it is not known
 }
 
 // String returns the state in words, without the name.
@@ -45,6 +46,9 @@ func (s ServerState) String() string {
 	}
 	if s.OtherSecret {
 		text += ", another key secret in use"
+		if s.OtherHost != "" {
+			text += " by " + s.OtherHost
+		}
 	}
 	return text
 }
@@ -52,7 +56,7 @@ func (s ServerState) String() string {
 // Health says whether a process is ready for requests. The zero Health always is.
 type Health struct {
 	// Servers returns the states of the store's servers, as far as they are known, without a
-	// round trip; nil: the store has no servers, and is always there.
+	// round trip. If it is nil, or returns none, the store has no servers, and is always there.
 	Servers func() []ServerState
 	// Clock returns what is wrong with the process's clock; empty: nothing is known. nil: it never is.
 	Clock func() string
@@ -72,6 +76,9 @@ func (h Health) Ready() ([]ServerState, error) {
 		return nil, nil
 	}
 	states := h.Servers()
+	if len(states) == 0 {
+		return nil, nil
+	}
 	for _, state := range states {
 		if state.Reachable {
 			return states, nil

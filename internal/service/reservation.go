@@ -195,17 +195,29 @@ func (s *Service) ReservationOf(reserved []engine.Reserved) string {
 // Release settles what a decided hit has reserved with the cost 0, and releases its leases. See
 // counting.Counters.Settle.
 func (s *Service) Release(ctx context.Context, reserved []engine.Reserved) error {
+	if err := s.calls.enter(); err != nil {
+		return err
+	}
+	defer s.calls.leave()
 	return s.config.Counters.Settle(ctx, reserved, 0)
 }
 
 // Extend has the leases among what a decided hit has reserved end no sooner than so much after now, and returns
 // what is reserved then, after an error of the store, too. See counting.Counters.Renew.
 func (s *Service) Extend(ctx context.Context, reserved []engine.Reserved, by time.Duration) ([]engine.Reserved, error) {
+	if err := s.calls.enter(); err != nil {
+		return nil, err
+	}
+	defer s.calls.leave()
 	return s.config.Counters.Renew(ctx, reserved, by)
 }
 
 // Settle settles a reservation by its true cost, and releases its leases. See counting.Counters.Settle.
 func (s *Service) Settle(ctx context.Context, reservation string, cost int64) error {
+	if err := s.calls.enter(); err != nil {
+		return err
+	}
+	defer s.calls.leave()
 	r, err := s.read(reservation)
 	if err := errors.Join(err, checkSettled(cost)); err != nil {
 		return err
@@ -240,6 +252,10 @@ func checkSettled(cost int64) error {
 // Renew has the leases of a reservation end no sooner than so much after now, and returns the new one. See
 // counting.Counters.Renew.
 func (s *Service) Renew(ctx context.Context, reservation string, by time.Duration) (string, error) {
+	if err := s.calls.enter(); err != nil {
+		return "", err
+	}
+	defer s.calls.leave()
 	r, err := s.read(reservation)
 	if err != nil {
 		return "", err

@@ -37,7 +37,10 @@ type Config struct {
 }
 
 // Service decides and counts by the rules in force. It is safe for concurrent use.
-type Service struct{ config Config }
+type Service struct {
+	config Config
+	calls  calls
+}
 
 // New returns a Service. Its error reports all that the config lacks.
 func New(config Config) (*Service, error) {
@@ -57,7 +60,7 @@ func New(config Config) (*Service, error) {
 	if len(faults) > 0 {
 		return nil, errors.Join(faults...)
 	}
-	return &Service{config}, nil
+	return &Service{config: config, calls: calls{ended: make(chan struct{})}}, nil
 }
 
 // Event is an event, and the rules that were in force when a request asked for it. All
@@ -95,11 +98,11 @@ const explainedMoments = 10
 // Explain returns the decision of a Check, and what it was computed from. See limiter.Limiter.Explain.
 func (s *Service) Explain(ctx context.Context, event Event, features events.Features, cost int64) (d events.Decision, explained []limiter.Explained, err error) {
 	hit := limiter.Hit{Event: event.Event, Features: features, Cost: cost}
-	s.decide(ctx, hit, limiter.CallCheck, func(ctx context.Context) limiter.Result {
+	result := s.decide(ctx, hit, limiter.CallCheck, func(ctx context.Context) limiter.Result {
 		d, explained, err = s.config.Limiter.Explain(ctx, hit, explainedMoments)
 		return limiter.Result{Decision: d, Err: err}
 	})
-	return d, explained, err
+	return d, explained, result.Err
 }
 
 // Decide decides a hit as a Hit or as a Check. The decision has no Reservation: see ReservationOf.
@@ -109,6 +112,10 @@ func (s *Service) Decide(ctx context.Context, hit limiter.Hit, call limiter.Call
 
 // decide decides within a span.
 func (s *Service) decide(ctx context.Context, hit limiter.Hit, call limiter.Call, decide func(context.Context) limiter.Result) limiter.Result {
+	if err := s.calls.enter(); err != nil {
+		return limiter.Result{Err: err}
+	}
+	defer s.calls.leave()
 	if s.config.StartSpan == nil {
 		return decide(ctx)
 	}
@@ -128,6 +135,10 @@ func (s *Service) decide(ctx context.Context, hit limiter.Hit, call limiter.Call
 // returns a result for each of them, without a Reservation: see ReservationOf. That of a hit without an Event is events.ErrUnknownEvent.
 // The error is that of the context, if it had ended before anything was done.
 func (s *Service) Hits(ctx context.Context, hits []limiter.Hit) ([]limiter.Result, error) {
+	if err := s.calls.enter(); err != nil {
+		return nil, err
+	}
+	defer s.calls.leave()
 	if s.config.StartSpan == nil {
 		return s.config.Limiter.Hits(ctx, hits)
 	}
@@ -174,6 +185,10 @@ var errNoOverrides = &events.OverrideError{Reason: "this process keeps none"}
 // SetOverride sets a temporary override. See overrides.Set.Put. It is by the caller of WithAudit, whose
 // log has what was done.
 func (s *Service) SetOverride(ctx context.Context, o events.Override) (events.Override, error) {
+	if err := s.calls.enter(); err != nil {
+		return o, err
+	}
+	defer s.calls.leave()
 	if s.config.Overrides == nil {
 		return o, errNoOverrides
 	}
@@ -186,6 +201,10 @@ func (s *Service) SetOverride(ctx context.Context, o events.Override) (events.Ov
 // RemoveOverride ends a temporary override, and returns whether there was one. See overrides.Set.Remove. The context's
 // log of WithAudit has what was done.
 func (s *Service) RemoveOverride(ctx context.Context, event, kind, value string) (bool, error) {
+	if err := s.calls.enter(); err != nil {
+		return false, err
+	}
+	defer s.calls.leave()
 	if s.config.Overrides == nil {
 		return false, errNoOverrides
 	}
@@ -215,6 +234,10 @@ type Incremented struct {
 // combination that a rule names. The zero time of at is now. Its error has all faults of
 // the arguments, or is that of counting.Counters.Increment.
 func (s *Service) Increment(ctx context.Context, event Event, features events.Features, by int64, at time.Time) (Incremented, error) {
+	if err := s.calls.enter(); err != nil {
+		return Incremented{}, err
+	}
+	defer s.calls.leave()
 	counters, err := event.Counters(features)
 	if err := errors.Join(err, counting.CheckBy(by)); err != nil {
 		return Incremented{}, err
@@ -225,22 +248,38 @@ func (s *Service) Increment(ctx context.Context, event Event, features events.Fe
 
 // Refund takes the latest events of one counter away. See counting.Counters.Refund.
 func (s *Service) Refund(ctx context.Context, counter events.Counter, by int64) (int64, error) {
+	if err := s.calls.enter(); err != nil {
+		return 0, err
+	}
+	defer s.calls.leave()
 	return s.config.Counters.Refund(ctx, by, counter)
 }
 
 // Count returns the sum of one counter over a window. See counting.Counters.Count.
 func (s *Service) Count(ctx context.Context, counter events.Counter, window time.Duration, at time.Time) (engine.Count, error) {
+	if err := s.calls.enter(); err != nil {
+		return engine.Count{}, err
+	}
+	defer s.calls.leave()
 	return s.config.Counters.Count(ctx, counter, window, at)
 }
 
 // History returns the intervals of one level of a counter. See counting.Counters.History.
 func (s *Service) History(ctx context.Context, counter events.Counter, level engine.Level, from, to time.Time) (engine.History, error) {
+	if err := s.calls.enter(); err != nil {
+		return engine.History{}, err
+	}
+	defer s.calls.leave()
 	return s.config.Counters.History(ctx, counter, level, from, to)
 }
 
 // DeniedHistory returns the denied hits of a counter by the minute, the hour or the day, as far back as package denied
 // remembers them. A hit is among them two seconds after its decision. A Reset does not forget them.
 func (s *Service) DeniedHistory(ctx context.Context, counter events.Counter, level engine.Level, from, to time.Time) (engine.History, error) {
+	if err := s.calls.enter(); err != nil {
+		return engine.History{}, err
+	}
+	defer s.calls.leave()
 	event, err := s.Event(counter.Event)
 	switch {
 	case err != nil:
@@ -254,6 +293,10 @@ func (s *Service) DeniedHistory(ctx context.Context, counter events.Counter, lev
 // Reset forgets one counter, but not its denied hits. An error of a store that was asked wraps ErrNotReset, too. The
 // context's log of WithAudit has what was done.
 func (s *Service) Reset(ctx context.Context, counter events.Counter) error {
+	if err := s.calls.enter(); err != nil {
+		return err
+	}
+	defer s.calls.leave()
 	err := s.config.Counters.Reset(ctx, counter)
 	if errors.Is(err, engine.ErrStore) && !errors.Is(err, ErrOverload) {
 		err = resetError{err}

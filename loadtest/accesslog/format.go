@@ -67,7 +67,7 @@ type Config struct {
 // New returns the format. Auto goes by the beginning of each line. With a { it is a JSON object,
 // else a line of the common or the combined log format, perhaps behind a virtual host and its
 // port, as in Apache's vhost_combined. Where that lacks a field that is asked for, only JSON is
-// taken.
+// taken. What containers and syslog daemons write in front of a line is skipped.
 //
 // A field of an object is named by its way, with a dot at each step into an object: client.ip is
 // that of {"client": {"ip": "…"}}, and of {"client.ip": "…"} too. Numbers and booleans are taken
@@ -82,7 +82,8 @@ func New(config Config) (Format, error) {
 			mismatch: &fault{ErrFiltered, "the regular expression does not match"},
 		}, config.Fields)
 	case config.Format == "sshd":
-		return newByExpression(&sshd, config.Fields)
+		format, err := newByExpression(&sshd, config.Fields)
+		return wrapped{format}, err
 	case config.Format != "" && config.Format != "auto":
 		return nil, fmt.Errorf("accesslog: a format is auto or sshd, not %q", config.Format)
 	}
@@ -95,23 +96,6 @@ func New(config Config) (Format, error) {
 		line = nothing{malformed("it is no JSON object, and " + strings.TrimPrefix(lack.Error(), "accesslog: "))}
 	}
 	return &auto{json, line}, nil
-}
-
-// auto goes by the beginning of each line.
-type auto struct{ json, line Format }
-
-func (f *auto) Parse(line string) (time.Time, []string, error) {
-	if strings.HasPrefix(strings.TrimLeft(line, " \t"), "{") {
-		return f.json.Parse(line)
-	}
-	return f.line.Parse(line)
-}
-
-func (f *auto) String() string {
-	if line := f.line.String(); line != "" {
-		return line + ", or " + f.json.String()
-	}
-	return f.json.String()
 }
 
 // nothing is a format that no line is in.
@@ -148,13 +132,13 @@ const (
 	agent        = ` "(?P<referer>` + quoted + `)(?:\\?$|" ?$|" "(?P<agent>` + quoted + `)(?:\\?$|"$|" ))`
 	virtualHost  = `(?:(?P<vhost>\[[^\] \n]+\]|[^: \n]+):(?P<port>\d{1,4}|[1-5]\d{4}|6[0-5]\d{3}) )?`
 	combinedLine = `^` + virtualHost + `(?P<host>[^ \n]+) (?P<ident>[^ \n]+) (?P<user>-|(?:[^-\n]|-[^ \n]).*?) \[(?P<time>[^\]\n]*)\] "` + request +
-		`" (?P<status>\d{3}) (?P<bytes>\d{1,18}|-)(?:$|` + agent + `)`
+		`" (?P<status>\d{3}|-) (?P<bytes>\d{1,18}|-)(?:$|` + agent + `)`
 )
 
 // sshdLine is a line of OpenSSH's server that says that a password was wrong: behind the
-// head of a traditional syslog, of one with ISO times, or of RFC 5424. The name of the user is
+// head of a traditional syslog, of busybox's, of one with ISO times, or of RFC 5424. The name of the user is
 // what the client sent, so it may hold anything; the last address is the client's.
-const sshdLine = `^(?:<\d+>1? ?)?(?P<time>[A-Z]\S* +\d+ \S+|\d\S+) \S+ ` +
+const sshdLine = `^(?:<\d+>1? ?)?(?P<time>[A-Z]\S* +\d+ \S+|\d\S+) (?:\S+ )?(?:\w+\.\w+ )?` +
 	`(?:sshd|sshd-session|sshd-auth)(?:\[\d+\]:| \S+ \S+ (?:-|\[.*?\])) ` + "(?:\ufeff)?" +
 	`(?:message repeated (?P<n>\d+) times: \[ )?` +
 	`Failed (?P<method>password|keyboard-interactive\S*) for (?:(?:invalid|illegal) user )?` +

@@ -2,6 +2,7 @@ package accesslog
 
 import (
 	"bufio"
+	"bytes"
 	"cmp"
 	"compress/gzip"
 	"context"
@@ -232,21 +233,37 @@ func (l *loading) without(place string, f *fault) {
 
 // linesOf yields every line without its end, LF or CR LF, or that it is too long: the n-th pair
 // is of line n. A log that begins as gzip does is decompressed, also several such files, one
-// behind the other: standard input has no name to go by. Any error but ErrMalformed is of the
-// reader and ends the log. Not more than one line is held in memory.
+// behind the other: standard input has no name to go by. A byte order mark is skipped. Any error
+// but ErrMalformed is of the reader and ends the log. Not more than one line is held in memory.
 func linesOf(r io.Reader) iter.Seq2[string, error] {
 	return func(yield func(string, error) bool) {
 		in := bufio.NewReaderSize(r, MaxLine+len("\r\n"))
-		if magic, _ := in.Peek(2); string(magic) == "\x1f\x8b" { // an error comes again with the first line
+		magic, _ := in.Peek(6) // an error comes again with the first line
+		zipped := bytes.HasPrefix(magic, []byte("\x1f\x8b"))
+		if zipped {
 			unzipped, err := gzip.NewReader(in)
 			if err != nil {
 				yield("", err)
 				return
 			}
 			in = bufio.NewReaderSize(unzipped, MaxLine+len("\r\n"))
+			magic, _ = in.Peek(6)
+		}
+		if err := checkReadable(string(magic)); err != nil {
+			yield("", err)
+			return
+		}
+		if bytes.HasPrefix(magic, []byte("\ufeff")) {
+			_, _ = in.Discard(len("\ufeff"))
 		}
 		for {
 			line, err := readLine(in)
+			switch {
+			case zipped && err == gzip.ErrHeader:
+				err = fmt.Errorf("%w: %w", unread("bytes behind the gzip data are not gzip, such as zeros of a block device", "gzip -dc"), err)
+			case zipped && err == io.ErrUnexpectedEOF:
+				err = fmt.Errorf("%w: %w", unread("the gzip data is cut off", "gzip -dc"), err)
+			}
 			if err == io.EOF || !yield(line, err) || err != nil && !errors.Is(err, ErrMalformed) {
 				return
 			}

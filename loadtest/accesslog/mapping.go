@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/counterd/counterd/events"
+	"github.com/counterd/counterd/internal/httpdecision"
 )
 
 // Mapping says which fields of a line are features, and of which kind. No kind is there
@@ -63,13 +64,18 @@ func (m Mapping) Fields() []string {
 }
 
 // Features returns the features of the values of these fields: one that is empty or "-" is no
-// feature, and there may be none. An error is of a value that its kind does not take, as an
+// feature, and there may be none. An address may be in brackets, have a port or a zone. An error is of a value that its kind does not take, as an
 // address that is a name; it wraps ErrMalformed.
 func (m Mapping) Features(values []string) (events.Features, error) {
 	features := make(events.Features, len(m))
 	for i, k := range m {
 		if values[i] != "" && values[i] != "-" {
 			features[k.Kind] = values[i]
+		}
+	}
+	if _, err := events.ParseNetwork(features[events.KindIP]); err != nil {
+		if addr, ok := httpdecision.ParseHop(features[events.KindIP]); ok {
+			features[events.KindIP] = addr.String()
 		}
 	}
 	if err := features.Validate(); err != nil {

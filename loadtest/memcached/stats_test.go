@@ -5,10 +5,10 @@ import (
 	"time"
 
 	gomemcache "github.com/bradfitz/gomemcache/memcache"
-	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"github.com/counterd/counterd/internal/testkit"
 	"github.com/counterd/counterd/internal/testkit/memcachedtest"
 )
 
@@ -26,12 +26,12 @@ func TestStatsOfARealServer(t *testing.T) {
 	before := read()
 	// What has been answered last may not be in the figures yet.
 	for range 5 {
-		require.Eventually(t, func() bool {
+		testkit.Await(t, 30*time.Second, "an idle server", func() bool {
 			after := read()
 			idle := after.Minus(before)
 			idle.CPU, before = 0, after
 			return idle == Stats{}
-		}, 30*time.Second, time.Millisecond)
+		})
 	}
 
 	client := gomemcache.New(server.Addr)
@@ -46,11 +46,11 @@ func TestStatsOfARealServer(t *testing.T) {
 	sent := len("add k 0 0 1\r\n1\r\n") + 3*len("incr k 1\r\n") + len("gets k l\r\n")
 	answered := len("STORED\r\n") + 3*len("2\r\n") + len("VALUE k 0 1 9\r\n4\r\nEND\r\n")
 	var took Stats
-	assert.Eventually(t, func() bool {
+	testkit.Await(t, 30*time.Second, "what the trips took", func() bool {
 		after := read()
 		took, before = took.plus(after.Minus(before)), after
 		return took == Stats{Bytes: int64(sent + answered), Gets: 2, Adds: 4, Items: 1}
-	}, 30*time.Second, time.Millisecond, "%+v", &took)
+	})
 }
 
 func (s Stats) plus(t Stats) Stats {

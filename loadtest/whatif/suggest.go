@@ -37,13 +37,14 @@ type SuggestConfig struct {
 	Kinds     []string // of features, each once, in the order of the report
 	EventName string   // of the rules file
 	Deny      share.Share
+	Failures  bool // the log is of failures: suggest the limits of Attack
 }
 
 // Suggest suggests the smallest limits that would have denied at most the share Deny of the
-// features of each kind, and tries them as Run does. Every figure is exact. Errors are as
-// those of Run.
+// features of each kind, or, of a log of failures, the limits against its attackers, and tries
+// them as Run does. Every figure is exact. Errors are as those of Run.
 func Suggest(ctx context.Context, config SuggestConfig) (*Suggestion, error) {
-	r := &Suggestion{Event: config.EventName, Log: config.Name, Deny: config.Deny}
+	r := &Suggestion{Event: config.EventName, Log: config.Name, Deny: config.Deny, Failures: config.Failures}
 	seconds := int64(0) // of the log
 	if list := config.Log.Events; len(list) > 0 {
 		seconds = list[len(list)-1].Second() - list[0].Second() + 1
@@ -59,7 +60,7 @@ func Suggest(ctx context.Context, config SuggestConfig) (*Suggestion, error) {
 		if err != nil {
 			return nil, err
 		}
-		r.Kinds = append(r.Kinds, p.describe(kind, config.Deny, seconds))
+		r.Kinds = append(r.Kinds, p.describe(kind, config.Deny, seconds, config.Failures))
 	}
 	return r, r.try(ctx, config.Config)
 }
@@ -77,8 +78,12 @@ func (r *Suggestion) try(ctx context.Context, config Config) error {
 	}
 	r.Rules = r.comments() + r.file()
 	k, all := &r.Kinds[0], r.WhatIf.All
-	if len(r.Kinds) == 1 && (all.EverDenied != k.Denied || all.Features != k.Features) {
-		return fmt.Errorf("%w: of %s it denied %d of %d, not %d of %d", ErrDenies, k.Kind, all.EverDenied, all.Features, k.Denied, k.Features)
+	reckoned := k.Denied
+	if r.Failures {
+		reckoned = k.Attack.Denied
+	}
+	if len(r.Kinds) == 1 && (all.EverDenied != reckoned || all.Features != k.Features) {
+		return fmt.Errorf("%w: of %s it denied %d of %d, not %d of %d", ErrDenies, k.Kind, all.EverDenied, all.Features, reckoned, k.Features)
 	}
 	return nil
 }
@@ -136,7 +141,7 @@ func (config SuggestConfig) population(kind string) (*population, error) {
 }
 
 // describe describes the population, and the limits for it. The log is of so many seconds.
-func (p *population) describe(kind string, deny share.Share, seconds int64) Kind {
+func (p *population) describe(kind string, deny share.Share, seconds int64, failures bool) Kind {
 	usable := 0
 	for usable < len(spans()) && spans()[usable].seconds <= seconds {
 		usable++
@@ -166,7 +171,7 @@ func (p *population) describe(kind string, deny share.Share, seconds int64) Kind
 				w.Rate = fmt.Sprintf("%d/%s", w.Chosen, s.unit)
 			}
 			w.Burst, w.BurstDenied = p.burst(alone, s.seconds, deny.Of(features))
-			if k.Attack.Denied > 0 && attack.idle(i) == "" {
+			if (k.Attack.Denied > 0 || failures) && attack.idle(i) == "" {
 				w.AttackRate = fmt.Sprintf("%d/%s", attack.limits[i], s.unit)
 				k.Attack.Rates = append(k.Attack.Rates, w.AttackRate)
 			}

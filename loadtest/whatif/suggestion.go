@@ -15,12 +15,14 @@ import (
 
 // Suggestion is what a log suggests.
 type Suggestion struct {
-	Event  string      `json:"event"`
-	Log    string      `json:"log"`
-	Deny   share.Share `json:"deny_percent"` // of the features at the most
-	Kinds  []Kind      `json:"kinds"`
-	Rules  string      `json:"rules"`   // the rules file
-	WhatIf *Report     `json:"what_if"` // what it would have done
+	Event string      `json:"event"`
+	Log   string      `json:"log"`
+	Deny  share.Share `json:"deny_percent"` // of the features at the most
+	// Failures reports whether the log is of failures: the rules file has the limits of Attack.
+	Failures bool    `json:"failures"`
+	Kinds    []Kind  `json:"kinds"`
+	Rules    string  `json:"rules"`   // the rules file
+	WhatIf   *Report `json:"what_if"` // what it would have done
 }
 
 // Kind is what features of one kind did.
@@ -41,7 +43,7 @@ type Kind struct {
 // deny the features that made most of it, and hardly any other.
 type Attack struct {
 	Features      int      `json:"features"`       // the fewest that made 90% of the traffic
-	Rates         []string `json:"rates"`          // the smallest, from 5, that together deny at most as many; none: they would deny none of them, or the log is too short
+	Rates         []string `json:"rates"`          // the smallest, from 5, that together deny at most as many; none: they would deny none of them, and the log is not of failures
 	Denied        int      `json:"denied"`         // features that these would have denied at some time
 	DeniedTraffic int64    `json:"denied_traffic"` // of these features
 }
@@ -86,7 +88,7 @@ func (r *Suggestion) WriteText(out io.Writer) error {
 	for _, k := range r.Kinds {
 		fmt.Fprintf(&b, "\n%s: %s\n\n", k.Kind, k.summary(r.WhatIf.Lines))
 		columns.Write(&b, 1, append([][]string{k.head()}, k.rows()...))
-		fmt.Fprintf(&b, "\n%s\n", k.verdict(r.Deny))
+		fmt.Fprintf(&b, "\n%s\n", r.verdict(&k))
 	}
 	fmt.Fprintf(&b, "\nTried with the engine:\n\n")
 	if err := r.WhatIf.WriteText(&b); err != nil {
@@ -121,8 +123,12 @@ func (k *Kind) rows() [][]string {
 	return rows
 }
 
-// verdict says what the limits together do, and which are left out.
-func (k *Kind) verdict(deny share.Share) string {
+// verdict says what the limits do, and which are left out.
+func (r *Suggestion) verdict(k *Kind) string {
+	if r.Failures {
+		return fmt.Sprintf("Of failures the rules are those of the column attack, [%s]: %s", strings.Join(k.Attack.Rates, ", "), k.attackers())
+	}
+	deny := r.Deny
 	text := fmt.Sprintf("Together the limits would have denied %s; %s%% are %d.", k.caught(k.Denied, k.DeniedTraffic), deny, deny.Of(k.Features))
 	if deny.Of(k.Features) == 0 {
 		text += "\nSo few features say little: the limits are the largest counts that were seen."
@@ -134,14 +140,12 @@ func (k *Kind) verdict(deny share.Share) string {
 			text += fmt.Sprintf(" (%d%% is one)", one)
 		}
 		if k.Attack.Denied > 0 {
-			text += ", or take the column attack"
+			text += ", or take the column attack (-failures)"
 		}
 		text += "."
 	}
 	if k.Attack.Denied > 0 {
-		text += fmt.Sprintf("\nFor a log of failures or of an attack take the column attack, [%s]. %d features made %d%% of the traffic;"+
-			"\nthese limits, from %d, would have denied %s.", strings.Join(k.Attack.Rates, ", "), k.Attack.Features, attackPercent, attackFloor,
-			k.caught(k.Attack.Denied, k.Attack.DeniedTraffic))
+		text += fmt.Sprintf("\nOf a log of failures or of an attack -failures takes the column attack, [%s]: %s", strings.Join(k.Attack.Rates, ", "), k.attackers())
 	}
 	if w := k.bucket(); w.Burst > 0 {
 		text += fmt.Sprintf("\nThe hits of a %s do not come at once: a token bucket, %s, would have denied %d of %d features.",
@@ -155,6 +159,12 @@ func (k *Kind) verdict(deny share.Share) string {
 		}
 	}
 	return text
+}
+
+// attackers says who made most of the traffic, and what the limits against them do.
+func (k *Kind) attackers() string {
+	return fmt.Sprintf("%d features made %d%% of the traffic;\nthese limits, from %d, would have denied %s.",
+		k.Attack.Features, attackPercent, attackFloor, k.caught(k.Attack.Denied, k.Attack.DeniedTraffic))
 }
 
 // bucket returns the window whose token bucket has the smallest burst beside the limit alone, at most half of it;
@@ -193,7 +203,7 @@ func (r *Suggestion) Page() page.Page {
 	for _, k := range r.Kinds {
 		p.Sections = append(p.Sections, page.Section{
 			Title: "Per " + k.Kind,
-			Text:  k.summary(r.WhatIf.Lines) + " of these windows:\n\n" + k.verdict(r.Deny),
+			Text:  k.summary(r.WhatIf.Lines) + " of these windows:\n\n" + r.verdict(&k),
 			Table: &page.Table{Head: k.head(), Rows: k.rows()},
 			Plot:  k.plot(r.Deny),
 		})
@@ -259,10 +269,15 @@ func (k *Kind) rates() string {
 	return strings.Join(rates, ", ")
 }
 
-// file returns the rules as a file, with token buckets in comments, and no other ones.
+// file returns the rules as a file, with token buckets in comments, and no other ones. Hits that another rule denies
+// count as failures, too.
 func (r *Suggestion) file() string {
 	text := "events:\n  " + r.Event + ":\n    limits:\n"
 	for _, k := range r.Kinds {
+		if r.Failures {
+			text += fmt.Sprintf("      - per: %s\n        rate: [%s]\n        count: all\n", k.Kind, strings.Join(k.Attack.Rates, ", "))
+			continue
+		}
 		text += fmt.Sprintf("      - per: %s\n        rate: [%s]\n", k.Kind, k.rates())
 		if w := k.bucket(); w.Burst > 0 {
 			text += fmt.Sprintf("      # - %s # in its place: a token bucket\n", k.bucketRule(w))
@@ -277,10 +292,14 @@ func (r *Suggestion) comments() string {
 		r.Deny, oneLine(r.Log), r.WhatIf.Lines, moment(r.WhatIf.From), moment(r.WhatIf.To))
 	attacked := false
 	for _, k := range r.Kinds {
-		text += "\n" + k.Kind + ": " + k.verdict(r.Deny)
+		text += "\n" + k.Kind + ": " + r.verdict(&k)
 		attacked = attacked || k.Attack.Denied > 0
 	}
-	if attacked && len(r.Kinds) > 1 {
+	if r.Failures {
+		text += "\nReserve a hit before each try, and release it after a success: so only failures count, and tries" +
+			"\nthat come at once cannot pass together, as between a check and a later hit (docs/limits.md, Login)."
+	}
+	if attacked && len(r.Kinds) > 1 && !r.Failures {
 		text += "\nAgainst an attack give each rule count: all, too: else hits that another rule denies do not" +
 			"\ncount, and fewer features are denied than said here."
 	}

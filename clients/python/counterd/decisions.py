@@ -47,6 +47,8 @@ class Decision:
     retry_after: int | None
     """In how many seconds all limits admit the hit, if nothing else comes; None: never."""
     retry_after_ms: int = 0
+    may_fit_after: int = 0
+    """After how many seconds an open reservation or lease could make room, if that is before retry_after; else 0."""
     wait: float = 0
     reservation: str = ""
     limits: Sequence[LimitState] = ()
@@ -154,7 +156,7 @@ _LIMIT_OPTIONS: _Types = dict(
     algorithm=_STR, exact=_BOOL, shadow=_BOOL, over=_BOOL, incomplete=_BOOL, unreserved=_BOOL, on_error=_STR
 )
 _DECISION: _Types = dict(allowed=_BOOL, event=_STR, at=_STR, retry_after=_SECONDS, limits=_LIST)
-_DECISION_OPTIONS: _Types = dict(retry_after_ms=_INT, wait=(int, float), reservation=_STR)
+_DECISION_OPTIONS: _Types = dict(retry_after_ms=_INT, may_fit_after=_INT, wait=(int, float), reservation=_STR)
 _PROBLEM_OPTIONS: _Types = dict(type=_STR, title=_STR, status=_INT, detail=_STR, errors=_LIST)
 _FAULT_OPTIONS: _Types = dict(detail=_STR, pointer=_STR, parameter=_STR)
 

@@ -57,5 +57,5 @@ def rate_limit_headers(decision: Decision) -> dict[str, str]:
     if states:
         headers["RateLimit"] = ", ".join(states)
     if not decision.allowed and decision.retry_after is not None:
-        headers["Retry-After"] = str(decision.retry_after)
+        headers["Retry-After"] = str(decision.may_fit_after or decision.retry_after)
     return headers

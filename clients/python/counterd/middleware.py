@@ -33,6 +33,9 @@ def _answer(decision: Decision) -> tuple[int, bytes]:
     fits = "it never fits"
     if decision.retry_after is not None:
         fits = f"it fits in {decision.retry_after} seconds, if nothing else comes"
+    if decision.may_fit_after:
+        unit = "second" if decision.may_fit_after == 1 else "seconds"
+        fits += f". It may fit in {decision.may_fit_after} {unit}, as reservations or leases are given back"
     problem = {
         "type": QUOTA_EXCEEDED,
         "title": "Request cannot be satisfied as assigned quota has been exceeded",
@@ -41,6 +44,8 @@ def _answer(decision: Decision) -> tuple[int, bytes]:
         "violated-policies": names,
         "retry_after": decision.retry_after,
     }
+    if decision.may_fit_after:
+        problem["may_fit_after"] = decision.may_fit_after
     return 429, json.dumps(problem).encode()
 
 

@@ -119,6 +119,15 @@ class TestWSGI(Battery):
         self.assertEqual((status, headers["Retry-After"]), (429, None))
         self.assertEqual(json.loads(body)["detail"], "Denied by user-2-per-1h: it never fits.")
 
+    def test_a_hit_that_may_fit_before_the_window_ends(self) -> None:
+        client = self.client()
+        self.assertTrue(all(client.reserve("two", {"user": "may-fit"}, "30s").allowed for _ in range(2)))
+        status, headers, body = self.get(self.serve(self.limit(client)), "may-fit")
+        problem = json.loads(body)
+        self.assertGreater(problem["retry_after"], 3000)
+        self.assertEqual((status, headers["Retry-After"], problem["may_fit_after"]), (429, "1", 1))
+        self.assertIn("It may fit in 1 second", problem["detail"])
+
     def test_leases_are_renewed_until_the_body_is_closed(self) -> None:
         client = self.client()
         org = {"org": "wsgi"}

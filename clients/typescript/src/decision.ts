@@ -8,6 +8,8 @@ export interface Decision {
   retry_after: number | null;
   /** The same in milliseconds, if it is below a second, or a queue is full. */
   retry_after_ms?: number;
+  /** After how many seconds an open reservation or lease could make room, if that is before retry_after. */
+  may_fit_after?: number;
   /** How many seconds an admitted hit waits for its turn in a queue. */
   wait?: number;
   /** Names what was reserved, the leases, or the turn, for settle, release and renew. */
@@ -166,7 +168,12 @@ const DECISION: Members = Object.entries({
   retry_after: isSeconds,
   limits: isListOf(isLimit),
 });
-const DECISION_OPTIONS: Members = Object.entries({ retry_after_ms: isCount, wait: isNumber, reservation: isText });
+const DECISION_OPTIONS: Members = Object.entries({
+  retry_after_ms: isCount,
+  may_fit_after: isCount,
+  wait: isNumber,
+  reservation: isText,
+});
 const DECISION_MEMBERS = [...DECISION, ...DECISION_OPTIONS].map(([name]) => name);
 const FAULT_OPTIONS: Members = Object.entries({ detail: isText, pointer: isText, parameter: isText });
 const isFault = (value: unknown): boolean => hasMembers(value, [], FAULT_OPTIONS);

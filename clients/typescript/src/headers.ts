@@ -50,7 +50,7 @@ export function rateLimitHeaders(decision: Decision): Record<string, string> {
     headers.RateLimit = states.join(", ");
   }
   if (!decision.allowed && decision.retry_after !== null) {
-    headers["Retry-After"] = String(decision.retry_after);
+    headers["Retry-After"] = String(decision.may_fit_after || decision.retry_after);
   }
   return headers;
 }

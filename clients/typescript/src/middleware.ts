@@ -62,10 +62,15 @@ function answerOf(decision: Decision): { status: number; body: string } {
       !allowed && !shadow && (on_error === undefined || on_error === "local" || reset === null),
   );
   const names = denying.map(({ name }) => name);
-  const fits =
+  let fits =
     decision.retry_after === null
       ? "it never fits"
       : `it fits in ${decision.retry_after} seconds, if nothing else comes`;
+  const { may_fit_after } = decision;
+  if (may_fit_after) {
+    const unit = may_fit_after === 1 ? "second" : "seconds";
+    fits += `. It may fit in ${may_fit_after} ${unit}, as reservations or leases are given back`;
+  }
   const body = {
     type: QUOTA_EXCEEDED,
     title: "Request cannot be satisfied as assigned quota has been exceeded",
@@ -73,6 +78,7 @@ function answerOf(decision: Decision): { status: number; body: string } {
     detail: `Denied by ${names.join(", ")}: ${fits}.`,
     "violated-policies": names,
     retry_after: decision.retry_after,
+    may_fit_after: may_fit_after || undefined,
   };
   return { status: 429, body: JSON.stringify(body) };
 }

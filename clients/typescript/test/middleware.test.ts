@@ -187,6 +187,18 @@ describe("fetch", () => {
   });
 });
 
+test("a hit that may fit before the window ends", async () => {
+  for (let i = 0; i < 2; i++) {
+    assert.equal((await client.reserve("two", { user: "may-fit" }, "30s")).allowed, true);
+  }
+  const limited = fetchMiddleware(client, { event: "two", features: () => ({ user: "may-fit" }) });
+  const response = await limited(() => new Response())(new Request("http://service.example/"));
+  const problem = (await response.json()) as Record<string, unknown>;
+  assert.deepEqual([response.status, response.headers.get("Retry-After"), problem.may_fit_after], [429, "1", 1]);
+  assert.ok((problem.retry_after as number) > 3000);
+  assert.match(problem.detail as string, /It may fit in 1 second/);
+});
+
 test("a hit that never fits has no Retry-After", async () => {
   const decision = await client.hit("two", { user: "never" }, { cost: 3 });
   assert.deepEqual(Object.keys(rateLimitHeaders(decision)), ["RateLimit-Policy", "RateLimit"]);

@@ -2,6 +2,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"net/netip"
 
@@ -63,7 +64,7 @@ func denial(decision counterd.Decision) error {
 	denied := status.New(codes.ResourceExhausted, "a limit denies the call")
 	details, err := denied.WithDetails(quota)
 	if err == nil && decision.RetryAfter != counterd.Never {
-		details, err = details.WithDetails(&errdetails.RetryInfo{RetryDelay: durationpb.New(decision.RetryAfter)})
+		details, err = details.WithDetails(&errdetails.RetryInfo{RetryDelay: durationpb.New(cmp.Or(decision.MayFitAfter, decision.RetryAfter))})
 	}
 	if err != nil {
 		return denied.Err()

@@ -95,7 +95,8 @@
 // rules rewrites the log, which judges all entries so far by the older limits. A process with older
 // rules is held to both: [Verdict.Admitted] is never more than its own limits allow. A limit that
 // newer rules add counts the events in the log, of which those up to the floor may have been
-// rounded up to the end of their second, and those before [Head.Since] are unknown.
+// rounded up to the end of their second, and those before [Head.Since] are unknown. Rules with the
+// same limits are the same, whatever their revisions: see [Question.Newest].
 //
 // # Format
 //

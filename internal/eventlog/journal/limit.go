@@ -123,6 +123,27 @@ func enforced(dst, limits []Limit) ([]Limit, error) {
 	return dst, nil
 }
 
+// sameRules reports whether the limits of a header are those that the limits of a reader's rules would become.
+func sameRules(header, reader []Limit) bool {
+	for _, l := range reader {
+		if l.Shadow && !l.isBucket() {
+			continue
+		}
+		if len(header) == 0 || !header[0].isSame(l) {
+			return false
+		}
+		header = header[1:]
+	}
+	return len(header) == 0
+}
+
+// isSame reports whether the limits are the same, whatever the level.
+func (l Limit) isSame(other Limit) bool {
+	zone := (l.Zone == nil) == (other.Zone == nil) && l.Zone.String() == other.Zone.String()
+	l.Zone, l.level, l.since = other.Zone, other.level, other.since
+	return zone && l == other
+}
+
 // longest returns the longest window, or 0. Token buckets have none.
 func longest(limits []Limit) (window int64) {
 	for _, l := range limits {

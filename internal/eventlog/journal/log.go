@@ -14,6 +14,9 @@ type Question struct {
 	// Limits and Revision are those of the reader. Shadow limits only count.
 	Limits   []Limit
 	Revision uint64
+	// Newest are the limits of that revision. If the log has the same, the reader's revision is that of the log: files
+	// of different times may hold the same rules.
+	Newest []Limit
 	// Pending is the time after which pending hits are undecided: they count, but a denial
 	// that rests on them is transient. If it is 0, none are. See Content.
 	Pending int64
@@ -67,6 +70,9 @@ func (l *Log) read(value []byte, q Question) error {
 		return err
 	}
 	l.size, l.offset = len(value), len(value)-len(entries)
+	if sameRules(l.head.Limits, q.Newest) {
+		q.Revision = l.head.Revision
+	}
 	l.judge.begin(&l.head, q, len(entries)/shortSize+len(l.head.kept)/leastKept)
 	l.keeper.begin(l.head.base)
 	l.judge.kept = math.MaxInt
@@ -114,6 +120,9 @@ func (l *Log) Ahead(i, j int) Content { return l.judge.ahead[i*len(l.judge.quest
 
 // Head returns what the log says of itself.
 func (l *Log) Head() Head { return l.head }
+
+// IsOfReader reports whether the limits of the log are those of the reader's rules.
+func (l *Log) IsOfReader() bool { return l.judge.question.Revision == l.head.Revision }
 
 // Latest returns the latest time by which an entry of the log was appended, or its floor.
 func (l *Log) Latest() int64 {
@@ -205,6 +214,28 @@ func (l *Log) Sum(first, last int64) int64 {
 // Held returns what counts in the window of the limit that ends at now, and what is later. It is
 // what a hit at now finds ahead of itself.
 func (l *Log) Held(limit Limit, now int64) Content { return l.judge.held(limit, now) }
+
+// Open returns the cost in the window of the limit that ends at now of reservations that are neither settled nor ended,
+// apart from the entries of the question; of a token bucket what it lacks of them.
+func (l *Log) Open(limit Limit, now int64) (cost int64) {
+	isOpen := func(r *record) bool { return r.key < 0 && r.counts > 0 && r.Kind != Increment && r.isRest(now) }
+	if limit.isBucket() {
+		_, rests, _ := l.judge.decay(limit, now)
+		for _, rest := range rests {
+			if n := l.judge.place(rest.id); n >= 0 && isOpen(&l.judge.list[n]) {
+				cost += rest.left
+			}
+		}
+		return cost / limit.Window
+	}
+	window := limit.around(now)
+	for i := range l.judge.list {
+		if r := &l.judge.list[i]; isOpen(r) && window.has(r.Time) {
+			cost += r.counts * r.Cost
+		}
+	}
+	return cost
+}
 
 // Frees returns the first moment, from now on, at which a hit of that cost has room in the limit
 // if nothing else comes. It is false for a cost above the ceiling.

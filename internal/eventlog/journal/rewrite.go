@@ -74,7 +74,7 @@ func (l *Log) AppendRewrite(dst []byte, r Rewrite) ([]byte, error) {
 			b.level, b.since = level, b.unknown(max(since, r.Since), h.Floor)
 		}
 	}
-	h.kept = l.rewriter.writeRecords(&l.judge.records, &h, left, r, h.Revision != l.head.Revision)
+	h.kept = l.rewriter.writeRecords(&l.judge.records, &h, left, r, !sameRules(l.head.Limits, h.Limits))
 	if h.Reset <= h.Floor-window { // what was before it has left all windows
 		h.Reset = 0
 	}

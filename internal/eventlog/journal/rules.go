@@ -24,7 +24,7 @@ func LimitFrom(l events.Limit, ceiling int64) Limit {
 type Footprint struct {
 	Fits  bool  // the log can never exceed MaxSize
 	Hits  int64 // maximum in the longest window, or in the retention
-	Bytes int   // of the value, if that many hits come at equal distances
+	Bytes int   // maximum of the value if that many events come, at equal distances or late and at once
 }
 
 // FootprintOf returns the size of a counter per those kinds if all its limits are kept in a log.
@@ -35,8 +35,9 @@ func FootprintOf(e *events.Event, kinds []string, grace time.Duration) Footprint
 			log.rules = append(log.rules, i)
 		}
 	}
-	hits, _, bytes := Spread(log.limits(""), log.kept("").Milliseconds(), 2*grace.Milliseconds(), e.LongestWait().Milliseconds())
-	return Footprint{Fits: log.size("", grace) <= MaxSize, Hits: hits, Bytes: bytes}
+	limits, kept := log.limits(""), log.kept("").Milliseconds()
+	hits, _, bytes := Spread(limits, kept, 2*grace.Milliseconds(), e.LongestWait().Milliseconds())
+	return Footprint{Fits: log.size("", grace) <= MaxSize, Hits: hits, Bytes: max(bytes, lateSize(limits, kept, 2*grace.Milliseconds()))}
 }
 
 // RuleFault says that a log of a rule may be too large.

@@ -74,7 +74,7 @@ func TestEndlessAnswersOfPeers(t *testing.T) {
 				}
 			}))
 			defer peer.Close()
-			f := New([]string{peer.URL})
+			f := New(Config{URLs: []string{peer.URL}})
 			defer f.Close()
 			own := ownList()
 			var before, after runtime.MemStats
@@ -94,7 +94,7 @@ func TestEndlessAnswersOfPeers(t *testing.T) {
 // Two calls ask the peers at a time, and the others have their turn after them.
 func TestAsksTakeTurns(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
-		f := New([]string{"http://counterd.test"})
+		f := New(Config{URLs: []string{"http://counterd.test"}})
 		var dials atomic.Int64
 		refuse := make(chan struct{})
 		f.transport.DialContext = func(context.Context, string, string) (net.Conn, error) {
@@ -121,7 +121,7 @@ func TestAsksTakeTurns(t *testing.T) {
 func TestAsksWithoutATurn(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		urls := []string{"http://a.test", "http://b.test"}
-		f := New(urls)
+		f := New(Config{URLs: urls})
 		for range maxAsks {
 			f.asks <- struct{}{} // of calls that do not end
 		}
@@ -152,7 +152,7 @@ func TestInvalidListsOfPeers(t *testing.T) {
 		_, _ = io.WriteString(w, body)
 	}))
 	defer peer.Close()
-	f := New([]string{peer.URL})
+	f := New(Config{URLs: []string{peer.URL}})
 	defer f.Close()
 	own := ownList()
 	for name, hostile := range map[string]string{

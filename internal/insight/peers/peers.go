@@ -5,14 +5,20 @@ import (
 	"cmp"
 	"context"
 	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
 	"fmt"
+	"net"
 	"net/http"
 	"slices"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/counterd/counterd/api/client"
 	"github.com/counterd/counterd/api/wire"
+	"github.com/counterd/counterd/internal/discovery"
 	"github.com/counterd/counterd/internal/insight/top"
 )
 
@@ -30,22 +36,52 @@ const (
 	askedAtLeast = 100
 )
 
+var errTooMany = fmt.Errorf("peers: more than %d processes", Max)
+
+// dnsPrefix begins a name whose addresses are the peers.
+const dnsPrefix = "dns:"
+
+// Config configures a Fleet.
+type Config struct {
+	// URLs are the peers that Check has found right. There may be none, and this process may be among them.
+	URLs []string
+	// Authorities issue the certificates of the peers. If nil, those of the system do. A certificate that is this
+	// process's own is good without them.
+	Authorities *x509.CertPool
+	// Own returns the certificate of this process. If nil, it serves plain HTTP, as then do the peers of a name.
+	Own func() *tls.Certificate
+	// Resolver looks up the name of the peers. If nil, the system's is used.
+	Resolver *net.Resolver
+}
+
 // Fleet is this process with its peers. A nil Fleet has none. It is safe for concurrent use.
 type Fleet struct {
 	process   string // a random id of this process: it may have several URLs, and be one of its peers
-	urls      []string
+	config    Config
+	name      discovery.DNS   // of the peers; without a Name they are those of the URLs
+	found     atomic.Int64    // the number of addresses of the name, when it was looked up last
 	transport *http.Transport // of all calls
 	asks      chan struct{}   // has an element for each call of Top that asks the peers
 }
 
-// Check returns an error for a list of peers that is none: their URLs, as in http://10.0.0.2:8080.
+// Check returns an error unless the list has the URLs of peers, as in http://10.0.0.2:8080, or dns:NAME:PORT alone.
 func Check(urls []string) error {
+	for _, url := range urls {
+		name, isName := strings.CutPrefix(url, dnsPrefix)
+		switch _, err := discovery.ParseDNS(name); {
+		case !isName:
+		case len(urls) > 1:
+			return fmt.Errorf("%s allows no peer beside it", url)
+		default:
+			return err
+		}
+	}
 	if len(urls) > Max {
 		return fmt.Errorf("%d peers are named: there are at most %d", len(urls), Max)
 	}
 	for i, url := range urls {
 		if _, err := client.New(client.Config{URL: url, Transport: http.DefaultTransport}); err != nil {
-			return fmt.Errorf("%q is no URL of a peer, which is written like http://10.0.0.2:8080", url)
+			return fmt.Errorf("%q is no URL of a peer: write http://10.0.0.2:8080, or dns:NAME:8080 for all addresses", url)
 		}
 		if slices.Contains(urls[:i], url) {
 			return fmt.Errorf("%q is named twice", url)
@@ -54,9 +90,8 @@ func Check(urls []string) error {
 	return nil
 }
 
-// New returns a fleet with the peers of those URLs, which Check has found right. There may be none, and this process
-// may be among them.
-func New(urls []string) *Fleet {
+// New returns a fleet with those peers.
+func New(config Config) *Fleet {
 	usual, ok := http.DefaultTransport.(*http.Transport)
 	if !ok { // the program has replaced it
 		usual = &http.Transport{ForceAttemptHTTP2: true, IdleConnTimeout: 90 * time.Second}
@@ -64,7 +99,78 @@ func New(urls []string) *Fleet {
 	transport := usual.Clone()
 	transport.Proxy = nil // it would get the tokens
 	transport.MaxResponseHeaderBytes = maxHeader
-	return &Fleet{process: rand.Text(), urls: slices.Clone(urls), transport: transport, asks: make(chan struct{}, maxAsks)}
+	transport.ForceAttemptHTTP2 = false // with a dialer of its own
+	f := &Fleet{process: rand.Text(), config: config, transport: transport, asks: make(chan struct{}, maxAsks)}
+	transport.DialTLSContext = f.dialTLS
+	if len(config.URLs) == 1 {
+		if name, isName := strings.CutPrefix(config.URLs[0], dnsPrefix); isName {
+			f.name, _ = discovery.ParseDNS(name) // Check has found it right
+			f.name.Resolver = config.Resolver
+			f.found.Store(1)
+		}
+	}
+	return f
+}
+
+// dialTLS opens a connection to a peer. The peer has to show this process's own certificate, or a certificate that the
+// authorities have issued for its host. A peer of a name has to show a certificate for the name, or, if this process's
+// own certificate is not for the name, for the first name in that.
+func (f *Fleet) dialTLS(ctx context.Context, network, addr string) (net.Conn, error) {
+	host, _, err := net.SplitHostPort(addr)
+	if err != nil {
+		return nil, err
+	}
+	config := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: host}
+	if f.name.Name != "" {
+		config.ServerName = strings.TrimSuffix(f.name.Name, ".")
+	}
+	config.RootCAs = f.config.Authorities
+	if config.RootCAs == nil {
+		if config.RootCAs, err = x509.SystemCertPool(); err != nil {
+			return nil, err
+		}
+	}
+	if f.config.Own != nil {
+		own := f.config.Own()
+		config.Certificates = []tls.Certificate{*own} // a peer may ask its callers for one
+		config.RootCAs = config.RootCAs.Clone()
+		config.RootCAs.AddCert(own.Leaf)
+		if f.name.Name != "" && own.Leaf.VerifyHostname(config.ServerName) != nil {
+			config.ServerName = nameOf(own.Leaf)
+		}
+	}
+	return (&tls.Dialer{Config: config}).DialContext(ctx, network, addr)
+}
+
+// nameOf returns the first name that the certificate is for, or the first address.
+func nameOf(leaf *x509.Certificate) string {
+	switch {
+	case len(leaf.DNSNames) > 0:
+		return strings.Replace(leaf.DNSNames[0], "*", "counterd", 1)
+	case len(leaf.IPAddresses) > 0:
+		return leaf.IPAddresses[0].String()
+	}
+	return ""
+}
+
+// peers returns the URLs of the peers. The error of a name that cannot be looked up is that of all of its peers.
+func (f *Fleet) peers(ctx context.Context) ([]string, error) {
+	if f.name.Name == "" {
+		return f.config.URLs, nil
+	}
+	addresses, err := discovery.List(ctx, f.name)
+	if err != nil {
+		return f.config.URLs, err
+	}
+	scheme := "http://"
+	if f.config.Own != nil {
+		scheme = "https://"
+	}
+	for i := range addresses {
+		addresses[i] = scheme + addresses[i]
+	}
+	f.found.Store(int64(min(len(addresses), Max)))
+	return addresses, nil
 }
 
 // Close closes the connections to the peers.
@@ -74,12 +180,15 @@ func (f *Fleet) Close() {
 	}
 }
 
-// Processes returns how many there are at most, this one among them.
+// Processes returns how many there are at most, this one among them, as far as is known.
 func (f *Fleet) Processes() int {
-	if f == nil {
+	switch {
+	case f == nil:
 		return 1
+	case f.name.Name != "":
+		return 1 + int(f.found.Load())
 	}
-	return 1 + len(f.urls)
+	return 1 + len(f.config.URLs)
 }
 
 // Alone returns the list of this process, as its peers ask for it.
@@ -114,10 +223,18 @@ func (f *Fleet) Top(ctx context.Context, token string, own top.List, q top.Query
 		defer func() { <-f.asks }()
 	case <-ctx.Done(): // each ask fails at once
 	}
-	lists, faults := make([]wire.Top, len(f.urls)), make([]error, len(f.urls))
+	urls, unknown := f.peers(ctx)
+	lists, faults := make([]wire.Top, len(urls)), make([]error, len(urls))
 	var asking sync.WaitGroup
-	for i, url := range f.urls {
-		asking.Go(func() { lists[i], faults[i] = f.ask(ctx, url, token, f.Asked(q)) })
+	for i, url := range urls {
+		switch {
+		case unknown != nil:
+			faults[i] = unknown
+		case i >= Max:
+			faults[i] = errTooMany
+		default:
+			asking.Go(func() { lists[i], faults[i] = f.ask(ctx, url, token, f.Asked(q)) })
+		}
 	}
 	asking.Wait()
 	answered, known := []wire.Top{wireOf(own)}, map[string]bool{f.process: true}
@@ -125,7 +242,7 @@ func (f *Fleet) Top(ctx context.Context, token string, own top.List, q top.Query
 	for i, fault := range faults {
 		switch process := lists[i].Process; {
 		case fault != nil:
-			unanswered = append(unanswered, f.urls[i])
+			unanswered = append(unanswered, urls[i])
 		case process == "" || !known[process]:
 			known[process] = true
 			answered = append(answered, lists[i])

@@ -26,7 +26,8 @@ type Engine interface {
 type Config struct {
 	// MaxPending bounds the calls that may wait for the store at once: an Increment is one for each
 	// counter and engine, any other call is one. One beyond it returns [engine.ErrOverload] at
-	// once, and has done nothing. 0: [engine.DefaultMaxPending].
+	// once, and has done nothing. As many buckets may be read by histories at once, each charged by
+	// its own. 0: [engine.DefaultMaxPending].
 	MaxPending int
 }
 
@@ -42,6 +43,7 @@ type Counters struct {
 	now     func() time.Time
 	grace   time.Duration
 	pending *engine.Pending
+	buckets *engine.Pending // that histories read; beside pending, so that a long history takes no room from other calls
 }
 
 // New returns Counters on engines that share a Base. The first one keeps counters without limits.
@@ -49,6 +51,7 @@ func New(config Config, first Engine, others ...Engine) *Counters {
 	base := first.Base()
 	c := &Counters{
 		engines: append([]Engine{first}, others...), now: base.Clock, grace: base.Grace, pending: engine.NewPending(config.MaxPending),
+		buckets: engine.NewPending(config.MaxPending),
 	}
 	if c.now == nil {
 		c.now = time.Now
@@ -230,6 +233,12 @@ func (c *Counters) History(ctx context.Context, counter events.Counter, level en
 		return engine.History{}, engine.ErrOverload
 	}
 	defer c.pending.Leave(1)
+	buckets := int(level.Of(to.Unix()) - level.Of(from.Unix()) + 1)
+	if !c.buckets.Enter(buckets) {
+		c.pending.Refuse()
+		return engine.History{}, engine.ErrOverload
+	}
+	defer c.buckets.Leave(buckets)
 	return c.engines[places[0]].History(ctx, counter, level, from, to)
 }
 

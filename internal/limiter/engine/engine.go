@@ -104,6 +104,9 @@ type Session interface {
 	// others of the batch that cost ahead, if nothing else comes. It returns the number of the
 	// search; ok is false if the limit has room now. One step can have several searches.
 	Search(limit int, ahead, cost int64) (search int, ok bool)
+	// MayFit reports whether the hit of the search would fit if all open reservations and leases were given back. It is
+	// false where that is not known.
+	MayFit(search int) bool
 	// Wait returns what the search has found so far, no earlier than the truth; events.Never: the limit never has room.
 	Wait(search int) time.Duration
 
@@ -257,6 +260,9 @@ func (p *Pending) Enter(n int) bool {
 	p.refused.Add(int64(n))
 	return false
 }
+
+// Refuse counts a call that another bound has refused.
+func (p *Pending) Refuse() { p.refused.Add(1) }
 
 // Leave ends the wait of n.
 func (p *Pending) Leave(n int) { p.now.Add(-p.room(n)) }

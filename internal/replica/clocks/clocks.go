@@ -208,8 +208,12 @@ func (n note) String() string {
 	return fmt.Sprintf("%d %d %d %d %d", n.process, n.since, n.tick, n.before, n.after)
 }
 
-// parse reads a note. It is not ok if the text is none.
+// latest is the last time that a note may have, in Unix nanoseconds: the difference of two times has 64 bits.
+const latest = math.MaxInt64 / 2
+
+// parse reads a note. It is not ok if no process writes such a text.
 func parse(text string) (n note, ok bool) {
 	_, err := fmt.Sscanf(text, "%d %d %d %d %d", &n.process, &n.since, &n.tick, &n.before, &n.after)
-	return n, err == nil && n.String() == text
+	known := n.since == n.tick || (note{tick: n.since}).isBefore(n)
+	return n, err == nil && n.String() == text && known && -latest < n.before && n.before <= n.after && n.after < latest
 }

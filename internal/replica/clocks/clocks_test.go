@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"fmt"
 	"io"
+	"math"
 	"math/rand/v2"
 	"net"
 	"strconv"
@@ -69,7 +70,11 @@ func (s *server) take(words []string, lines *bufio.Scanner, answer io.Writer) {
 			fmt.Fprint(answer, "NOT_FOUND\r\n")
 			return
 		}
-		n, _ := strconv.ParseUint(value, 10, 64)
+		n, err := strconv.ParseUint(value, 10, 64)
+		if err != nil {
+			fmt.Fprint(answer, "CLIENT_ERROR cannot increment or decrement non-numeric value\r\n")
+			return
+		}
 		s.items[words[1]] = item{strconv.FormatUint(n+1, 10), s.items[words[1]].expires}
 		fmt.Fprintf(answer, "%d\r\n", n+1)
 	case "add", "set":
@@ -248,19 +253,33 @@ func TestTheServerBeginsAnew(t *testing.T) {
 	})
 }
 
-// What another client has put in the place of notes is none.
+// What another client has put in the place of notes is none, and what it put in the place of the count is replaced.
 func TestForeignItems(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		s := &server{items: map[string]item{}}
-		for i, text := range []string{"1 2 3 4", "-1 2 3 4 5", "hello", ""} {
+		s.items["counterd:clocks"] = item{"hello", time.Now().Add(time.Hour)}
+		now := time.Now().UnixNano()
+		long := int64(math.MaxInt64)
+		for i, text := range []string{
+			"1 2 3 4", "-1 2 3 4 5", "hello", "", fmt.Sprintf("1 4 4 %d %d", -long, long), fmt.Sprintf("1 5 5 %d %d", now, now-1),
+			fmt.Sprintf("1 6 6 %d %d", now, long), fmt.Sprintf("1 9 7 %d %d", now, now), fmt.Sprintf("1 9 9 %d %d", now, now),
+		} {
 			s.items[fmt.Sprintf("counterd:clock:%d", i)] = item{text, time.Now().Add(time.Hour)}
 		}
-		p := newProcess(0)
-		items, err := p.Exchange(&conn{server: s, late: func() time.Duration { return 0 }})
-		require.NoError(t, err)
-		assert.LessOrEqual(t, items, 2, "its own note, and the count")
-		_, known := p.Ahead()
-		assert.False(t, known)
+		p, other := newProcess(0), newProcess(0)
+		for range 10 {
+			for _, p := range []*process{p, other} {
+				items, err := p.Exchange(&conn{server: s, late: func() time.Duration { return 0 }})
+				require.NoError(t, err)
+				assert.Positive(t, items)
+				assert.LessOrEqual(t, items, 24, "the notes of both, and the count")
+			}
+			time.Sleep(5 * time.Second)
+		}
+		ahead, known := p.Ahead()
+		assert.True(t, known, "there are notes of the other one")
+		assert.Zero(t, ahead)
+		assert.Empty(t, p.changes)
 	})
 }
 

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/counterd/counterd/internal/memproto"
+	"github.com/counterd/counterd/internal/store"
 )
 
 const (
@@ -24,6 +25,8 @@ const (
 	// are of two counts, which have no order.
 	beginning  = 1 << 32
 	beginnings = 1 << 30
+	// notNumeric begins Memcached's answer to an incr of an item that holds no number.
+	notNumeric = "CLIENT_ERROR cannot increment or decrement non-numeric"
 )
 
 // errRefused is why there are no notes on a server that takes no such commands.
@@ -69,12 +72,12 @@ func (c *Clocks) Exchange(conn io.ReadWriter) (items int, err error) {
 		}
 	}
 	found, err := memproto.ReadItems(answers, keys...)
-	if err != nil {
+	if err != nil && !errors.Is(err, store.ErrRefused) {
 		return 0, err
 	}
 	var notes []note
-	for _, text := range found {
-		if n, ok := parse(text); ok {
+	for i, key := range keys {
+		if n, ok := parse(found[key]); ok && n.tick%slots == uint64(i) {
 			notes = append(notes, n)
 		}
 	}
@@ -82,8 +85,8 @@ func (c *Clocks) Exchange(conn io.ReadWriter) (items int, err error) {
 	return len(notes) + 1, nil
 }
 
-// nextTick returns the next tick of the server's count. It begins the count if there is none: then it
-// is the first.
+// nextTick returns the next tick of the server's count. It begins the count if there is none, or something
+// else in its place: then it is the first.
 func nextTick(conn io.Writer, answers *bufio.Reader) (tick uint64, first bool, err error) {
 	for range 3 { // another process may begin it at the same time
 		line, err := ask(conn, answers, "incr "+tickKey+" 1\r\n")
@@ -93,12 +96,16 @@ func nextTick(conn io.Writer, answers *bufio.Reader) (tick uint64, first bool, e
 		if tick, err := strconv.ParseUint(line, 10, 64); err == nil {
 			return tick, false, nil
 		}
-		if line != "NOT_FOUND" {
+		verb := "add"
+		switch {
+		case strings.HasPrefix(line, notNumeric):
+			verb = "set"
+		case line != "NOT_FOUND":
 			return 0, false, errRefused
 		}
 		anew := (1 + rand.Uint64N(beginnings)) * beginning
 		text := strconv.FormatUint(anew, 10)
-		line, err = ask(conn, answers, fmt.Sprintf("add %s 0 0 %d\r\n%s\r\n", tickKey, len(text), text))
+		line, err = ask(conn, answers, fmt.Sprintf("%s %s 0 0 %d\r\n%s\r\n", verb, tickKey, len(text), text))
 		switch {
 		case err != nil:
 			return 0, false, err

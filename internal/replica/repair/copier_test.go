@@ -250,7 +250,7 @@ func (a *arrivals) seed(t *testing.T) (p *process) {
 			a.note(name, func(u *user) { u.seconds[second.Unix()]++ })
 		}
 	}
-	require.Eventually(t, func() bool { adds, _ := p.fleet.PendingHints(); return adds == 0 }, time.Minute, 10*time.Millisecond)
+	testkit.Await(t, time.Minute, "no hint is pending", func() bool { adds, _ := p.fleet.PendingHints(); return adds == 0 })
 	missed := p.fleet.Missed() // it has no Repairer, which would repair these
 	maps.DeleteFunc(a.users, func(name string, _ *user) bool { return slices.Contains(missed, a.counter(name).ID()) })
 	return p
@@ -316,7 +316,7 @@ func (a *arrivals) judge(t *testing.T, p *process, lost ...string) {
 	t.Helper()
 	a.stop()
 	a.load.Wait()
-	require.Eventually(t, func() bool { adds, _ := p.fleet.PendingHints(); return adds+p.repairer.Load().State().Failed == 0 }, time.Minute, 10*time.Millisecond)
+	testkit.Await(t, time.Minute, "nothing is pending or failed", func() bool { adds, _ := p.fleet.PendingHints(); return adds+p.repairer.Load().State().Failed == 0 })
 	var lacks []string
 	judged, settled := 0, 0
 	for name, u := range a.users {
@@ -521,10 +521,10 @@ func TestTheSourceIsLost(t *testing.T) {
 	})
 	a.loseOne(0)
 	await(t, middle)
-	require.Eventually(t, func() (begun bool) { // a counter may be repaired by itself before
+	testkit.Await(t, time.Minute, "a repair begins", func() (begun bool) { // a counter may be repaired by itself before
 		p.note(func() { begun = len(p.started) > 0 })
 		return begun
-	}, time.Minute, time.Millisecond)
+	})
 	var lost []string
 	p.note(func() { lost = []string{p.started[0].To, p.started[0].From} })
 	require.Equal(t, a.servers[0].Addr, lost[0])

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"github.com/counterd/counterd/internal/testkit"
 	"math/rand/v2"
 	"slices"
 	"sync"
@@ -170,9 +171,9 @@ func (s *survivor) loseOne(t *testing.T) {
 func whole(t *testing.T, fleet *memcache.Fleet) {
 	t.Helper()
 	isWhole := func(h memcache.ServerHealth) bool { return h.Lost == (memcache.Lost{}) }
-	require.Eventually(t, func() bool {
+	testkit.Await(t, 3*time.Minute, "the loss is seen", func() bool {
 		return slices.ContainsFunc(fleet.Health(), func(h memcache.ServerHealth) bool { return !isWhole(h) })
-	}, 3*time.Minute, time.Millisecond, "the loss is not seen")
+	})
 	eventually(t, fleet, isWhole)
 }
 

@@ -1,6 +1,7 @@
 package metrics
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"sync"
@@ -23,69 +24,83 @@ var (
 // shadowDenied is the verdict of a limit that would have denied, were it not a shadow.
 const shadowDenied = service.Unavailable
 
-// decisions counts decisions by event and limit. The series are those of the rules in
-// force, all of them there from the beginning, at zero; those of events and limits that a
-// reload has removed are dropped.
+// decisions counts decisions by event and limit. The series are those of the rules in force, all of them there from the
+// beginning, at zero. A hit finds its counters without a lock, and makes those that are missing: neither a reload nor
+// a scrape is waited for. A scrape drops the counters of events and limits that the rules do not have.
 type decisions struct {
-	decided, onError, limit, near *prometheus.CounterVec
+	decided, onError, limit, near *prometheus.Desc
 
 	rules  atomic.Pointer[func() []*events.Rules] // in force; no two have an event of one name
-	series atomic.Pointer[eventSeries]
-	mu     sync.Mutex // held while the series are renewed
+	events named[eventCounters]
 }
 
-// eventSeries are the series of some rules.
-type eventSeries struct {
-	rules  []*events.Rules
-	events map[*events.Event]*eventCounters
-	names  map[string]*eventCounters
-}
-
-// eventCounters are the series of one event.
+// eventCounters are the counters of one event.
 type eventCounters struct {
-	decided [len(calls)][len(verdicts)]prometheus.Counter
-	onError [len(onErrors)]prometheus.Counter
-	limits  map[string]*limitCounters // by their names
+	decided [len(calls)][len(verdicts)]atomic.Int64
+	onError [len(onErrors)]atomic.Int64
+	limits  named[limitCounters] // by their series
 }
 
-// limitCounters are the series of one limit.
+// limitCounters are the counters of one limit.
 type limitCounters struct {
-	decided [len(limitVerdicts)]prometheus.Counter
-	near    prometheus.Counter
+	decided [len(limitVerdicts)]atomic.Int64
+	near    atomic.Int64
+}
+
+// named are counters by their names. They are safe for concurrent use.
+type named[V any] struct{ counters sync.Map }
+
+// of returns the counters of that name, which are zero if there were none.
+func (n *named[V]) of(name string) *V {
+	found, ok := n.counters.Load(name)
+	if !ok {
+		found, _ = n.counters.LoadOrStore(name, new(V))
+	}
+	return found.(*V)
+}
+
+// names returns the names of all counters, each with true.
+func (n *named[V]) names() map[string]bool {
+	names := make(map[string]bool)
+	for name := range n.counters.Range {
+		names[name.(string)] = true
+	}
+	return names
+}
+
+// drop removes the counters of those names.
+func (n *named[V]) drop(names map[string]bool) {
+	for name := range names {
+		n.counters.Delete(name)
+	}
 }
 
 func newDecisions() *decisions {
-	vector := func(name, help string, labels ...string) *prometheus.CounterVec {
-		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: "counterd_" + name, Help: help}, labels)
+	describe := func(name, help string, labels ...string) *prometheus.Desc {
+		return prometheus.NewDesc("counterd_"+name, help, labels, nil)
 	}
-	d := &decisions{
-		decided: vector("decisions_total", "Hits and checks by their decision; unavailable: on_error refused them, because the store did not answer.",
+	return &decisions{
+		decided: describe("decisions_total", "Hits and checks by their decision; unavailable: on_error refused them, because the store did not answer.",
 			"event", "call", "verdict"),
-		onError: vector("on_error_decisions_total", "Hits that were decided, wholly or in part, without the store, by what on_error says.",
+		onError: describe("on_error_decisions_total", "Hits that were decided, wholly or in part, without the store, by what on_error says.",
 			"event", "on_error"),
-		limit: vector("limit_decisions_total", "Hits by the decision of each of their limits; without limits for which the store did not answer.",
+		limit: describe("limit_decisions_total", "Hits by the decision of each of their limits; without limits for which the store did not answer.",
 			"event", "limit", "verdict"),
-		near: vector("limit_near_total", "Hits that a limit admitted with its window at 80% of the limit or more.",
+		near: describe("limit_near_total", "Hits that a limit admitted with its window at 80% of the limit or more.",
 			"event", "limit"),
 	}
-	d.series.Store(new(eventSeries))
-	return d
 }
 
-// follow has decisions be counted by the events and limits of the rules in force, which
-// the function returns. Before, none are.
-func (d *decisions) follow(inForce func() []*events.Rules) {
-	d.rules.Store(&inForce)
-	d.renew()
-}
+// follow counts decisions from now on, by the events and limits of the rules in force.
+func (d *decisions) follow(inForce func() []*events.Rules) { d.rules.Store(&inForce) }
 
 // OnDecision counts a decision, for a limiter.Config.
 func (m *Metrics) OnDecision(_ context.Context, h limiter.Hit, d *events.Decision, call limiter.Call) {
-	counters := m.decisions.of(h.Event)
-	if counters == nil {
-		return // the event has just been removed
+	if m.decisions.rules.Load() == nil {
+		return
 	}
-	counters.decided[call-limiter.CallHit][service.OutcomeOf(d)].Inc()
+	counters := m.decisions.events.of(h.Event.Name)
+	counters.decided[call-limiter.CallHit][service.OutcomeOf(d)].Add(1)
 	if call == limiter.CallHit {
 		counters.countLimits(d.Limits)
 	}
@@ -102,13 +117,11 @@ func (c *eventCounters) countLimits(limits []events.LimitState) {
 				continue
 			}
 		}
-		if of := c.limits[s.Name]; of != nil {
-			of.count(s)
-		}
+		c.limits.of(cmp.Or(s.Series, s.Name)).count(s)
 	}
 	for onError, did := range failed {
 		if did {
-			c.onError[onError].Inc()
+			c.onError[onError].Add(1)
 		}
 	}
 }
@@ -116,14 +129,14 @@ func (c *eventCounters) countLimits(limits []events.LimitState) {
 func (c *limitCounters) count(s *events.LimitState) {
 	switch {
 	case s.Allowed:
-		c.decided[service.Allowed].Inc()
+		c.decided[service.Allowed].Add(1)
 		if isNear(s) {
-			c.near.Inc()
+			c.near.Add(1)
 		}
 	case s.Shadow:
-		c.decided[shadowDenied].Inc()
+		c.decided[shadowDenied].Add(1)
 	default:
-		c.decided[service.Denied].Inc()
+		c.decided[service.Denied].Add(1)
 	}
 }
 
@@ -133,107 +146,74 @@ func isNear(s *events.LimitState) bool {
 	return s.Listing != events.Allowed && s.Count >= s.Most()-s.Most()/5
 }
 
-// of returns the event's series. One that the rules in force do not have, because they are
-// new, has those of its name.
-func (d *decisions) of(event *events.Event) *eventCounters {
-	series := d.series.Load()
-	if counters := series.events[event]; counters != nil {
-		return counters
-	}
-	if inForce := d.rules.Load(); inForce != nil && !slices.Equal((*inForce)(), series.rules) {
-		d.renew()
-		series = d.series.Load()
-	}
-	return series.names[event.Name]
-}
-
-// renew has the series be those of the rules in force.
-func (d *decisions) renew() {
-	inForce := d.rules.Load()
-	if inForce == nil {
-		return
-	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	before, rules := d.series.Load(), (*inForce)()
-	if slices.Equal(before.rules, rules) {
-		return
-	}
-	after := &eventSeries{rules: rules, events: map[*events.Event]*eventCounters{}, names: map[string]*eventCounters{}}
-	for _, of := range rules {
-		for name, event := range of.Events {
-			counters := d.newCounters(event)
-			after.events[event], after.names[name] = counters, counters
-		}
-	}
-	d.series.Store(after)
-	d.drop(before, after)
-}
-
-func (d *decisions) newCounters(event *events.Event) *eventCounters {
-	c := &eventCounters{limits: map[string]*limitCounters{}}
-	for i, call := range calls {
-		for _, verdict := range verdicts {
-			c.decided[i][verdict] = d.decided.WithLabelValues(event.Name, call.String(), verdict.String())
-		}
-	}
-	for _, onError := range onErrors {
-		c.onError[onError] = d.onError.WithLabelValues(event.Name, onError.String())
-	}
-	for i := range event.Rules {
-		rule := &event.Rules[i]
-		d.addLimits(c, event.Name, rule.Limits)
-		for _, limits := range rule.Overrides {
-			d.addLimits(c, event.Name, limits)
-		}
-	}
-	return c
-}
-
-// addLimits adds the series of limits. Those of one name are one.
-func (d *decisions) addLimits(c *eventCounters, event string, limits []events.Limit) {
-	for _, limit := range limits {
-		if c.limits[limit.Name] != nil {
-			continue
-		}
-		of := &limitCounters{near: d.near.WithLabelValues(event, limit.Name)}
-		for verdict, name := range limitVerdicts {
-			of.decided[verdict] = d.limit.WithLabelValues(event, limit.Name, name)
-		}
-		c.limits[limit.Name] = of
-	}
-}
-
-// drop drops the series that are not among those after.
-func (d *decisions) drop(before, after *eventSeries) {
-	for name, was := range before.names {
-		is := after.names[name]
-		if is == nil {
-			for _, vector := range []*prometheus.CounterVec{d.decided, d.onError} {
-				vector.DeletePartialMatch(prometheus.Labels{"event": name})
-			}
-		}
-		for limit := range was.limits {
-			if is == nil || is.limits[limit] == nil {
-				labels := prometheus.Labels{"event": name, "limit": limit}
-				d.limit.DeletePartialMatch(labels)
-				d.near.DeletePartialMatch(labels)
-			}
-		}
-	}
-}
-
 // Describe is what a prometheus.Collector has.
 func (d *decisions) Describe(to chan<- *prometheus.Desc) {
-	for _, vector := range []*prometheus.CounterVec{d.decided, d.onError, d.limit, d.near} {
-		vector.Describe(to)
+	for _, desc := range []*prometheus.Desc{d.decided, d.onError, d.limit, d.near} {
+		to <- desc
 	}
 }
 
 // Collect has no series of rules that are not in force any more.
 func (d *decisions) Collect(to chan<- prometheus.Metric) {
-	d.renew()
-	for _, vector := range []*prometheus.CounterVec{d.decided, d.onError, d.limit, d.near} {
-		vector.Collect(to)
+	load := d.rules.Load()
+	if load == nil {
+		return
 	}
+	inForce := (*load)()
+	gone := d.events.names()
+	goneLimits := make(map[*eventCounters]map[string]bool)
+	for _, rules := range inForce {
+		for name, event := range rules.Events {
+			delete(gone, name)
+			counters := d.events.of(name)
+			goneLimits[counters] = counters.collect(d, event, to)
+		}
+	}
+	// If a reload came in between, hits may have counted its events and limits already: the next scrape drops the others.
+	if !slices.Equal(inForce, (*load)()) {
+		return
+	}
+	d.events.drop(gone)
+	for counters, names := range goneLimits {
+		counters.limits.drop(names)
+	}
+}
+
+// collect sends the event's series. It returns the names of limits that the event does not have.
+func (c *eventCounters) collect(d *decisions, event *events.Event, to chan<- prometheus.Metric) (gone map[string]bool) {
+	send := func(desc *prometheus.Desc, count *atomic.Int64, labels ...string) {
+		to <- prometheus.MustNewConstMetric(desc, prometheus.CounterValue, float64(count.Load()), labels...)
+	}
+	for i, call := range calls {
+		for _, verdict := range verdicts {
+			send(d.decided, &c.decided[i][verdict], event.Name, call.String(), verdict.String())
+		}
+	}
+	for _, onError := range onErrors {
+		send(d.onError, &c.onError[onError], event.Name, onError.String())
+	}
+	gone = c.limits.names()
+	sent := make(map[string]bool) // limits of one name, and those of overrides, share their series
+	sendLimits := func(limits []events.Limit) {
+		for _, limit := range limits {
+			series := cmp.Or(limit.Series, limit.Name)
+			if sent[series] {
+				continue
+			}
+			sent[series] = true
+			delete(gone, series)
+			of := c.limits.of(series)
+			for verdict, name := range limitVerdicts {
+				send(d.limit, &of.decided[verdict], event.Name, series, name)
+			}
+			send(d.near, &of.near, event.Name, series)
+		}
+	}
+	for i := range event.Rules {
+		sendLimits(event.Rules[i].Limits)
+		for _, limits := range event.Rules[i].Overrides {
+			sendLimits(limits)
+		}
+	}
+	return gone
 }

@@ -244,7 +244,7 @@ func TestReloadsUnderLoad(t *testing.T) {
 	watching.Wait()
 	for _, line := range []string{
 		fmt.Sprintf(`counterd_decisions_total{call="hit",event="a",verdict="allowed"} %d`, callers*hits),
-		fmt.Sprintf(`counterd_limit_decisions_total{event="a",limit="ip-90000-per-24h",verdict="allowed"} %d`, callers*hits),
+		fmt.Sprintf(`counterd_limit_decisions_total{event="a",limit="ip-per-24h",verdict="allowed"} %d`, callers*hits),
 	} {
 		assert.Equal(t, []string{line}, w.scrape(line))
 	}

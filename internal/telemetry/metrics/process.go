@@ -6,6 +6,7 @@ import (
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/hierarchy"
 	"github.com/counterd/counterd/internal/assembly"
+	"github.com/counterd/counterd/internal/backend"
 	"github.com/counterd/counterd/internal/discovery"
 	"github.com/counterd/counterd/internal/insight/denied"
 	"github.com/counterd/counterd/internal/limiter"
@@ -52,8 +53,17 @@ func (m *Metrics) WatchParts(parts *assembly.Parts) {
 			m.watchServerList(parts.Settings.SourceKind(), follower)
 		}
 	}
+	if embedded := parts.Backend.Embedded(); embedded != nil {
+		m.AddCounters("counterd_memcached_evictions_total", evictionsHelp, []string{"server"},
+			func(yield func([]string, float64) bool) {
+				yield([]string{backend.EmbeddedName}, float64(embedded.Evicted()))
+			})
+	}
 	m.Watch(p)
 }
+
+// evictionsHelp says what evictions are counted, also of the embedded store.
+const evictionsHelp = "Items that the server evicted since its start, by its own statistics."
 
 // Hooks returns the hooks by which decisions and round trips are counted.
 func (m *Metrics) Hooks() assembly.Hooks {
@@ -191,7 +201,7 @@ func newServerMetrics(health func() []memcache.ServerHealth) *serverMetrics {
 		up:        describe("up", "Whether the server answers."),
 		lostSince: describe("lost_since_timestamp_seconds", "Unix second before which the server has lost counters; 0: no loss is known."),
 		repaired:  describe("repaired_ratio", "Part of what the server lacked that was copied to it, below 1 while anything is missing."),
-		evicted:   describe("evictions_total", "Items that the server evicted since its start, by its own statistics."),
+		evicted:   describe("evictions_total", evictionsHelp),
 		down:      describe("breaker_openings_total", "How often the server's circuit breaker opened."),
 		mismatch:  describe("key_secret_mismatch", "Whether another process that uses the server has another key secret: the two count apart."),
 	}

@@ -2,6 +2,7 @@ package memcachedtest_test
 
 import (
 	"bufio"
+	"github.com/counterd/counterd/internal/testkit"
 	"io"
 	"net"
 	"os"
@@ -86,7 +87,7 @@ func TestAProxyPassesOn(t *testing.T) {
 	}
 	assert.Equal(t, 1, p.Connections())
 	w.conn.Close()
-	require.Eventually(t, func() bool { return p.Connections() == 0 }, maxWait, time.Millisecond)
+	testkit.Await(t, maxWait, "no connection is left", func() bool { return p.Connections() == 0 })
 }
 
 // What a partition keeps back arrives when it heals, in either direction.

@@ -114,6 +114,7 @@ func NewWorldOf(tb testing.TB, rules string, Clock func() time.Time) *World {
 	require.NoError(tb, err)
 	w.DeniedIn = func(minute time.Time) int64 { return max(0, int64(minute.Minute()*minute.Hour()%23)-14) }
 	w.Config = page.ServerConfig{
+		Host:    "web-1",
 		Service: w, Clock: Clock,
 		Top: func(r *http.Request, q top.Query) wire.Top {
 			return (*peers.Fleet)(nil).Top(r.Context(), "", w.Hot.List(q), q)

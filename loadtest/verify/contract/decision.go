@@ -87,6 +87,8 @@ func (c *Contract) DecisionFaults(asked Asked, status int, d wire.Decision) (f F
 	queues := slices.ContainsFunc(c.Limits, func(l Limit) bool { return l.Queues() })
 	f.add(d.RetryAfterMS != 0 && (!slides || d.RetryAfterMS < 1 || d.RetryAfterMS > 999 && !queues || Value(d.RetryAfter) != Ceil(d.RetryAfterMS, 1000)),
 		"retry_after_ms is %d, and retry_after is %s", d.RetryAfterMS, OrNull(d.RetryAfter))
+	f.add(d.MayFitAfter != 0 && (d.Allowed || d.MayFitAfter < 1 || d.MayFitAfter >= Value(d.RetryAfter)), "may_fit_after is %d, and retry_after is %s",
+		d.MayFitAfter, OrNull(d.RetryAfter))
 	return f
 }
 

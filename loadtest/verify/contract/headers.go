@@ -66,7 +66,7 @@ func (c *Contract) HeaderFaults(header http.Header, status int, d wire.Decision)
 		}
 	}
 	if status == http.StatusTooManyRequests && d.RetryAfter != nil {
-		want[retryHeader] = fmt.Sprint(*d.RetryAfter)
+		want[retryHeader] = fmt.Sprint(cmp.Or(d.MayFitAfter, *d.RetryAfter))
 	}
 	return headerFaults(header, want)
 }

@@ -1,0 +1,167 @@
+package hierarchy
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+
+	"github.com/counterd/counterd/internal/limiter/engine"
+	"github.com/counterd/counterd/internal/store"
+)
+
+// openItem is the item of bytes that lists the open reservations of a counter: the second until which the item lives,
+// and a record of each reservation and of each settlement. A denied hit reads it, to report whether it may fit when
+// reservations are given back. Nothing is admitted by it: records may be missing.
+const openItem = uint64(store.OtherLevels+4) << store.NumberBits
+
+const (
+	openHead   = 9 // a version, and the second
+	openRecord = 32
+	maxOpen    = 8 << 10 // bytes; beyond half of that the item is rewritten
+)
+
+// appendOpen appends the record of a reservation. A cost of 0 makes it the record of the settlement.
+func appendOpen(b []byte, r engine.Reserved, cost int64) []byte {
+	b = binary.BigEndian.AppendUint64(b, r.ID)
+	b = binary.BigEndian.AppendUint64(b, uint64(r.Time))
+	b = binary.BigEndian.AppendUint64(b, uint64(r.Ends))
+	return binary.BigEndian.AppendUint64(b, uint64(cost))
+}
+
+func appendOpenHead(expires int64) []byte {
+	return binary.BigEndian.AppendUint64([]byte{1}, uint64(expires))
+}
+
+// openReservations are the reservations of a counter that are neither settled nor ended, by their ID. The value of a
+// settled one is zero.
+type openReservations map[uint64]engine.Reserved
+
+// read adds the records of an item, and returns the second until which the item lives. An item that another client
+// wrote has none.
+func (o openReservations) read(item []byte, now int64) (expires int64) {
+	if len(item) < openHead || item[0] != 1 || (len(item)-openHead)%openRecord != 0 {
+		return 0
+	}
+	expires = int64(binary.BigEndian.Uint64(item[1:]))
+	if expires > now/1000+3*reservedSeconds {
+		return 0
+	}
+	for b := item[openHead:min(len(item), 2*maxOpen)]; len(b) >= openRecord; b = b[openRecord:] {
+		word := func(i int) int64 { return int64(binary.BigEndian.Uint64(b[8*i:])) }
+		r := engine.Reserved{ID: uint64(word(0)), Time: word(1), Ends: word(2), Cost: word(3)}
+		_, settled := o[r.ID]
+		switch {
+		case r.ID>>engine.IDBits != 0, r.Cost < 0, r.Cost > engine.MaxBy, r.Ends-r.Time > reservedSeconds*1000:
+		case r.Cost == 0:
+			o[r.ID] = engine.Reserved{}
+		case !settled && r.Ends > now:
+			o[r.ID] = r
+		}
+	}
+	return expires
+}
+
+// isOpen reports whether a decided hit has an open reservation. Reservations of rules with count: all are left out,
+// since each further try costs.
+func isOpen(h *engine.Hit) bool { return h.Stays && !h.Counts && h.Ends != 0 && h.Reserved.ID != 0 }
+
+// cost returns the cost of the reservations that were made in the second first or later.
+func (o openReservations) cost(first int64) (sum int64) {
+	for _, r := range o {
+		if r.Time/1000 >= first {
+			sum += r.Cost
+		}
+	}
+	return sum
+}
+
+// Later returns a function that lists the reservations of the admitted hits, or nil if there are none.
+func (s *session) Later() func(context.Context, store.Store) {
+	var records []byte
+	ends := int64(0)
+	for i := range s.hits {
+		if h := &s.hits[i]; isOpen(h) {
+			records = appendOpen(records, h.Reserved, h.Cost)
+			ends = max(ends, h.Ends/1000+1)
+		}
+	}
+	if records == nil || s.moment.Alone || !s.counters.store.Capabilities().Writes.Has(store.Append) {
+		return nil
+	}
+	counter, now := s.id, s.moment.Now.UnixMilli()
+	return func(ctx context.Context, st store.Store) { listOpen(ctx, st, counter, records, ends, now) }
+}
+
+// listOpen appends the records to the counter's list. A list that expires before ends, or is long, is rewritten.
+func listOpen(ctx context.Context, st store.Store, counter string, records []byte, ends, now int64) {
+	expires := ends + max(ends-now/1000, 1) // so that it is rewritten once in the time of a reservation
+	op := store.Op{
+		Counter: counter, Data: true, Versions: true,
+		Writes: []store.Write{
+			{Kind: store.Create, Item: openItem, Data: appendOpenHead(expires), Expires: expires},
+			{Kind: store.Append, Item: openItem, Data: records},
+		},
+		Reads: []store.Read{{Item: openItem}},
+	}
+	st.Do(ctx, &op)
+	for _, part := range partsOf(&op) {
+		open, next := openReservations{}, store.Write{Kind: store.Swap, Item: openItem, Expires: expires}
+		switch {
+		case errors.Is(part.Err, store.ErrNoData): // another client wrote the item
+			next.Kind = store.Put
+		case part.Err != nil:
+			continue
+		default:
+			item := part.Reads[0].Data
+			lives := open.read(item, now)
+			if lives >= ends && len(item) <= maxOpen/2 {
+				continue
+			}
+			next.Expires, next.Version = max(expires, lives), part.Reads[0].Version
+		}
+		open.read(append(appendOpenHead(0), records...), now)
+		next.Data = appendOpenHead(next.Expires)
+		for _, r := range open {
+			if r.Cost > 0 && len(next.Data) < maxOpen/4 {
+				next.Data = appendOpen(next.Data, r, r.Cost)
+			}
+		}
+		st.Do(ctx, &store.Op{Counter: counter, Server: part.Server, Data: true, Writes: []store.Write{next}})
+	}
+}
+
+// openRead is the read of a counter's list.
+type openRead struct {
+	op    store.Op
+	begun bool
+}
+
+// wantOpen prepares the read of the list, once in a search, if this process has seen reservations. It reports whether
+// the next round trip makes the read.
+func (s *session) wantOpen() bool {
+	if s.open.begun || s.step != searching || s.moment.Alone || !s.counters.reserving.Load() {
+		return false
+	}
+	s.open.begun = true
+	s.open.op = store.Op{Counter: s.id, Data: true, Reads: append(s.open.op.Reads[:0], store.Read{Item: openItem})}
+	return true
+}
+
+// MayFit reports whether the hit of the search would fit if all open reservations were given back.
+func (s *session) MayFit(search int) bool {
+	open, now := openReservations{}, s.moment.Now.UnixMilli()
+	if s.open.begun {
+		for _, part := range partsOf(&s.open.op) {
+			if part.Err == nil {
+				open.read(part.Reads[0].Data, now)
+			}
+		}
+	}
+	for i := range s.hits {
+		if h := &s.hits[i]; isOpen(h) {
+			open[h.Reserved.ID] = h.Reserved
+		}
+	}
+	q := &s.searches[search]
+	return open.cost(s.all[q.limit].span.edge.First) >= q.lacks
+}

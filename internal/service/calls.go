@@ -1,0 +1,58 @@
+package service
+
+import (
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// calls counts the calls under way. Close ends it:
+//
+//	call:  running++, then closed is read: if it is set, running-- and ErrClosed
+//	Close: closed is set, then running is read: until it is 0, Close waits
+//
+// Whichever is first, Close waits for the call, or the call is refused.
+type calls struct {
+	_       [64]byte // on no cache line that callers only read
+	running atomic.Int64
+	_       [64]byte
+	closed  atomic.Bool
+	ended   chan struct{} // closed when running is 0 after closed was set: no call is under way any more
+	once    sync.Once     // of ended
+}
+
+// enter begins a call, which ends by leave. If the service is closed, it returns ErrClosed, and the call must not leave.
+func (c *calls) enter() error {
+	c.running.Add(1)
+	if !c.closed.Load() {
+		return nil
+	}
+	c.leave()
+	return ErrClosed
+}
+
+func (c *calls) leave() {
+	if c.running.Add(-1) > 0 || !c.closed.Load() {
+		return
+	}
+	c.once.Do(func() { close(c.ended) })
+}
+
+// close refuses later calls, and waits for those under way, at most for the given time.
+func (c *calls) close(longest time.Duration) {
+	c.closed.Store(true)
+	c.running.Add(1)
+	c.leave()
+	late := time.NewTimer(longest)
+	defer late.Stop()
+	select {
+	case <-c.ended:
+	case <-late.C:
+	}
+}
+
+// Close waits for the calls under way, at most for the given time. Later calls return ErrClosed.
+func (s *Service) Close(longest time.Duration) { s.calls.close(longest) }
+
+// Closed reports whether Close was called.
+func (s *Service) Closed() bool { return s.calls.closed.Load() }
