@@ -12,7 +12,7 @@ import (
 	"github.com/counterd/counterd/internal/store"
 )
 
-// crossed is the store of two processes whose first adds to the counters a and b reach them in opposite orders: those of
+// crossed is the store of one of two processes whose first adds reach the counters a and b in opposite orders: those of
 // the first process come first to a, those of the second to b.
 type crossed struct {
 	store.Store
@@ -57,7 +57,8 @@ descriptors:
 	var calls sync.WaitGroup
 	for n := range answers {
 		st := &crossed{Store: k.store, first: n == 0, on: on}
-		process := &kit{Server: newServer(t, st, k.clock.Now, setting{timeout: 20 * time.Second}, k.limits.Load, &k.log), t: t}
+		server := newServer(t, st, k.clock.Now, setting{timeout: 20 * time.Second}, k.limits.Load, &k.log)
+		process := &kit{Server: server, t: t}
 		calls.Go(func() { answers[n] = process.ask("quotas", of("quota-a", ""), of("quota-b", "")) })
 	}
 	calls.Wait()
@@ -70,8 +71,8 @@ descriptors:
 	return admitted
 }
 
-// Requests that come at once to several processes may be admitted by either quota: no more of them than the quotas admit
-// together, as docs/envoy.md says.
+// Requests that come at once to several processes may be admitted by either quota: at most as many as both quotas
+// admit, as docs/envoy.md says.
 func TestQuotasAtOnce(t *testing.T) {
 	assert.LessOrEqual(t, quotasAtOnce(t), 2)
 }
