@@ -41,7 +41,12 @@ func ratelimit(ctx context.Context, args []string, stdout, stderr io.Writer) err
 		fmt.Fprintf(stderr, "counterd: warning: %s\n", warning)
 	}
 	fmt.Fprintf(stderr, "counterd %s\n", strings.Join(e.flags, " "))
-	return serveBy(ctx, append(e.flags, args...), e.rules, stdout, stderr)
+	s, err := parseServe(append(e.flags, args...), stdout)
+	if err != nil {
+		return err
+	}
+	s.OpenMetrics = true
+	return s.serve(ctx, e.rules, stderr)
 }
 
 // environment is what the environment of envoyproxy/ratelimit means here.

@@ -114,6 +114,47 @@ func TestTheTableOfVariables(t *testing.T) {
 	}
 }
 
+// The address of metrics is open to all callers there, so it has the metrics and probes alone: without a token nobody
+// reads profiles or fills in the forms of the page. With tokens it is that of operators.
+func TestTheMetricsOfRatelimit(t *testing.T) {
+	memcached := memcachedtest.Start(t)
+	root := t.TempDir()
+	require.NoError(t, os.Mkdir(filepath.Join(root, "config"), 0o700))
+	testkit.WriteFile(t, filepath.Join(root, "config", "ten.yaml"), tenAnHour)
+	tokens := filepath.Join(root, "tokens")
+	testkit.WriteFile(t, tokens, "ops all ops-ops-ops-ops-ops")
+	require.NoError(t, os.Chmod(tokens, 0o600))
+	for name, test := range map[string]struct {
+		variables []string
+		page      int
+	}{
+		"USE_PROMETHEUS": {[]string{"USE_PROMETHEUS=true", "PROMETHEUS_ADDR=:0"}, http.StatusNotFound},
+		"DEBUG_PORT":     {[]string{"DEBUG_PORT=0"}, http.StatusNotFound},
+		"on loopback":    {[]string{"DEBUG_PORT=0", "DEBUG_HOST=127.0.0.1"}, http.StatusOK},
+		"with tokens":    {[]string{"USE_PROMETHEUS=true", "PROMETHEUS_ADDR=:0", "COUNTERD_TOKENS=" + tokens}, http.StatusUnauthorized},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := startCommand(t, append(test.variables,
+				"HOST=127.0.0.1", "PORT=0", "GRPC_HOST=127.0.0.1", "GRPC_PORT=0", "RUNTIME_ROOT="+root, "MEMCACHE_HOST_PORT="+memcached.Addr,
+			), "ratelimit")
+			match := regexp.MustCompile(`serving operators".*address=\S+:(\d+)`).FindStringSubmatch(p.log.String())
+			require.NotNil(t, match, "%s", p.log)
+			admin := "http://127.0.0.1:" + match[1]
+			for _, path := range []string{"/ui/", "/debug/pprof/heap", "/debug/pprof/cmdline"} {
+				assert.Equal(t, test.page, status(t, admin+path), path)
+			}
+			for _, path := range []string{"/ui/reset", "/ui/override"} {
+				code, _ := ask(t, "POST", admin+path, "")
+				assert.Contains(t, []int{http.StatusNotFound, http.StatusUnauthorized, http.StatusBadRequest, http.StatusUnsupportedMediaType}, code)
+			}
+			assert.Equal(t, http.StatusOK, status(t, admin+"/healthz"))
+			if test.page != http.StatusUnauthorized {
+				assert.Equal(t, http.StatusOK, status(t, admin+"/metrics"))
+			}
+		})
+	}
+}
+
 // A process in the place of envoyproxy/ratelimit answers as that does: over gRPC, in JSON, and to probes.
 func TestRatelimit(t *testing.T) {
 	memcached := memcachedtest.Start(t)

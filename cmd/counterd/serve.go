@@ -15,15 +15,15 @@ import (
 
 // serve runs the server until the context ends.
 func serve(ctx context.Context, args []string, stdout, stderr io.Writer) error {
-	return serveBy(ctx, args, events.Example(), stdout, stderr)
-}
-
-// serveBy is serve, with the rules where no file of them is named.
-func serveBy(ctx context.Context, args []string, unnamed *events.Rules, stdout, stderr io.Writer) (err error) {
 	s, err := parseServe(args, stdout)
 	if err != nil {
 		return err
 	}
+	return s.serve(ctx, events.Example(), stderr)
+}
+
+// serve runs the server by the flags until the context ends, with the rules if no file of them is named.
+func (s *serveFlags) serve(ctx context.Context, unnamed *events.Rules, stderr io.Writer) (err error) {
 	// From here on neither SIGHUP nor the end of the log's reader ends the process.
 	signal.Ignore(syscall.SIGPIPE)
 	hangups := make(chan os.Signal, 1)

@@ -128,7 +128,7 @@ func scrapeReal(t *testing.T) series {
 	cert, key, client := selfSigned(t)
 	collector := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	defer collector.Close()
-	p := start(t, exec.Command(counterd(t), "-listen", "127.0.0.1:0", "-admin", "127.0.0.1:0",
+	p := start(t, exec.Command(counterd(t), "-listen", "127.0.0.1:0", "-admin", "127.0.0.1:0", "-rls", "127.0.0.1:0",
 		"-rules", file(t, "rules.yaml", rulesForTests), "-tokens", file(t, "tokens", tokensForTests),
 		"-tls-cert", cert, "-tls-key", key, "-key-secret", file(t, "key-secret", strings.Repeat("k", 32)), "-replicas", "2", "-otlp-endpoint", collector.URL,
 		"-memcached-file", file(t, "servers", servers[0].Addr+","+servers[1].Addr+","+servers[2].Addr)))
@@ -157,6 +157,8 @@ func scrapeReal(t *testing.T) series {
 	assert.Equal(t, http.StatusOK, hit("url_shorten"))
 	assert.Equal(t, http.StatusTooManyRequests, hit("url_shorten"))
 	status, _ := ask(caller, http.MethodGet, p.api+"/v1/events/url_shorten/check?feature=ip:192.0.2.1", "")
+	assert.Equal(t, http.StatusOK, status)
+	status, _ = ask(caller, http.MethodPost, p.api+"/json", `{"domain": "unknown", "descriptors": [{}]}`)
 	assert.Equal(t, http.StatusOK, status)
 	status, _ = ask("", http.MethodGet, p.api+"/v1/events", "")
 	assert.Equal(t, http.StatusUnauthorized, status)

@@ -26,6 +26,7 @@ var format = yamlfile.Format{
 	Directive: "directives are not taken: leave the line with % out",
 	Empty:     "it begins with events:",
 	Second:    "rules are one document",
+	Other:     map[string]string{"descriptors": "this is a configuration of envoyproxy/ratelimit: name the file by -rls-config"},
 }
 
 // Read reads the rules file at path. Faults of its content are events.Faults, as

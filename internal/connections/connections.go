@@ -35,11 +35,15 @@ const (
 	freePartial2 = 512
 	// maxUnread bounds the calls of clients over gRPC whose requests are not read yet.
 	maxUnread = 10_000
+	// maxUnreadBytes bounds about what these calls hold of their requests.
+	maxUnreadBytes = 64 << 20
 	// idleAfter is how long a client's connection over gRPC has had no call that is idle. No call takes as long.
 	idleAfter = time.Minute
 	// maxAnswering bounds the strangers' connections over HTTP/2 with requests that are not
-	// answered yet. Each may have maxStreams of them.
+	// answered yet. Each may have maxStreams of them, over gRPC strangersCalls.
 	maxAnswering = 64
+	// strangersCalls bounds the calls at a time of a stranger's connection over gRPC: probes make one.
+	strangersCalls = 8
 )
 
 // Listener accepts a bounded number of connections at a time. For one more it closes
@@ -62,6 +66,7 @@ type Listener struct {
 	refused atomic.Int64
 	partial atomic.Int64 // bytes that count towards maxPartial
 	unread  atomic.Int64 // calls that count towards maxUnread
+	held    atomic.Int64 // bytes that count towards maxUnreadBytes
 
 	mu        sync.Mutex
 	open      map[*Connection]struct{}
@@ -176,8 +181,21 @@ func (l *Listener) evictHeaviest() {
 	}
 }
 
-// networkOf returns the address that a connection comes from, an IPv6 one as its /64, one of NAT64 as its IPv4 address. It is
-// the zero Prefix where there is none, as over a Unix socket.
+// evictMost closes the connection with the most of what is counted, with mu held.
+func (l *Listener) evictMost(counted func(*Connection) *atomic.Int64) {
+	var most *Connection
+	for c := range l.open {
+		if most == nil || counted(c).Load() > counted(most).Load() {
+			most = c
+		}
+	}
+	if most != nil {
+		most.evict()
+	}
+}
+
+// networkOf returns the address that a connection comes from, an IPv6 one as its /64, one of NAT64 as its IPv4 address.
+// It is the zero Prefix where there is none, as over a Unix socket.
 func networkOf(conn net.Conn) netip.Prefix {
 	of, ok := conn.RemoteAddr().(*net.TCPAddr)
 	if !ok {
@@ -222,6 +240,7 @@ type Connection struct {
 	removed  atomic.Bool  // it is none of the listener's any more
 	called   atomic.Int64 // when a client's last call over gRPC began, in Unix nanoseconds; 0: there was none
 	unread   atomic.Int64 // calls that count towards maxUnread; below 0: none do any more
+	held     atomic.Int64 // bytes that count towards maxUnreadBytes: what was read while there were unread calls
 
 	// Guarded by the listener's mu.
 	evictable spot
@@ -252,6 +271,9 @@ func (s *spot) clear() {
 // Read reads, and bounds what all connections together hold of headers.
 func (c *Connection) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
+	if n > 0 && c.unread.Load() > 0 {
+		c.hold(int64(n))
+	}
 	if n <= 0 || c.busy.Load() && (c.known.Load() || !c.two.Load()) {
 		return n, err
 	}
@@ -264,6 +286,33 @@ func (c *Connection) Read(p []byte) (int, error) {
 		c.parsed()
 	}
 	return n, err
+}
+
+// hold counts bytes of calls that are not read yet. Of too many it closes the connection with the most of them.
+func (c *Connection) hold(n int64) {
+	c.held.Add(n)
+	if l := c.listener; l.held.Add(n) > maxUnreadBytes {
+		l.mu.Lock()
+		if l.held.Load() > maxUnreadBytes {
+			l.evictMost(func(c *Connection) *atomic.Int64 { return &c.held })
+		}
+		l.mu.Unlock()
+	}
+	if c.removed.Load() { // while it was read
+		c.drop(0)
+	}
+}
+
+// drop gives back the share of one call in what the connection holds of calls, of which so many others are unread.
+func (c *Connection) drop(others int64) {
+	for {
+		held := c.held.Load()
+		share := held / (others + 1)
+		if c.held.CompareAndSwap(held, held-share) {
+			c.listener.held.Add(-share)
+			return
+		}
+	}
 }
 
 // beyondFree returns how many of the bytes count towards maxPartial.
@@ -322,6 +371,7 @@ func (c *Connection) remove() {
 	if n := c.unread.Swap(math.MinInt32); n > 0 {
 		c.listener.unread.Add(-n)
 	}
+	c.drop(0)
 }
 
 func (c *Connection) Close() error {
@@ -386,13 +436,26 @@ func OfGRPC(conn net.Conn) *Connection {
 	return c
 }
 
-// Begin notes a stream of a stranger over gRPC. The caller reports its end by End.
+// Evict closes the connection. A nil Connection is no Listener's, and stays open.
+func (c *Connection) Evict() {
+	if c != nil {
+		c.listener.mu.Lock()
+		defer c.listener.mu.Unlock()
+		c.evict()
+	}
+}
+
+// Begin notes a stream of a stranger over gRPC, and closes a connection with too many of them. The caller reports the
+// end of the stream by End.
 func (c *Connection) Begin() {
 	l := c.listener
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	c.streams++
 	if _, open := l.open[c]; !open || c.streams > 1 {
+		if open && c.streams > strangersCalls {
+			c.evict()
+		}
 		return
 	}
 	c.answering.set(&l.answering, c)
@@ -427,22 +490,19 @@ func (c *Connection) Await() {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.unread.Load() <= maxUnread {
-		return
+	if l.unread.Load() > maxUnread {
+		l.evictMost(func(c *Connection) *atomic.Int64 { return &c.unread })
 	}
-	most := c
-	for other := range l.open {
-		if other.unread.Load() > most.unread.Load() {
-			most = other
-		}
-	}
-	most.evict()
 }
 
 // Received notes that the request of an awaited call has been read, or never will be.
 func (c *Connection) Received() {
-	if c != nil && c.unread.Add(-1) >= 0 {
+	if c == nil {
+		return
+	}
+	if others := c.unread.Add(-1); others >= 0 {
 		c.listener.unread.Add(-1)
+		c.drop(others)
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -60,27 +61,129 @@ func through(listener *bufconn.Listener) grpc.DialOption {
 	return grpc.WithContextDialer(func(context.Context, string) (net.Conn, error) { return listener.Dial() })
 }
 
-// unfinished opens a connection, and so many calls of the method on it whose requests never come.
-func unfinished(t *testing.T, conn net.Conn, calls int, method string) {
+// unfinished opens a connection, and so many calls of the method on it, with further fields of metadata, whose requests
+// never come.
+func unfinished(t *testing.T, conn net.Conn, calls int, method string, fields ...hpack.HeaderField) *http2.Framer {
 	t.Helper()
 	var block bytes.Buffer
-	fields := hpack.NewEncoder(&block)
+	encoder := hpack.NewEncoder(&block)
 	for _, field := range [][2]string{
 		{":method", "POST"}, {":scheme", "http"}, {":path", method}, {":authority", "counterd"},
 		{"content-type", "application/grpc"}, {"te", "trailers"},
 	} {
-		require.NoError(t, fields.WriteField(hpack.HeaderField{Name: field[0], Value: field[1]}))
+		require.NoError(t, encoder.WriteField(hpack.HeaderField{Name: field[0], Value: field[1]}))
 	}
-	first := bytes.Clone(block.Bytes())
+	for _, field := range fields {
+		require.NoError(t, encoder.WriteField(field))
+	}
 	var sent bytes.Buffer
 	sent.WriteString(http2.ClientPreface)
 	framer := http2.NewFramer(&sent, nil)
 	require.NoError(t, framer.WriteSettings())
 	for n := range calls {
-		require.NoError(t, framer.WriteHeaders(http2.HeadersFrameParam{StreamID: uint32(2*n + 1), BlockFragment: first, EndHeaders: true}))
+		require.NoError(t, framer.WriteHeaders(http2.HeadersFrameParam{StreamID: uint32(2*n + 1), BlockFragment: block.Bytes(), EndHeaders: true}))
 	}
-	_, err := conn.Write(sent.Bytes())
-	require.NoError(t, err)
+	_, _ = conn.Write(sent.Bytes()) // the server may close the connection
+	return http2.NewFramer(conn, conn)
+}
+
+// Calls with very many fields of metadata, whose requests never come, take little memory: their connections are closed.
+func TestManyFieldsTakeLittleMemory(t *testing.T) {
+	const connected, calls, bound = 50, 100, 24 << 20
+	var many []hpack.HeaderField
+	for range 220 {
+		many = append(many, hpack.HeaderField{Name: "a", Value: "b"})
+	}
+	bubble.Test(t, func(t *testing.T) {
+		k := newKit(t, setting{config: shop})
+		inner := bufconn.Listen(32 << 10)
+		listener := connections.NewListener(inner, 0)
+		serveOn(t, k, listener)
+		client := dial(t, "passthrough:///bufconn", through(inner))
+		before := heapInUse()
+		for range connected {
+			conn, err := inner.Dial()
+			require.NoError(t, err)
+			defer conn.Close()
+			unfinished(t, conn, calls, rlsv3.RateLimitService_ShouldRateLimit_FullMethodName, many...)
+		}
+		synctest.Wait()
+		grown := heapInUse() - before
+		t.Logf("the heap has grown by %d KiB for %d calls", grown>>10, connected*calls)
+		assert.Less(t, grown, int64(bound))
+		assert.Zero(t, listener.Open())
+		_, err := client.ShouldRateLimit(t.Context(), &request{Domain: "shop", Descriptors: []*descriptor{of("user", "bob")}})
+		assert.NoError(t, err)
+	})
+}
+
+// heapInUse returns the bytes that are in use.
+func heapInUse() int64 {
+	runtime.GC()
+	var stats runtime.MemStats
+	runtime.ReadMemStats(&stats)
+	return int64(stats.HeapAlloc)
+}
+
+// A stranger has few calls at a time, and a client as many as there may be.
+func TestStrangersHaveFewCalls(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		tokens, err := service.ParseTokens([]byte("edge decide edge-edge-edge-edge"))
+		require.NoError(t, err)
+		k := newKit(t, setting{config: shop, gate: service.GateConfig{Tokens: func() *service.Tokens { return tokens }}})
+		inner := bufconn.Listen(32 << 10)
+		listener := connections.NewListener(inner, 0)
+		serveOn(t, k, listener)
+		token := hpack.HeaderField{Name: "counterd-token", Value: "edge-edge-edge-edge"}
+		for _, test := range []struct {
+			calls, open int
+			fields      []hpack.HeaderField
+		}{{8, 1, nil}, {9, 1, nil}, {100, 1, nil}, {100, 2, []hpack.HeaderField{token}}} {
+			conn, err := inner.Dial()
+			require.NoError(t, err)
+			defer conn.Close()
+			unfinished(t, conn, test.calls, rlsv3.RateLimitService_ShouldRateLimit_FullMethodName, test.fields...)
+			synctest.Wait()
+			assert.Equal(t, test.open, listener.Open(), "%d calls", test.calls)
+		}
+	})
+}
+
+// Requests that are sent in part hold bounded memory: the connection with the most of them is closed.
+func TestRequestsInPartAreBounded(t *testing.T) {
+	const connected, calls, part = 3, 40, 900 << 10
+	bubble.Test(t, func(t *testing.T) {
+		k := newKit(t, setting{config: shop})
+		inner := bufconn.Listen(1 << 20)
+		listener := connections.NewListener(inner, 0)
+		serveOn(t, k, listener)
+		client := dial(t, "passthrough:///bufconn", through(inner))
+		ask := func() error {
+			_, err := client.ShouldRateLimit(t.Context(), &request{Domain: "shop", Descriptors: []*descriptor{of("user", "bob")}})
+			return err
+		}
+		require.NoError(t, ask())
+		chunk := make([]byte, 16<<10)
+		for range connected {
+			conn, err := inner.Dial()
+			require.NoError(t, err)
+			defer conn.Close()
+			go func() { _, _ = io.Copy(io.Discard, conn) }()
+			framer := unfinished(t, conn, calls, rlsv3.RateLimitService_ShouldRateLimit_FullMethodName)
+			for n := range calls {
+				_ = framer.WriteData(uint32(2*n+1), false, []byte{0, 0, 15, 0, 0}) // the length of the request
+			}
+			synctest.Wait()
+			for n := range calls {
+				for range part / len(chunk) {
+					_ = framer.WriteData(uint32(2*n+1), false, chunk)
+				}
+			}
+			synctest.Wait()
+		}
+		assert.Less(t, listener.Open(), 1+connected)
+		assert.NoError(t, ask())
+	})
 }
 
 // Messages and metadata are bounded, and what is refused costs no other call its answer.
@@ -96,9 +199,10 @@ func TestLargeCallsAreRefused(t *testing.T) {
 		return statusOf(err)
 	}
 	for range 2 {
-		assert.Equal(t, codes.ResourceExhausted, ask(t.Context(), strings.Repeat("a", 64<<10)))
-		assert.NotEqual(t, codes.OK, ask(metadata.AppendToOutgoingContext(t.Context(), "a", strings.Repeat("a", 8<<10)), "bob"))
-		assert.Equal(t, codes.OK, ask(t.Context(), strings.Repeat("a", 63<<10)))
+		assert.Equal(t, codes.ResourceExhausted, ask(t.Context(), strings.Repeat("a", 1<<20)))
+		assert.NotEqual(t, codes.OK, ask(metadata.AppendToOutgoingContext(t.Context(), "a", strings.Repeat("a", 64<<10)), "bob"))
+		assert.Equal(t, codes.OK, ask(t.Context(), strings.Repeat("a", 1<<20-1<<10)))
+		assert.Equal(t, codes.OK, ask(metadata.AppendToOutgoingContext(t.Context(), "tracestate", strings.Repeat("a", 60<<10)), "eve"))
 	}
 }
 

@@ -26,8 +26,11 @@ import (
 
 // Bounds of a call, so that none can hold the server up or fill its memory.
 const (
-	maxMessage       = 64 << 10 // bytes of a request
-	maxHeader        = 8 << 10  // of its metadata, uncompressed
+	maxMessage       = 1 << 20  // bytes of a request: a value may be as long as the headers of a proxy's client
+	maxWindow        = 64 << 10 // bytes of a connection's requests that are not read yet
+	maxHeader        = 64 << 10 // of its metadata, uncompressed: a client's tracestate may be as long
+	maxFields        = 64       // values of its metadata
+	maxTraceState    = 512      // bytes, of the tracestate that is used
 	maxStreams       = 100      // calls at a time of a connection
 	fewDescriptors   = 16       // whose answer is small
 	statusBytes      = 1 << 10  // about what the status of one takes in an answer, with headers
@@ -60,8 +63,8 @@ func (s *Server) NewGRPC(secure *tls.Config) *grpc.Server {
 		grpc.MaxRecvMsgSize(maxMessage),
 		grpc.MaxHeaderListSize(maxHeader),
 		grpc.MaxConcurrentStreams(maxStreams),
-		grpc.InitialWindowSize(maxMessage),
-		grpc.InitialConnWindowSize(maxMessage),
+		grpc.InitialWindowSize(maxWindow),
+		grpc.InitialConnWindowSize(maxWindow),
 		grpc.ReadBufferSize(bufferSize),
 		grpc.WriteBufferSize(bufferSize),
 		grpc.NumStreamWorkers(workers),
@@ -127,6 +130,9 @@ type unreadKey struct{}
 // goes on, to be refused by its handler: gRPC would keep the timer of one that is refused here.
 func (s *Server) begin(ctx context.Context, info *tap.Info) (context.Context, error) {
 	conn := connectionOf(ctx)
+	if trim(info.Header) > maxFields {
+		conn.Evict() // to refuse the call alone would keep its metadata, as above
+	}
 	u, stream := &unread{conn: conn}, ctx // gRPC cancels the stream's context at its end
 	if deadline, bounded := ctx.Deadline(); !bounded || time.Until(deadline) > callTimeout {
 		bound, end := context.WithCancel(ctx)
@@ -151,6 +157,21 @@ func (s *Server) begin(ctx context.Context, info *tap.Info) (context.Context, er
 	return context.WithValue(ctx, unreadKey{}, u), nil
 }
 
+// usedFields are the fields of the metadata that the server reads.
+var usedFields = map[string]bool{"counterd-token": true, "authorization": true, "traceparent": true, "tracestate": true}
+
+// trim removes from the metadata of a call what nobody reads: gRPC keeps the metadata until the call ends. It returns
+// how many values there were.
+func trim(header metadata.MD) (values int) {
+	for name, of := range header {
+		values += len(of)
+		if !usedFields[name] || name == "tracestate" && len(of[0]) > maxTraceState {
+			delete(header, name)
+		}
+	}
+	return values
+}
+
 // received notes that the request of a call has been read, and returns what it was until then, if that is known.
 func received(ctx context.Context) *unread {
 	u, known := ctx.Value(unreadKey{}).(*unread)
@@ -172,15 +193,28 @@ func classOf(method string) service.Class {
 func (s *Server) unary(ctx context.Context, in any, _ *grpc.UnaryServerInfo, next grpc.UnaryHandler) (out any, err error) {
 	received(ctx).unbind() // the store's timeout bounds what follows
 	defer s.recover(ctx, &err)
-	if request, ok := in.(*rlsv3.RateLimitRequest); ok && len(request.Descriptors) > fewDescriptors {
-		if err := s.hold(ctx, len(request.Descriptors)*statusBytes); err != nil {
-			return nil, s.failed(ctx, err)
+	if request, ok := in.(*rlsv3.RateLimitRequest); ok {
+		if bytes := bytesOf(request); bytes > fewDescriptors*statusBytes {
+			if err := s.hold(ctx, bytes); err != nil {
+				return nil, s.failed(ctx, err)
+			}
 		}
 	}
 	return next(ctx, in)
 }
 
-// hold takes memory for a large answer, until its client has taken it.
+// bytesOf returns about what a request and its answer take.
+func bytesOf(request *rlsv3.RateLimitRequest) int {
+	bytes := len(request.Descriptors) * statusBytes
+	for _, d := range request.Descriptors {
+		for _, e := range d.GetEntries() {
+			bytes += len(e.GetKey()) + len(e.GetValue())
+		}
+	}
+	return bytes
+}
+
+// hold takes memory for a large call, until its client has taken the answer.
 func (s *Server) hold(ctx context.Context, bytes int) error {
 	answer, err := s.config.Gate.Admit(service.ClassPublic, service.Token{}) // it is no further call
 	if err == nil {

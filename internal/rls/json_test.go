@@ -4,8 +4,10 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"io"
 	"net/http"
 	"net/http/httptest"
+	"runtime"
 	"strings"
 	"testing"
 	"testing/iotest"
@@ -16,12 +18,54 @@ import (
 	"github.com/counterd/counterd/internal/service"
 )
 
+// posted returns a request to /json.
+func posted(ctx context.Context, body io.Reader) *http.Request {
+	r := httptest.NewRequestWithContext(ctx, http.MethodPost, "/json", body)
+	r.Header.Set("Content-Type", "application/json; charset=utf-8")
+	return r
+}
+
+// A body that is cheap to send takes little memory: it has at most 64 KiB and 1,000 descriptors, and reading stops there.
+// Other media types, which a web page may send to another origin, are refused.
+func TestHostileJSON(t *testing.T) {
+	k := newKit(t, setting{config: shop})
+	descriptors := func(n int, last string) string {
+		return `{"domain": "shop", "descriptors": [` + strings.Repeat("{},", n-1) + "{}]" + last + "}"
+	}
+	for _, test := range []struct {
+		name, body, media string
+		status            int
+		says              string
+	}{
+		{"honest", descriptors(1000, ""), "application/json", 200, "OK"},
+		{"many", descriptors(20_000, ""), "application/json", 400, "at most 1000"},
+		{"many, and then a fault", descriptors(1001, ","), "application/json", 400, "at most 1000"},
+		{"very many", descriptors(349_000, ""), "application/json", 413, "64 KiB"},
+		{"text", descriptors(1, ""), "text/plain", 415, "application/json"},
+		{"a form", descriptors(1, ""), "application/x-www-form-urlencoded", 415, "application/json"},
+		{"none", descriptors(1, ""), "", 415, "application/json"},
+	} {
+		r := posted(t.Context(), strings.NewReader(test.body))
+		r.Header.Set("Content-Type", test.media)
+		w := httptest.NewRecorder()
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		k.ServeHTTP(w, r)
+		runtime.ReadMemStats(&after)
+		assert.Equal(t, test.status, w.Code, test.name)
+		assert.Contains(t, w.Body.String(), test.says, test.name)
+		taken := after.TotalAlloc - before.TotalAlloc
+		t.Logf("%s: %d KiB", test.name, taken>>10)
+		assert.Less(t, taken, uint64(2<<20), test.name)
+	}
+}
+
 // A request in JSON is decided as over gRPC, and a fault in it is named.
 func TestJSON(t *testing.T) {
 	k := newKit(t, setting{config: shop, rules: `events: {both: {limits: [{per: user, concurrent: 3, lease: 1m}]}}`})
 	ask := func(body string) (int, string) {
 		w := httptest.NewRecorder()
-		k.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/json", strings.NewReader(body)))
+		k.ServeHTTP(w, posted(t.Context(), strings.NewReader(body)))
 		return w.Code, w.Body.String()
 	}
 	const bob = `{"domain": "shop", "descriptors": [{"entries": [{"key": "user", "value": "bob"}], "hits_addend": 2}]}`
@@ -55,9 +99,9 @@ func TestJSON(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(errors.New("gone"))
 	w := httptest.NewRecorder()
-	k.ServeHTTP(w, httptest.NewRequestWithContext(ctx, http.MethodPost, "/json", strings.NewReader(bob)))
+	k.ServeHTTP(w, posted(ctx, strings.NewReader(bob)))
 	assert.Equal(t, http.StatusServiceUnavailable, w.Code)
 	w = httptest.NewRecorder()
-	k.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/json", iotest.ErrReader(service.ErrOverload)))
+	k.ServeHTTP(w, posted(t.Context(), iotest.ErrReader(service.ErrOverload)))
 	assert.Equal(t, http.StatusServiceUnavailable, w.Code, "there is no memory for the body")
 }

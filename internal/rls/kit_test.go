@@ -78,6 +78,8 @@ type setting struct {
 	gate    service.GateConfig
 	timeout time.Duration
 	store   store.Store // if nil, an embedded one
+	onCall  func(domain, code string, took time.Duration)
+	onFault func(domain, fault string)
 }
 
 func newKit(t *testing.T, s setting) *kit {
@@ -123,7 +125,9 @@ func newServer(
 	counters := counting.New(counting.Config{}, buckets, logs, leases)
 	decides, err := service.New(service.Config{Rules: func() *events.Rules { return rules }, Limiter: decider, Counters: counters})
 	require.NoError(t, err)
-	server, err := rls.New(rls.Config{Service: decides, Gate: service.NewGate(s.gate), Descriptors: limits, Log: slog.New(slog.NewTextHandler(log, nil))})
+	server, err := rls.New(rls.Config{
+		Service: decides, Gate: service.NewGate(s.gate), Descriptors: limits, Log: slog.New(slog.NewTextHandler(log, nil)), OnCall: s.onCall, OnFault: s.onFault,
+	})
 	require.NoError(t, err)
 	return server
 }

@@ -62,6 +62,8 @@ type part struct {
 	states []events.LimitState
 }
 
+const tooManyDescriptors = "there are too many descriptors: a request has at most 1000"
+
 // read finds what a request counts on.
 func (s *Server) read(in *rlsv3.RateLimitRequest) (*query, error) {
 	switch n := len(in.GetDescriptors()); {
@@ -70,7 +72,7 @@ func (s *Server) read(in *rlsv3.RateLimitRequest) (*query, error) {
 	case n == 0:
 		return nil, invalid("the descriptors are missing: a request has at least one")
 	case n > limiter.MaxHits:
-		return nil, invalid(fmt.Sprintf("there are %d descriptors: a request has at most %d", n, limiter.MaxHits))
+		return nil, invalid(tooManyDescriptors)
 	}
 	q := &query{domain: in.Domain, descriptors: make([]descriptor, len(in.Descriptors)), parts: make([]part, 0, len(in.Descriptors))}
 	apply := func(int, *ratelimitv3.RateLimitDescriptor) {}
@@ -244,6 +246,16 @@ const (
 	errRefundsLog      = invalid("is_negative_hits: its event has limits in a log, which gives nothing back")
 	errTooManyCounters = invalid("with it the request counts on more than 1000 counters: ask in several requests")
 )
+
+// firstFault returns which descriptor is the first with a fault, or -1.
+func (q *query) firstFault() int {
+	for i := range q.descriptors {
+		if q.descriptors[i].fault != nil {
+			return i
+		}
+	}
+	return -1
+}
 
 // fail has on_error decide a limit of a descriptor that cannot be decided.
 func (q *query) fail(i int, a events.Applied, fault error) {

@@ -30,6 +30,30 @@ type call struct {
 	span   trace.Span
 }
 
+// newCall returns a call that begins, of a domain that may be unknown.
+func (s *Server) newCall(domain string) *call {
+	c := &call{server: s, began: time.Now()}
+	if s.config.Descriptors().Event(domain) != nil {
+		c.domain = domain
+	} else if _, err := s.config.Service.Event(domain); err == nil {
+		c.domain = domain
+	}
+	return c
+}
+
+// note counts a fault of the call, and logs it once a second for each domain and error.
+func (c *call) note(ctx context.Context, fault string, err error, args ...any) {
+	domain := cmp.Or(c.domain, Other)
+	c.server.config.OnFault(domain, fault)
+	message := "a call is faulty"
+	if fault == FaultOfDescriptor {
+		message = "a descriptor of a call is faulty"
+	}
+	c.server.lines.Do(domain+": "+err.Error(), func(suppressed int64) {
+		c.server.logOf(ctx).Warn(message, append([]any{"domain", domain, "error", err, "suppressed", suppressed}, args...)...)
+	})
+}
+
 // failed notes, logs and returns the error of the call.
 func (c *call) failed(ctx context.Context, err error) error {
 	err = c.server.failed(ctx, err)

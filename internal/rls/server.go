@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"sync"
 	"time"
 
 	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
@@ -29,12 +30,21 @@ type Config struct {
 	// OnCall is called for each ShouldRateLimit when it is decided: with its domain, or Other if it is neither in
 	// the configuration nor an event, with OK, OVER_LIMIT or the name of a gRPC code, and with its duration. The
 	// calls come from many goroutines, and must not panic. nil: no call.
-	OnCall    func(domain, code string, took time.Duration)
+	OnCall func(domain, code string, took time.Duration)
+	// OnFault is called, in the same way, for each call with a fault: FaultOfCall, FaultOfDescriptor or FaultOfDomain.
+	OnFault   func(domain, fault string)
 	Log       *slog.Logger // nil: slog.Default
 	AccessLog bool         // each ShouldRateLimit is logged, without features and addresses
 	// Tracer makes a span of each ShouldRateLimit, in the trace of its caller; nil: there are no spans.
 	Tracer trace.Tracer
 }
+
+// Faults of calls, for Config.OnFault.
+const (
+	FaultOfCall       = "call"       // it is refused, as InvalidArgument
+	FaultOfDescriptor = "descriptor" // on_error, or another limit, decides some of it
+	FaultOfDomain     = "domain"     // there is no such domain: the call passes
+)
 
 // Other is the domain, for Config.OnCall, that a client has made up.
 const Other = "other"
@@ -42,8 +52,32 @@ const Other = "other"
 // Server answers ShouldRateLimit. It is safe for concurrent use.
 type Server struct {
 	rlsv3.UnimplementedRateLimitServiceServer
-	config Config
-	lines  sparse.Lines // of the log, by their causes
+	config  Config
+	lines   sparse.Lines // of the log, by their causes
+	unknown minutely     // the lines about unknown domains
+}
+
+// maxName bounds how much of a domain that a client has made up is logged.
+const maxName = 64
+
+// minutely lets a line be logged once a minute: calls of an unknown domain are seldom a fault of the moment.
+type minutely struct {
+	mu         sync.Mutex
+	last       time.Time
+	suppressed int64
+}
+
+func (m *minutely) do(write func(suppressed int64)) {
+	m.mu.Lock()
+	if now := time.Now(); m.last.IsZero() || now.Sub(m.last) >= time.Minute {
+		suppressed := m.suppressed
+		m.last, m.suppressed = now, 0
+		m.mu.Unlock()
+		write(suppressed)
+		return
+	}
+	m.suppressed++
+	m.mu.Unlock()
 }
 
 // New returns a Server. Its error reports what the config lacks.
@@ -56,6 +90,9 @@ func New(config Config) (*Server, error) {
 	}
 	if config.OnCall == nil {
 		config.OnCall = func(string, string, time.Duration) {}
+	}
+	if config.OnFault == nil {
+		config.OnFault = func(string, string) {}
 	}
 	if config.Log == nil {
 		config.Log = slog.Default()
@@ -72,7 +109,8 @@ func (s *Server) Register(server grpc.ServiceRegistrar) {
 // request is InvalidArgument; a store that fails is decided by the rules' on_error, before the caller's
 // deadline.
 func (s *Server) ShouldRateLimit(ctx context.Context, in *rlsv3.RateLimitRequest) (*rlsv3.RateLimitResponse, error) {
-	c := call{server: s, began: time.Now(), access: s.config.AccessLog}
+	c := s.newCall(in.GetDomain())
+	c.access = s.config.AccessLog
 	ctx = c.trace(ctx)
 	defer c.report(ctx)
 	admission, err := s.config.Gate.Admit(service.ClassDecide, tokenOf(ctx))
@@ -81,24 +119,24 @@ func (s *Server) ShouldRateLimit(ctx context.Context, in *rlsv3.RateLimitRequest
 	if err != nil {
 		return nil, c.failed(ctx, err)
 	}
-	return s.decide(ctx, in, &c)
+	return s.decide(ctx, in, c)
 }
 
 // decide decides a request that is admitted.
 func (s *Server) decide(ctx context.Context, in *rlsv3.RateLimitRequest, c *call) (*rlsv3.RateLimitResponse, error) {
 	q, err := s.read(in)
 	if err != nil {
+		c.note(ctx, FaultOfCall, err)
 		return nil, c.failed(ctx, err)
 	}
-	if q.event != nil {
-		c.domain = q.domain
+	if q.event == nil {
+		s.unknown.do(func(suppressed int64) {
+			s.logOf(ctx).Warn("a call names an unknown domain: it passes", "name", in.Domain[:min(len(in.Domain), maxName)], "suppressed", suppressed)
+		})
+		s.config.OnFault(Other, FaultOfDomain)
 	}
-	for i := range q.descriptors {
-		if fault := q.descriptors[i].fault; fault != nil {
-			s.lines.Do(fault.Error(), func(suppressed int64) {
-				s.logOf(ctx).Warn("a descriptor of a call is faulty", "domain", q.domain, "descriptor", i, "error", fault, "suppressed", suppressed)
-			})
-		}
+	if i := q.firstFault(); i >= 0 {
+		c.note(ctx, FaultOfDescriptor, q.descriptors[i].fault, "descriptor", i)
 	}
 	ctx, end := beforeDeadline(ctx)
 	defer end()

@@ -209,6 +209,9 @@ func (l *Listeners) Handle(config api.ServerConfig, most int) {
 		operators := config
 		operators.Profiles = profiles()
 		operators.Gate = l.access.Gate(adminRequests)
+		if s := l.settings; s.OpenMetrics && s.Tokens == OpenToAll && !settings.OnLoopback(s.Admin) {
+			operators.Profiles, operators.Page = nil, nil
+		}
 		l.admin.server.Handler = api.NewAdminHandler(operators)
 		config.Metrics, config.Page, config.Redacted = nil, nil, true
 	} else if !settings.OnLoopback(l.settings.Listen) {

@@ -204,12 +204,14 @@ func (p *Server) page() http.Handler {
 
 // rlsConfig returns the config of Envoy's rate limit service, which answers at most that many calls at once.
 func (p *Server) rlsConfig(most int) rls.Config {
+	onCall, onFault := p.metrics.WatchCalls()
 	return rls.Config{
 		Service:     p.parts.Service,
 		Gate:        p.access.Gate(most),
 		Descriptors: p.domains.Config,
 		Health:      p.health(),
-		OnCall:      p.metrics.WatchCalls(),
+		OnCall:      onCall,
+		OnFault:     onFault,
 		Log:         p.settings.Log,
 		AccessLog:   p.settings.AccessLog,
 		Tracer:      p.spans.tracer,

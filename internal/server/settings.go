@@ -26,6 +26,7 @@ type Settings struct {
 
 	Listen         string
 	Admin          string // an address; empty: operators use Listen
+	OpenMetrics    bool   // with OpenToAll, Admin serves nothing but metrics and probes, unless on the loopback
 	MaxConnections int
 	DrainDelay     time.Duration
 	Peers          []string // URLs of the other processes of the fleet, or dns:NAME:PORT

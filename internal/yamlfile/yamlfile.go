@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"regexp"
+	"slices"
 	"sort"
 	"strconv"
 	"strings"
@@ -27,6 +28,9 @@ type Format struct {
 	Directive string // of such a line
 	Empty     string // how a file begins
 	Second    string // what to do with a second document
+	// Other are the keys that files of another format have, and what to do with such a file. If nil, files of any
+	// format are decoded, otherwise objects of Kubernetes are not.
+	Other map[string]string
 }
 
 // Decode reads the one document of a YAML file. Nothing is expanded: aliases stay nodes. The fault, if any, has no
@@ -53,7 +57,32 @@ func Decode(data []byte, f Format) (*yaml.Node, *events.Fault) {
 	case second != nil:
 		return nil, &events.Fault{Line: second.Line, Column: second.Column, Reason: "a second document begins here: " + f.Second}
 	}
-	return first.Content[0], nil
+	return first.Content[0], otherFormat(first.Content[0], f)
+}
+
+// otherFormat returns the fault of a document in another format: of Kubernetes, or one that the format knows.
+func otherFormat(root *yaml.Node, f Format) *events.Fault {
+	fields := map[string][2]*yaml.Node{}
+	for i := 0; f.Other != nil && root.Kind == yaml.MappingNode && i+1 < len(root.Content); i += 2 {
+		fields[root.Content[i].Value] = [2]*yaml.Node{root.Content[i], root.Content[i+1]}
+	}
+	for key, reason := range f.Other {
+		if field, found := fields[key]; found {
+			return &events.Fault{Line: field[0].Line, Column: field[0].Column, Reason: reason}
+		}
+	}
+	kind, found := fields["kind"]
+	if _, versioned := fields["apiVersion"]; !found || !versioned {
+		return nil
+	}
+	name := "an object"
+	if slices.Contains([]string{"ConfigMap", "Secret", "List"}, kind[1].Value) {
+		name = "a " + kind[1].Value
+	}
+	return &events.Fault{
+		Line: kind[0].Line, Column: kind[0].Column,
+		Reason: "this is " + name + " of Kubernetes, not a file in it: mount it, and name the folder or file where it is mounted",
+	}
 }
 
 const lineBreak = `(?:^\x{FEFF}?|[\n\r\x{85}\x{2028}\x{2029}])`

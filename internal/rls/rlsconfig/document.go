@@ -24,6 +24,7 @@ var format = yamlfile.Format{
 	Directive: "%TAG is not supported: remove the line",
 	Empty:     "it begins with domain:",
 	Second:    "make it a file of its own",
+	Other:     map[string]string{"events": "these are rules of counterd: name the file by -rules"},
 }
 
 // parse reads the one document of a YAML file and replaces its aliases. The fault, if any, has no path.

@@ -89,8 +89,9 @@ func (m *Metrics) OnRequest(route, method string, status int, took time.Duration
 // or other, and codes are the server's choice: so the series are bounded.
 type call struct{ domain, code string }
 
-// WatchCalls adds the calls of Envoy's rate limit service, and returns what counts them, for an rls.Config.
-func (m *Metrics) WatchCalls() func(domain, code string, took time.Duration) {
+// WatchCalls adds the calls of Envoy's rate limit service, and returns what counts them and their faults, for an
+// rls.Config.
+func (m *Metrics) WatchCalls() (onCall func(domain, code string, took time.Duration), onFault func(domain, fault string)) {
 	served := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "counterd_rls_requests_total",
 		Help: "Calls of Envoy's rate limit service, by their domain and by OK, OVER_LIMIT or the gRPC code of their error; other: no domain of the configuration, and no event.",
@@ -99,12 +100,19 @@ func (m *Metrics) WatchCalls() func(domain, code string, took time.Duration) {
 		Name: "counterd_rls_request_duration_seconds", Buckets: buckets[:],
 		Help: "Duration of calls of Envoy's rate limit service, from the end of their request until they were decided.",
 	})
-	m.Add(served, took)
+	faulty := prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "counterd_rls_faults_total",
+		Help: "Calls of Envoy's rate limit service with a fault, by their domain and by what is at fault: the call, which is refused; a descriptor, which on_error decides; the domain, which is unknown, so that the call passes.",
+	}, []string{"domain", "fault"})
+	for _, fault := range []string{"call", "domain"} {
+		faulty.WithLabelValues("other", fault) // begins at 0, so that the first is seen to be counted
+	}
+	m.Add(served, took, faulty)
 	calls := newSeries(func(of call) prometheus.Counter { return served.WithLabelValues(of.domain, of.code) })
 	return func(domain, code string, duration time.Duration) {
 		calls.of(call{domain, code}).Inc()
 		took.Observe(duration.Seconds())
-	}
+	}, func(domain, fault string) { faulty.WithLabelValues(domain, fault).Inc() }
 }
 
 // roundTrips counts the exchanges with the store's servers. The series of a server are all
