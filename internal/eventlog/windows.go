@@ -139,7 +139,7 @@ func (w *windows) isFull(ahead, cost int64) bool {
 
 // isExact reports whether the log knows the moments of all events in the window of the limit.
 func (w *windows) isExact(limit journal.Limit) bool {
-	return limit.Rate > 0 || w.log.Head().Coarse <= limit.Edge(w.time)
+	return limit.Rate > 0 || w.log.Head().Coarse <= limit.Edge(w.time) && w.log.Knows(limit.Edge(w.time))
 }
 
 // Span returns the first second of the window, and since when the log that was read knows all
