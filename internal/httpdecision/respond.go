@@ -14,6 +14,7 @@ import (
 
 	"github.com/counterd/counterd/api/wire"
 	"github.com/counterd/counterd/events"
+	"github.com/counterd/counterd/internal/limiter/engine"
 	"github.com/counterd/counterd/internal/service"
 	"github.com/counterd/counterd/internal/sparse"
 )
@@ -140,6 +141,9 @@ func (p *Responder) AnswerError(w http.ResponseWriter, r *http.Request, err erro
 	p.LogError(w, r, problem.Status, err)
 	if errors.Is(err, service.ErrOverload) {
 		w.Header().Set("Retry-After", retryOverload)
+	}
+	if e, ok := errors.AsType[*engine.AheadError](err); ok {
+		w.Header().Set("Retry-After", strconv.FormatInt(engine.CeilSeconds(e.After), 10))
 	}
 	p.Answer(w, problem.Status, wire.TypeProblem, &problem)
 }
