@@ -40,6 +40,7 @@ type exchange struct {
 	body      io.ReadCloser           // at most maxBody of the request's
 	conn      *connections.Connection // admitted at the body's end; nil: there is none to admit
 	admission service.Admission
+	answer    int64 // bytes of the admission that are held for the answer
 	status    int   // of the answer; 0: it has not begun
 	bytes     int64 // of the answer
 
@@ -157,6 +158,19 @@ func (x *exchange) Write(p []byte) (int, error) {
 	n, err := x.ResponseWriter.Write(p)
 	x.bytes += int64(n)
 	return n, err
+}
+
+// HoldAnswer takes memory for an answer of that many bytes, in place of what was taken for it before, or returns
+// ErrOverload. An answer stays in memory until its client has read it.
+func (x *exchange) HoldAnswer(bytes int64) error {
+	if bytes <= x.answer {
+		return nil
+	}
+	if err := x.admission.Hold(bytes - x.answer); err != nil {
+		return err
+	}
+	x.answer = bytes
+	return nil
 }
 
 // Unwrap is for http.ResponseController.
