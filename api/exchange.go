@@ -100,6 +100,16 @@ func (x *exchange) leavesBody() bool {
 	return r.ContentLength != 0 && r.ProtoMajor == 1 && (r.Method != http.MethodPost || x.route == authorizeRoute)
 }
 
+// cutBody ends the connection of a request that is refused, without the rest of its body: a body that does not come would
+// hold a place for a connection.
+func (x *exchange) cutBody() {
+	if x.request.ContentLength == 0 || x.request.ProtoMajor != 1 {
+		return
+	}
+	x.Header()["Connection"] = []string{"close"}
+	_ = http.NewResponseController(x.ResponseWriter).SetReadDeadline(time.Now()) // else that of the server holds
+}
+
 // act does the action for a request that is admitted. The connection is a client's at the latest
 // when it is answered.
 func (o *route) act(x *exchange) error {
@@ -211,7 +221,11 @@ func (o *route) admit(x *exchange) (err error) {
 	if isOfPage(x.route) { // a form that fails is answered with what the page shows
 		others = seen
 	}
-	if x.admission, err = h.Gate.Admit(o.class, x.token(), others...); err != nil || o.class == service.ClassPublic {
+	x.admission, err = h.Gate.Admit(o.class, x.token(), others...)
+	if errors.Is(err, service.ErrOverload) {
+		x.cutBody()
+	}
+	if err != nil || o.class == service.ClassPublic {
 		return err
 	}
 	if err := x.admission.Hold(headerBytes(r)); err != nil {

@@ -27,9 +27,9 @@ const (
 	// adminDrain bounds those of operators. A profile may be cut short.
 	adminDrain = time.Second
 	// adminConnections bounds the connections of operators.
-	adminConnections = 64
-	// adminRequests bounds their requests at a time, and leaves connections to probes.
-	adminRequests = adminConnections - 8
+	adminConnections = 256
+	// adminRequests bounds their requests at a time. The other connections are for probes.
+	adminRequests = 56
 
 	ownFiles       = 64 + adminConnections // files of the process besides connections of clients
 	filesPerServer = 68                    // connections to a Memcached server
