@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -37,6 +38,16 @@ func crowdedAdmin(t *testing.T, metrics http.Handler) string {
 		require.NoError(t, p.clients.Close())
 	})
 	return p.admin.Addr().String()
+}
+
+// Connections stay idle for as long as the settings say, on each address.
+func TestIdleTimeout(t *testing.T) {
+	log := slog.New(slog.DiscardHandler)
+	p, err := Listen(Settings{Listen: "127.0.0.1:0", Admin: "127.0.0.1:0", IdleTimeout: 700 * time.Second, Settings: settings.Settings{Log: log}}, &Access{}, 10)
+	require.NoError(t, err)
+	defer p.close()
+	require.Equal(t, 700*time.Second, p.clients.server.IdleTimeout)
+	require.Equal(t, 700*time.Second, p.admin.server.IdleTimeout)
 }
 
 // Slow connections to the address of operators, more than it takes, leave room for probes.

@@ -19,6 +19,9 @@ const OpenToAll = "none"
 // maxDrainDelay bounds the delay: supervisors end a process that takes longer.
 const maxDrainDelay = 10 * time.Minute
 
+// maxIdleTimeout bounds the time for which a connection is kept without a request.
+const maxIdleTimeout = 24 * time.Hour
+
 // Settings are the settings of one server: those of its limiter, and of serving. The name of each in errors is the
 // command's flag without its dash.
 type Settings struct {
@@ -28,6 +31,7 @@ type Settings struct {
 	Admin          string // an address; empty: operators use Listen
 	MaxConnections int
 	DrainDelay     time.Duration
+	IdleTimeout    time.Duration // of a connection of HTTP without a request; zero: that of api.NewServer
 	Peers          []string // URLs of the other processes of the fleet
 	Tokens         string   // a file, or OpenToAll; empty: loopback only
 	TLSCert        string   // a file in PEM
@@ -47,7 +51,7 @@ type Settings struct {
 
 // DefaultSettings returns the settings of a server that sets nothing.
 func DefaultSettings() Settings {
-	return Settings{Settings: settings.Default(), Listen: "127.0.0.1:8080", MaxConnections: connections.DefaultMax}
+	return Settings{Settings: settings.Default(), Listen: "127.0.0.1:8080", MaxConnections: connections.DefaultMax, IdleTimeout: 2 * time.Minute}
 }
 
 // unsealed reports whether clients have tokens with different rights, and there is no secret that keeps
@@ -81,6 +85,9 @@ func (s *Settings) Validate() error {
 	}
 	if s.DrainDelay < 0 || s.DrainDelay > maxDrainDelay {
 		fault("drain-delay", "%s is not between 0s and %s", s.DrainDelay, maxDrainDelay)
+	}
+	if s.IdleTimeout < time.Second || s.IdleTimeout > maxIdleTimeout {
+		fault("idle-timeout", "%s is not between 1s and %s", s.IdleTimeout, maxIdleTimeout)
 	}
 	add("peers", peers.Check(s.Peers))
 	faults = append(faults, s.checkAddress("listen", s.Listen))
