@@ -122,7 +122,7 @@ func registerTLS(flags flagSet, s *settings.Settings) {
 }
 
 func registerKeySecret(flags flagSet, s *settings.Settings) {
-	flags.StringVar(&s.KeySecret, "key-secret", "", "`file` whose first line, 16 characters or more, is the secret of all keys in the servers: without it no reader of the keys finds out which feature a counter counts; it seals reservations, too, which need it where there are -tokens; "+
+	flags.StringVar(&s.KeySecret, "key-secret", "", "`file` whose first line, 16 characters or more, is the secret of all keys in the servers: without it no reader of the keys finds out which feature a counter counts; it seals reservations, too, which need it where there are -tokens and servers; "+
 		"the same for all processes; read at the start only, and another one begins all counters anew")
 }
 

@@ -55,8 +55,8 @@ func DefaultSettings() Settings {
 }
 
 // unsealed reports whether clients have tokens with different rights, and there is no secret that keeps
-// one from altering what is another's.
-func (s *Settings) unsealed() bool { return s.hasTokens() && s.KeySecret == "" }
+// one from altering what is another's. The embedded store's reservations are sealed by a secret of this process alone.
+func (s *Settings) unsealed() bool { return s.hasTokens() && s.KeySecret == "" && !s.Embedded() }
 
 // hasTokens reports whether a file of tokens says which callers are let in.
 func (s *Settings) hasTokens() bool { return s.Tokens != "" && s.Tokens != OpenToAll }
