@@ -39,7 +39,7 @@ func TestUnsentAnswersAreBounded(t *testing.T) {
 		}
 		var unread []net.Conn
 		var bytes int64
-		for range 12 {
+		for range 9 {
 			conn, response := ask()
 			if response.StatusCode != http.StatusOK {
 				require.Equal(t, 503, response.StatusCode)

@@ -32,13 +32,13 @@ type Settings struct {
 	MaxConnections int
 	DrainDelay     time.Duration
 	IdleTimeout    time.Duration // of a connection of HTTP without a request; zero: that of api.NewServer
-	Peers          []string // URLs of the other processes of the fleet
-	Tokens         string   // a file, or OpenToAll; empty: loopback only
-	TLSCert        string   // a file in PEM
-	TLSKey         string   // a file in PEM
-	TLSClientCA    string   // a file in PEM
-	RLS            string   // an address; empty: Envoy's rate limit service is not served
-	RLSConfig      string   // a file, or a folder of files, of envoyproxy/ratelimit's configuration
+	Peers          []string      // URLs of the other processes of the fleet
+	Tokens         string        // a file, or OpenToAll; empty: loopback only
+	TLSCert        string        // a file in PEM
+	TLSKey         string        // a file in PEM
+	TLSClientCA    string        // a file in PEM
+	RLS            string        // an address; empty: Envoy's rate limit service is not served
+	RLSConfig      string        // a file, or a folder of files, of envoyproxy/ratelimit's configuration
 
 	OTLPEndpoint string
 	TracesURL    string // where spans go, resolved; Validate derives it from OTLPEndpoint
