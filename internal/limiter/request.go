@@ -50,7 +50,11 @@ func (l *Limiter) newRequest(ctx context.Context, h Hit) *request {
 		r.err = r.take(h.Parts)
 	} else {
 		r.applied, r.err = h.Event.Apply(r.applied, h.Features)
-		r.err = errors.Join(r.err, CheckCost(h.Cost))
+		check := CheckCost
+		if h.Reserved != 0 {
+			check = checkPositive
+		}
+		r.err = errors.Join(r.err, check(h.Cost))
 	}
 	for i := range r.applied {
 		r.Keys = append(r.Keys, r.applied[i].ID)
@@ -243,6 +247,14 @@ func (l *Limiter) abandon(g *coalesce.Group[*request]) {
 
 // CheckCost returns a *RangeError for what a hit cannot cost.
 func CheckCost(cost int64) error {
+	if cost < 0 || cost > MaxCost {
+		return engine.OutOfRange(engine.ArgCost, "it is 0 to %d", MaxCost)
+	}
+	return nil
+}
+
+// checkPositive returns a *RangeError for what a part, or a hit that reserves, cannot cost.
+func checkPositive(cost int64) error {
 	if cost < 1 || cost > MaxCost {
 		return engine.OutOfRange(engine.ArgCost, "it is 1 to %d", MaxCost)
 	}

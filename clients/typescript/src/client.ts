@@ -34,7 +34,7 @@ export interface ClientOptions {
 
 /** Settings of a call that decides. */
 export interface DecideOptions extends CallOptions {
-  /** 1 to 1,000,000; default 1. */
+  /** 0 to 1,000,000; default 1. */
   cost?: number | undefined;
   /** Instead of the client's. */
   onFailure?: OnFailure | undefined;

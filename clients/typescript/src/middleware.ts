@@ -8,7 +8,7 @@ export interface MiddlewareOptions<R> {
   event: string | ((request: R) => string | undefined);
   /** The features of a request, such as {ip: request.ip}. */
   features: (request: R) => Features | Promise<Features>;
-  /** What a request costs, 1 to 1,000,000. Default: 1. */
+  /** What a request costs, 0 to 1,000,000. Default: 1. */
   cost?: ((request: R) => number) | undefined;
   /** Instead of the client's. An error goes to the caller of the middleware. */
   onFailure?: OnFailure | undefined;
