@@ -3,12 +3,15 @@ package api_test
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -313,8 +316,6 @@ var bad = []struct {
 	{"POST", "/v1/events/url_shorten/increment", `{"features": ["ip:203.0.113.9"]}`, 400, "/features"},
 	{"POST", "/v1/events/url_shorten/increment", `{"features": {"ip": 7}}`, 400, "/features/ip"},
 	{"POST", "/v1/events/url_shorten/increment", `{"features": {"ip": "203.0.113"}}`, 400, "/features/ip"},
-	{"POST", "/v1/events/url_shorten/increment", `{"features": {"user": ""}}`, 400, "/features/user"},
-	{"POST", "/v1/events/url_shorten/increment", `{"features": {"user": "` + strings.Repeat("x", 1025) + `"}}`, 400, "/features/user"},
 	{"POST", "/v1/events/url_shorten/increment", "{\"features\": {\"user\": \"\xff\"}}", 400, "/features/user"},
 	{"POST", "/v1/events/url_shorten/increment", `{"features": {"user": "\ud800"}}`, 400, "/features/user"},
 	{"POST", "/v1/events/url_shorten/increment", `{"features": {"User": "42"}}`, 400, "/features"},
@@ -364,7 +365,7 @@ var bad = []struct {
 	{"POST", "/v1/events/url_shorten/hit", `{"features": {"user": "42"}}`, 400, "/features"},
 	{"POST", "/v1/events/plain/hit", `{"features": {"user": "42"}}`, 400, "/features"},
 	{"POST", "/v1/events/url_shorten/hit", `{"features": {"ip": "203.0.113"}}`, 400, "/features/ip"},
-	{"POST", "/v1/events/url_shorten/hit", `{"features": {"ip": "203.0.113.9", "user": ""}}`, 400, "/features/user"},
+	{"POST", "/v1/events/url_shorten/hit", `{"features": {"ip": "", "user": ""}}`, 400, "/features/ip"},
 	{"POST", "/v1/events/url_shorten/hit", `{"features": {"ip": "203.0.113.9", "User": "42"}}`, 400, "/features"},
 	{"POST", "/v1/events/url_shorten/hit", `{"features": {"ip": "203.0.113.9"}, "by": 1}`, 400, "/by"},
 	{"POST", "/v1/events/url_shorten/hit", `{"features": {"ip": "203.0.113.9"}, "at": 1773531033}`, 400, "/at"},
@@ -439,14 +440,48 @@ func TestBadRequests(t *testing.T) {
 	assert.Empty(t, s.log.String(), "and nobody is woken")
 }
 
+// A value that a client chooses, which is empty or long, is counted by its hash, on every route that decides or counts
+// hits, and switches off no other limit.
+func TestAnyValueOfAClientIsCounted(t *testing.T) {
+	h, log := newAuthorizer(t, `
+events:
+  e: {limits: [{per: user, rate: 6/h}, {per: ip, rate: 9/h}], from: {user: header X-User}}
+`, newStore())
+	for _, value := range []string{"", strings.Repeat("x", 1025), strings.Repeat("x", 20<<10)} {
+		sum := sha256.Sum256([]byte(value))
+		hash := "sha256:" + hex.EncodeToString(sum[:])
+		hit := `"features":{"ip":"2001:db8:` + strconv.Itoa(len(value)%1000) + `::1","user":"` + value + `"}`
+		d := answer[wire.Decision](t, request(t, h, "POST", "/v1/events/e/hit", "{"+hit+"}"))
+		require.Len(t, d.Limits, 2)
+		assert.Equal(t, "user:"+hash, d.Limits[0].Feature)
+		assert.EqualValues(t, 1, d.Limits[0].Count)
+		results := answer[wire.Results](t, request(t, h, "POST", "/v1/batch", `{"hits":[{"event":"e",`+hit+`},{"event":"e",`+hit+`}]}`)).Results
+		assert.EqualValues(t, 3, results[1].Limits[1].Count)
+		assert.Equal(t, http.StatusOK, request(t, h, "POST", "/v1/events/e/increment", "{"+hit+"}").Code)
+		if value != "" { // an empty header is none
+			assert.Equal(t, http.StatusNoContent, ask(h, "GET", "/v1/authorize/e", "203.0.113.9:1", "X-User", value).Code)
+			assert.Equal(t, http.StatusNoContent, ask(h, "GET", "/v1/authorize/e", "203.0.113.9:1", "X-User", value).Code)
+			assert.Equal(t, http.StatusTooManyRequests, ask(h, "GET", "/v1/authorize/e", "203.0.113.9:1", "X-User", value).Code)
+		}
+		want := map[bool]int64{true: 4, false: 6}[value == ""]
+		d = answer[wire.Decision](t, request(t, h, "GET", "/v1/events/e/check?feature=user:"+value, ""))
+		assert.Equal(t, want, d.Limits[0].Count)
+		count := answer[wire.Count](t, request(t, h, "GET", "/v1/events/e/count?window=1m&feature=user:"+hash, ""))
+		assert.Equal(t, want, count.Count)
+	}
+	w := ask(h, "GET", "/v1/authorize/e", "203.0.113.10:1", "X-User", "caf\xe9")
+	assert.Equal(t, http.StatusNoContent, w.Code, "not UTF-8: %s", w.Body)
+	assert.Empty(t, log.String())
+}
+
 func TestSeveralFaultsAreReportedTogether(t *testing.T) {
 	s := newServer()
-	w := request(t, s, "POST", "/v1/events/url_shorten/increment", `{"features": {"ip": "x", "user": "", "Z": "1"}, "by": 0}`)
+	w := request(t, s, "POST", "/v1/events/url_shorten/increment", `{"features": {"ip": "x", "Z": "1"}, "by": 0}`)
 	var places []string
 	for _, fault := range problem(t, w, http.StatusBadRequest).Errors {
 		places = append(places, fault.Pointer)
 	}
-	assert.ElementsMatch(t, []string{"/features", "/features/ip", "/features/user", "/by"}, places)
+	assert.ElementsMatch(t, []string{"/features", "/features/ip", "/by"}, places)
 
 	w = request(t, s, "GET", "/v1/events/url_shorten/count?feature=ip:x&feature=user:&window=z&at=z&more=1", "")
 	places = nil

@@ -89,7 +89,7 @@ func (q *query) counter(event service.Event) (counter events.Counter) {
 
 // features returns the features that are given.
 func (q *query) features() events.Features {
-	features, err := events.ParseFeatures(q.values["feature"])
+	features, err := events.ParseCountable(q.values["feature"])
 	if err != nil {
 		q.faults = append(q.faults, err)
 	}

@@ -113,9 +113,9 @@ func (e *Event) Counter(features Features) (Counter, error) {
 // one for each feature, and one for each combination that a rule names and the
 // features hold. Errors wrap ErrInvalid.
 func (e *Event) Counters(features Features) ([]Counter, error) {
-	address, fine := features.check()
-	if !fine {
-		return nil, features.Validate()
+	features, address, err := features.counted()
+	if err != nil {
+		return nil, err
 	}
 	var combinations [][]string
 	for _, kind := range slices.Sorted(maps.Keys(features)) {
@@ -219,8 +219,8 @@ const idSpace = 192
 func appendFeature(id []byte, kinds []string, features Features, address netip.Prefix, ipv6Prefix int) ([]byte, error) {
 	for _, kind := range kinds {
 		id = appendString(id, kind)
-		if kind != KindIP {
-			id = appendString(id, features[kind])
+		if value := features[kind]; kind != KindIP || isHashed(value) {
+			id = appendString(id, value)
 			continue
 		}
 		network, reason := countedNetwork(address, ipv6Prefix)

@@ -1,6 +1,8 @@
 package events
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"maps"
@@ -47,6 +49,31 @@ func (e *FeatureError) Error() string {
 
 func (e *FeatureError) Unwrap() error { return ErrInvalid }
 
+// Countable returns the value by which a feature of a request is counted, if a client has chosen it: that of a
+// kind other than ip which is empty, longer than MaxValue or not UTF-8, and one of the kind ip which is not an address,
+// are replaced by sha256: and the 64 hexadecimal digits of their hash. So no value leaves a limit.
+func Countable(kind, value string) string {
+	fits := value != "" && len(value) <= MaxValue && utf8.ValidString(value)
+	if fits && kind == KindIP && !isHashed(value) {
+		address, err := parseAddress(value)
+		fits = err == nil && address.IsSingleIP()
+	}
+	if fits {
+		return value
+	}
+	sum := sha256.Sum256([]byte(value))
+	return hashed + hex.EncodeToString(sum[:])
+}
+
+// hashed begins the values that Countable makes.
+const hashed = "sha256:"
+
+// isHashed reports whether the value is one that Countable makes. It is counted as it is, also as an ip.
+func isHashed(value string) bool {
+	sum, found := strings.CutPrefix(value, hashed)
+	return found && len(sum) == hex.EncodedLen(sha256.Size) && strings.Trim(sum, "0123456789abcdef") == ""
+}
+
 // Features are the actor of a request: at most one value of each kind.
 // The values are raw, as the caller gave them; an Event makes them canonical.
 type Features map[string]string
@@ -54,7 +81,19 @@ type Features map[string]string
 // ParseFeatures reads features written as kind:value, split at the first colon.
 // All faults are reported together, joined, each a *FeatureError; behind the first
 // MaxFeatureKinds features none is looked for.
-func ParseFeatures(list []string) (Features, error) {
+func ParseFeatures(list []string) (Features, error) { return parseFeatures(list, featureFault) }
+
+// ParseCountable is ParseFeatures for the features of a hit: Apply takes any value, but of the kind ip.
+func ParseCountable(list []string) (Features, error) {
+	return parseFeatures(list, func(kind, value string) string {
+		if kind != KindIP {
+			value = Countable(kind, value)
+		}
+		return featureFault(kind, value)
+	})
+}
+
+func parseFeatures(list []string, faultOf func(kind, value string) string) (Features, error) {
 	var faults []error
 	if len(list) > MaxFeatureKinds {
 		faults = append(faults, &FeatureError{Index: -1, Reason: tooManyKinds})
@@ -76,7 +115,7 @@ func ParseFeatures(list []string) (Features, error) {
 			continue
 		}
 		features[kind] = value
-		if reason := featureFault(kind, value); reason != "" {
+		if reason := faultOf(kind, value); reason != "" {
 			fault(reason)
 		}
 	}
@@ -111,7 +150,7 @@ func (f Features) check() (address netip.Prefix, fine bool) {
 		if textFault(kind, value) != "" {
 			return address, false
 		}
-		if kind == KindIP {
+		if kind == KindIP && !isHashed(value) {
 			var err error
 			if address, err = parseAddress(value); err != nil {
 				return address, false
@@ -119,6 +158,26 @@ func (f Features) check() (address netip.Prefix, fine bool) {
 		}
 	}
 	return address, true
+}
+
+// counted returns the features by which a hit or an increment is counted, and the address among them. Their values
+// may be a client's choice, so only a kind, or a value of the kind ip, is at fault.
+func (f Features) counted() (Features, netip.Prefix, error) {
+	address, fine := f.check()
+	if fine {
+		return f, address, nil
+	}
+	all := maps.Clone(f)
+	for kind, value := range all {
+		if kind != KindIP {
+			all[kind] = Countable(kind, value)
+		}
+	}
+	address, fine = all.check()
+	if !fine {
+		return nil, address, all.Validate()
+	}
+	return all, address, nil
 }
 
 // hold reports whether there is a value of each of the kinds.
@@ -138,7 +197,7 @@ func featureFault(kind, value string) string {
 	if reason := textFault(kind, value); reason != "" {
 		return reason
 	}
-	if kind == KindIP {
+	if kind == KindIP && !isHashed(value) {
 		if _, err := parseAddress(value); err != nil {
 			return addressFault(value)
 		}

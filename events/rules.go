@@ -490,9 +490,9 @@ func (e *Event) Apply(list []Applied, features Features) ([]Applied, error) {
 	if e == nil {
 		return list, ErrUnknownEvent
 	}
-	address, fine := features.check()
-	if !fine {
-		return list, features.Validate()
+	features, address, err := features.counted()
+	if err != nil {
+		return list, err
 	}
 	before := len(list)
 	for i := range e.Rules {
@@ -505,7 +505,6 @@ func (e *Event) Apply(list []Applied, features Features) ([]Applied, error) {
 		if n := len(list); n > before && slices.Equal(list[n-1].Rule.Per, rule.Per) {
 			a.Counter, a.ID = list[n-1].Counter, list[n-1].ID
 		} else {
-			var err error
 			if a.Counter, a.ID, err = e.counter(rule.Per, features, address); err != nil {
 				return list, err
 			}

@@ -91,7 +91,7 @@ func TestTheSnippetsOfEnvoy(t *testing.T) {
 		}
 	}
 	assert.Equal(t, map[string]int{
-		"domain": 1, "events": 1, "http_filters": 1, "transport_socket": 1, "networking.istio.io/v1alpha3 EnvoyFilter": 1,
+		"domain": 2, "events": 1, "http_filters": 1, "typed_per_filter_config": 1, "transport_socket": 1, "networking.istio.io/v1alpha3 EnvoyFilter": 1,
 		"projectcontour.io/v1alpha1 ExtensionService": 1, "projectcontour.io/v1alpha1 ContourConfiguration": 1,
 		"projectcontour.io/v1 HTTPProxy": 1, "gateway.envoyproxy.io/v1alpha1 EnvoyPatchPolicy": 1,
 	}, known)
@@ -116,6 +116,14 @@ func (page *envoyPage) envoy(t *testing.T, kind string, text []byte) {
 		page.all(t, parts["http_filters"], &hcmv3.HttpFilter{})
 		page.all(t, parts["rate_limits"], &routev3.RateLimit{})
 		page.all(t, parts["clusters"], &clusterv3.Cluster{})
+	case "typed_per_filter_config":
+		route := &routev3.Route{Match: &routev3.RouteMatch{PathSpecifier: &routev3.RouteMatch_Prefix{Prefix: "/"}}}
+		require.NoError(t, protojson.Unmarshal(text, route))
+		for _, of := range route.TypedPerFilterConfig {
+			message, err := of.UnmarshalNew()
+			require.NoError(t, err)
+			require.NoError(t, message.(interface{ ValidateAll() error }).ValidateAll())
+		}
 	case "transport_socket":
 		cluster := &clusterv3.Cluster{Name: "counterd"}
 		require.NoError(t, protojson.Unmarshal(text, cluster))

@@ -1,8 +1,6 @@
 package httpdecision
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"net/http"
@@ -63,9 +61,6 @@ func FromHeader(name string) Extractor {
 	return func(r *http.Request) (string, error) { return headerOf(r, name) }
 }
 
-// maxToken is the length of a token, in bytes, up to which it stands for itself.
-const maxToken = events.MaxValue
-
 // FromBearer finds the token of Authorization: Bearer. It is not verified:
 // other features limit a client that makes tokens up. A token of more than
 // 1,024 bytes, as one with claims may be, is taken by its hash:
@@ -85,9 +80,8 @@ func FromBearer(r *http.Request) (string, error) {
 		return "", nil
 	case strings.ContainsAny(token, " \t,"):
 		return "", &events.FeatureError{Index: -1, Reason: "the header Authorization does not hold one bearer token"}
-	case len(token) > maxToken:
-		sum := sha256.Sum256([]byte(token))
-		return "sha256:" + hex.EncodeToString(sum[:]), nil
+	case len(token) > events.MaxValue:
+		return events.Countable("bearer", token), nil
 	}
 	return token, nil
 }

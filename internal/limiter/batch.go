@@ -67,9 +67,9 @@ func (h *hit) addsTo(c *counterState) int64 {
 // partCost is what a part of a hit, or all of them on one counter, asks room for and adds.
 type partCost struct{ asks, adds int64 }
 
-// join adds up what parts add. What looks asks for room for itself alone.
+// join adds up what parts add, up to MaxPartCost. What looks asks for room for itself alone.
 func (p *partCost) join(other partCost) {
-	p.adds += other.adds
+	p.adds = min(p.adds+other.adds, MaxPartCost)
 	p.asks = max(p.asks, p.adds, other.asks)
 }
 

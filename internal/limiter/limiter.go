@@ -26,6 +26,8 @@ const (
 	MaxReserved = 24 * time.Hour
 	// MaxHits is the most hits that are decided together.
 	MaxHits = 1000
+	// MaxPartCost is the most that a part of a hit costs, and all parts on one counter.
+	MaxPartCost = MaxCost * MaxHits
 
 	// tripsAtOnce bounds the round trips of one decision that are under way at a time.
 	tripsAtOnce = 64
@@ -197,7 +199,7 @@ type Hit struct {
 // look.
 type Part struct {
 	events.Applied
-	Cost  int64 // 1 to MaxCost; 0 behind a part on the same counter, which has the cost for both
+	Cost  int64 // 1 to MaxPartCost; 0 behind a part on the same counter, which has the cost for both
 	Looks bool  // it adds nothing: it asks whether its cost alone has room, or what others add to its counter
 }
 

@@ -117,7 +117,7 @@ func TestFaultsOfParts(t *testing.T) {
 	}
 	for name, parts := range map[string][]limiter.Part{
 		"no cost": {partOf("a", 5, 1), partOf("b", 5, 0)}, "a negative one": {partOf("a", 5, -1)},
-		"too much": {partOf("a", 5, limiter.MaxCost+1)}, "too many": many,
+		"too much": {partOf("a", 5, limiter.MaxPartCost+1)}, "too many": many,
 	} {
 		_, err := l.Hit(t.Context(), hitOfParts(parts...))
 		require.ErrorIs(t, err, engine.ErrOutOfRange, name)

@@ -71,8 +71,8 @@ func (r *request) take(parts []Part) error {
 		if parts[i].Cost == 0 && slices.ContainsFunc(parts[:i], func(p Part) bool { return p.ID == parts[i].ID }) {
 			continue
 		}
-		if err := CheckCost(parts[i].Cost); err != nil {
-			return err
+		if cost := parts[i].Cost; cost < 1 || cost > MaxPartCost {
+			return engine.OutOfRange(engine.ArgCost, "the cost of a part must be between 1 and %d", MaxPartCost)
 		}
 	}
 	return nil

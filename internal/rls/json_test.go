@@ -47,7 +47,6 @@ func TestJSON(t *testing.T) {
 		"[": "in JSON, line 1:1\n", `{"domain": "a", "more": 1}`: "in JSON, line 1:17: unknown field \"more\"\n",
 		`{"domain": "a", "192.0.2.7": 1}`: "in JSON, line 1:17\n", `{"domain": ["ann"]}`: "in JSON, line 1:12\n",
 		`{"hitsAddend": "(line 1:1): unknown field ann"}`: "in JSON, line 1:16\n",
-		strings.Replace(bob, ": 2", ": 9999999999", 1):    "hits_addend",
 	} {
 		code, text := ask(body)
 		assert.Equal(t, http.StatusBadRequest, code, body)

@@ -42,6 +42,8 @@ type descriptor struct {
 	cost      int64 // 0: it only looks
 	refund    bool
 	unlimited bool
+	fault     error  // why limits of it cannot be decided, or nil
+	vetoes    bool   // one of those denies by its on_error
 	current   *limit // the limit as configured; nil: it is one of the rules
 	parts     []int  // of the query; none: no limit applies
 
@@ -71,44 +73,36 @@ func (s *Server) read(in *rlsv3.RateLimitRequest) (*query, error) {
 		return nil, invalid(fmt.Sprintf("there are %d descriptors: a request has at most %d", n, limiter.MaxHits))
 	}
 	q := &query{domain: in.Domain, descriptors: make([]descriptor, len(in.Descriptors)), parts: make([]part, 0, len(in.Descriptors))}
-	apply := func(int, *ratelimitv3.RateLimitDescriptor) error { return nil }
+	apply := func(int, *ratelimitv3.RateLimitDescriptor) {}
 	config := s.config.Descriptors()
 	if q.event = config.Event(in.Domain); q.event != nil {
 		found := find(config, in)
-		apply = func(i int, d *ratelimitv3.RateLimitDescriptor) error { return q.byConfig(i, d, found[i]) }
+		apply = func(i int, _ *ratelimitv3.RateLimitDescriptor) { q.byConfig(i, found[i]) }
 	} else if event, err := s.config.Service.Event(in.Domain); err == nil {
 		q.event = event.Event
 		apply = q.byRules
 	}
 	for i, d := range in.Descriptors {
-		err := q.costs(i, in.HitsAddend, d)
-		if err == nil {
-			err = apply(i, d)
-		}
-		if err != nil {
-			return nil, fmt.Errorf("descriptors[%d]: %w", i, err)
-		}
+		q.costs(i, in.HitsAddend, d)
+		apply(i, d)
 	}
 	return q, nil
 }
 
-// costs reads how much a descriptor costs, or gives back.
-func (q *query) costs(i int, ofAll uint32, d *ratelimitv3.RateLimitDescriptor) error {
+// costs reads how much a descriptor costs, or gives back: at most what Envoy sends.
+func (q *query) costs(i int, ofAll uint32, d *ratelimitv3.RateLimitDescriptor) {
 	cost := cmp.Or(uint64(ofAll), 1)
 	if d.GetHitsAddend() != nil {
 		cost = d.HitsAddend.Value
 	}
-	if cost > limiter.MaxCost {
-		return invalid(fmt.Sprintf("hits_addend is %d: it is at most %d", cost, limiter.MaxCost))
-	}
-	q.descriptors[i].cost, q.descriptors[i].refund = int64(cost), d.GetIsNegativeHits() && cost > 0
-	return nil
+	q.descriptors[i].cost, q.descriptors[i].refund = int64(min(cost, limiter.MaxPartCost)), d.GetIsNegativeHits() && cost > 0
 }
 
 // configured is what a configuration says of a descriptor.
 type configured struct {
 	limit   *rlsconfig.Limit // nil: there is none, or another one replaces it
 	entries []rlsconfig.Entry
+	fault   error // of the limit that the descriptor has for itself: the configured one holds then
 }
 
 // find returns what the configuration says of all descriptors.
@@ -123,11 +117,14 @@ func find(config *rlsconfig.Config, in *rlsv3.RateLimitRequest) []configured {
 		}
 		entries := ofAll[from:len(ofAll):len(ofAll)]
 		all[i].entries = entries
+		limit, counted := config.Find(in.Domain, entries)
 		if d.GetLimit() != nil {
-			continue
+			if all[i].limit, all[i].fault = override(d.Limit, limit); all[i].fault == nil {
+				continue
+			}
 		}
-		if limit, counted := config.Find(in.Domain, entries); limit != nil {
-			all[i] = configured{limit, counted}
+		if limit != nil {
+			all[i].limit, all[i].entries = limit, counted
 			replaced = append(replaced, limit.Replaces...)
 		}
 	}
@@ -140,41 +137,39 @@ func find(config *rlsconfig.Config, in *rlsv3.RateLimitRequest) []configured {
 }
 
 // byConfig has a descriptor count by its own limit, or by that of the configuration.
-func (q *query) byConfig(i int, d *ratelimitv3.RateLimitDescriptor, c configured) error {
-	if d.GetLimit() != nil {
-		var err error
-		if c.limit, err = override(d.Limit); err != nil {
-			return err
-		}
-	}
+func (q *query) byConfig(i int, c configured) {
+	of := &q.descriptors[i]
+	of.fault = c.fault
 	if c.limit == nil {
-		return nil
+		return
 	}
 	if c.limit.Metadata != nil {
 		q.merge(c.limit.Metadata)
 	}
-	of, rule := &q.descriptors[i], c.limit.Rule
+	rule := c.limit.Rule
 	if of.unlimited = c.limit.Unlimited; of.unlimited {
-		return nil
+		return
 	}
 	of.current = of.limitOf(c.limit.Name, c.limit.N, unit(c.limit.Unit), c.limit.Multiplier)
 	counter, id := counterOf(q.domain, rule.Limits[0].Window, c.entries)
 	q.add(i, events.Applied{Rule: rule, Counter: counter, ID: id})
-	return nil
 }
 
-// override returns the limit that a descriptor has for itself.
-func override(own *ratelimitv3.RateLimitDescriptor_RateLimitOverride) (*rlsconfig.Limit, error) {
+// override returns the limit that a descriptor has for itself, instead of the configured one, which may be nil.
+func override(own *ratelimitv3.RateLimitDescriptor_RateLimitOverride, of *rlsconfig.Limit) (*rlsconfig.Limit, error) {
 	l := &rlsconfig.Limit{
 		N: own.GetRequestsPerUnit(), Unit: rlsconfig.Unit(own.GetUnit()), Multiplier: max(own.GetUnitMultiplier().GetValue(), 1),
 	}
 	switch {
 	case own.GetUnit() < 1 || int32(own.GetUnit()) > int32(rlsconfig.Year):
-		return nil, invalid(fmt.Sprintf("the unit of its limit is %s: it is SECOND, MINUTE, HOUR, DAY or MONTH", own.GetUnit()))
+		return nil, errUnit
 	case int64(l.Multiplier) > l.Unit.MaxMultiplier():
-		return nil, invalid("the window of its limit is longer than " + events.FormatDuration(events.MaxWindow))
+		return nil, errWindow
 	}
 	l.Rule = &events.Rule{Limits: []events.Limit{{Name: "override", N: int64(l.N), Window: l.Window()}}}
+	if of != nil {
+		l.Rule.Count = of.Count
+	}
 	return l, nil
 }
 
@@ -204,48 +199,59 @@ func counterOf(domain string, window time.Duration, entries []rlsconfig.Entry) (
 }
 
 // byRules has a descriptor count by the rules of the event, its entries being features. What another
-// descriptor counts already is not counted twice: the higher cost counts.
-func (q *query) byRules(i int, d *ratelimitv3.RateLimitDescriptor) error {
-	if d.GetLimit() != nil {
-		return invalid("it has a limit of its own, and the limits of an event are those of the rules: leave it out")
-	}
+// descriptor counts already is not counted twice: the higher cost counts. What cannot be decided is decided by on_error.
+func (q *query) byRules(i int, d *ratelimitv3.RateLimitDescriptor) {
 	features := events.Features{}
+	var fault error
+	if d.GetLimit() != nil {
+		fault = errOwnLimit
+	}
 	for _, e := range d.GetEntries() {
-		if _, twice := features[e.GetKey()]; twice {
-			return invalid("an entry's key is there twice, and an event has each feature once")
+		kind := e.GetKey()
+		if !slices.ContainsFunc(q.event.Rules, func(rule events.Rule) bool { return slices.Contains(rule.Per, kind) }) {
+			continue
 		}
-		features[e.GetKey()] = e.GetValue()
+		value := events.Countable(kind, e.GetValue())
+		if before, twice := features[kind]; twice && before != value {
+			fault = errTwice
+		}
+		features[kind] = value
 	}
-	if !q.applies(features) {
-		return nil
-	}
-	if q.event.HasLeases() {
-		return invalid("its event has limits with concurrent, and a proxy cannot release leases")
-	}
-	applied, err := q.event.Apply(nil, features)
-	if err != nil {
-		return err
-	}
+	applied, _ := q.event.Apply(nil, features) // its error is that none applies
 	for _, a := range applied {
-		if q.descriptors[i].refund && a.Rule.InLog() {
-			return invalid("is_negative_hits: its event has limits in a log, which gives nothing back")
+		switch {
+		case fault != nil:
+			q.fail(i, a, fault)
+		case a.Rule.Leases():
+			q.fail(i, a, errLeases)
+		case q.descriptors[i].refund && slices.ContainsFunc(applied, func(a events.Applied) bool { return a.Rule.InLog() }):
+			q.fail(i, a, errRefundsLog)
+		case len(q.parts) == limiter.MaxHits:
+			q.fail(i, a, errTooManyCounters)
+		default:
+			q.add(i, a)
 		}
-		if len(q.parts) == limiter.MaxHits {
-			return invalid(fmt.Sprintf("with it the request counts on more than %d counters: ask in several requests", limiter.MaxHits))
-		}
-		q.add(i, a)
 	}
-	return nil
 }
 
-// applies reports whether a rule of the event applies to the features.
-func (q *query) applies(features events.Features) bool {
-	for n := range q.event.Rules {
-		if q.event.Rules[n].Applies(features) {
-			return true
-		}
+// Faults of descriptors.
+const (
+	errUnit            = invalid("the unit of its limit must be SECOND, MINUTE, HOUR, DAY or MONTH: the configured limit applies")
+	errWindow          = invalid("the window of its limit is longer than 30d: the configured limit applies")
+	errOwnLimit        = invalid("it has a limit of its own, and the limits of an event are those of the rules: leave it out")
+	errTwice           = invalid("it has an entry's key twice, with different values, and an event has each feature once")
+	errLeases          = invalid("its event has limits with concurrent, and a proxy cannot release leases")
+	errRefundsLog      = invalid("is_negative_hits: its event has limits in a log, which gives nothing back")
+	errTooManyCounters = invalid("with it the request counts on more than 1000 counters: ask in several requests")
+)
+
+// fail has on_error decide a limit of a descriptor that cannot be decided.
+func (q *query) fail(i int, a events.Applied, fault error) {
+	of := &q.descriptors[i]
+	of.fault = fault
+	if a.Rule.OnError != events.OnErrorAllow && a.Listing != events.Allowed && !a.Rule.Shadow && !of.refund {
+		of.vetoes = true
 	}
-	return false
 }
 
 // add has a descriptor count on a counter, by a rule.
@@ -293,8 +299,20 @@ func (q *query) add(i int, a events.Applied) {
 // answered.
 func (q *query) decide(ctx context.Context, s *service.Service) error {
 	q.decision.Allowed = true
+	vetoed := false
+	for i := range q.descriptors {
+		vetoed = vetoed || q.descriptors[i].vetoes
+	}
+	for n := range q.parts {
+		if p := &q.parts[n]; vetoed && p.Rule.Count != events.CountAll {
+			p.Looks = true
+		}
+	}
 	if err := q.ask(ctx, s, func(p *part) bool { return p.refund == 0 }); err != nil {
 		return err
+	}
+	if vetoed && q.decision.Allowed {
+		q.decision.Allowed, q.decision.Unavailable = false, true
 	}
 	if !slices.ContainsFunc(q.parts, func(p part) bool { return p.refund > 0 }) {
 		return nil

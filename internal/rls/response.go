@@ -63,6 +63,10 @@ func (q *query) statusOf(of *descriptor) *descriptorStatus {
 	if of.unlimited {
 		answer.LimitRemaining = math.MaxUint32
 	}
+	if of.vetoes {
+		answer.Code = rlsv3.RateLimitResponse_OVER_LIMIT
+		return answer
+	}
 	var said *events.LimitState
 	var over bool // said is
 	for _, n := range of.parts {

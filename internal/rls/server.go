@@ -93,6 +93,13 @@ func (s *Server) decide(ctx context.Context, in *rlsv3.RateLimitRequest, c *call
 	if q.event != nil {
 		c.domain = q.domain
 	}
+	for i := range q.descriptors {
+		if fault := q.descriptors[i].fault; fault != nil {
+			s.lines.Do(fault.Error(), func(suppressed int64) {
+				s.logOf(ctx).Warn("a descriptor of a call is faulty", "domain", q.domain, "descriptor", i, "error", fault, "suppressed", suppressed)
+			})
+		}
+	}
 	ctx, end := beforeDeadline(ctx)
 	defer end()
 	switch err := q.decide(ctx, s.config.Service); {

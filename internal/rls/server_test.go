@@ -261,9 +261,10 @@ func TestALimitOfItsOwn(t *testing.T) {
 		own(7, typev3.RateLimitUnit_UNKNOWN, 0), own(7, 99, 0), own(7, 257, 0), own(7, -1, 0), own(7, typev3.RateLimitUnit_YEAR, 0),
 		own(7, typev3.RateLimitUnit_DAY, 31), own(7, typev3.RateLimitUnit_SECOND, math.MaxUint32),
 	} {
-		k.refused(codes.InvalidArgument, "descriptors[1]: the ", &request{Domain: "shop", Descriptors: []*descriptor{of("user", "bob"), wrong}})
+		wrong.HitsAddend = wrapperspb.UInt64(0)
+		assert.Equal(t, []any{ok, ok, uint32(2)}, says(k.ask("shop", wrong)), "the configured one holds")
 	}
-	assert.Equal(t, []any{ok, ok, uint32(1)}, says(k.ask("shop", of("user", "bob"))))
+	assert.Contains(t, k.log.String(), "the window of its limit is longer than 30d")
 
 	instead := of("instead", "")
 	instead.Limit = own(7, typev3.RateLimitUnit_DAY, 0).Limit
@@ -334,7 +335,6 @@ events:
       - {per: ip, rate: [3/m, 5/h]}
       - {per: [ip, user], rate: 2/h, name: pair}
   log: {limits: [{per: user, rate: 9/h, algorithm: sliding-log}]}
-  call: {limits: [{per: user, concurrent: 2, lease: 30s}]}
 `})
 	ip := of("ip", "192.0.2.1")
 	answer := k.ask("login", ip, of("user", "ada", "ip", "192.0.2.1"), of("color", "red"))
@@ -346,16 +346,6 @@ events:
 	assert.Equal(t, []any{ok, ok, uint32(3)}, says(k.ask("login", refunding(7, of("ip", "192.0.2.1")))))
 	assert.Equal(t, []any{ok, ok, uint32(8)}, says(k.ask("log", of("user", "ada"))))
 
-	in := func(domain string, d *descriptor) *request {
-		return &request{Domain: domain, Descriptors: []*descriptor{d}}
-	}
-	k.refused(codes.InvalidArgument, "a log", in("log", refunding(1, of("user", "ada"))))
-	k.refused(codes.InvalidArgument, "leases", in("call", of("user", "ada")))
-	k.refused(codes.InvalidArgument, "ip", in("login", of("ip", "nonsense")))
-	k.refused(codes.InvalidArgument, "twice", in("login", of("ip", "192.0.2.1", "ip", "192.0.2.2")))
-	own := of("ip", "192.0.2.1")
-	own.Limit = &corev3.RateLimitDescriptor_RateLimitOverride{RequestsPerUnit: 1, Unit: typev3.RateLimitUnit_HOUR}
-	k.refused(codes.InvalidArgument, "a limit of its own", in("login", own))
 }
 
 // Rules per the same kinds have one counter. The second descriptor costs more of it than the first.
@@ -400,8 +390,6 @@ func TestFaultsOfRequests(t *testing.T) {
 		"the domain is missing":       {Descriptors: []*descriptor{of("user", "bob")}},
 		"the descriptors are missing": {Domain: "shop"},
 		"at most 1000":                {Domain: "shop", Descriptors: many},
-		"descriptors[1]: hits_addend": {Domain: "shop", Descriptors: []*descriptor{of("user", "bob"), costing(math.MaxUint64, of("user", "bob"))}},
-		"descriptors[0]: hits_addend": {Domain: "shop", Descriptors: []*descriptor{of("user", "bob")}, HitsAddend: math.MaxUint32},
 	} {
 		k.refused(codes.InvalidArgument, reason, in)
 	}
@@ -513,7 +501,7 @@ descriptors:
 	assert.Equal(t, []any{"a"}, k.ask("shop", of("a", "")).DynamicMetadata.AsMap()["limits"])
 }
 
-// A request that would count on very many counters is refused, at once.
+// Of a request that would count on very many counters, on_error decides those beyond the most that a decision has.
 func TestVeryManyCounters(t *testing.T) {
 	var rules strings.Builder
 	rules.WriteString("events:\n  many:\n    limits:\n")
@@ -529,7 +517,10 @@ func TestVeryManyCounters(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, ok, answer.OverallCode)
 	in.Descriptors = append(in.Descriptors, of("user", "one"))
-	k.refused(codes.InvalidArgument, "descriptors[16]: with it the request counts on more than 1000 counters", in)
+	answer, err = k.ShouldRateLimit(t.Context(), in)
+	require.NoError(t, err)
+	assert.Equal(t, ok, answer.OverallCode)
+	assert.Contains(t, k.log.String(), "with it the request counts on more than 1000 counters")
 }
 
 // A limit that a reload has added says that it is incomplete, until its window has passed.

@@ -330,6 +330,36 @@ func testProxy(t *testing.T, b *backstage, proxy string, has traits) {
 	assert.Equal(t, served+1, b.served.Load(), "nothing goes through undecided")
 }
 
+// Where nginx passes on what counterd cannot decide, no header of a client makes its request one of those.
+func TestNoHeaderOfAClientLeavesALimit(t *testing.T) {
+	b := newBackstage(t)
+	const undecided = "return 503;"
+	site := documented(t, "nginx.conf")
+	require.Equal(t, 1, strings.Count(site, undecided))
+	client := newCaller(t, runNginx(t, b, strings.Replace(site, undecided, "proxy_pass http://127.0.0.1:3000;", 1)), "127.0.0.2")
+	var many, long []string
+	for i := range 200 {
+		many = append(many, fmt.Sprint("X-", i), "x")
+	}
+	for i := range 3 {
+		long = append(long, fmt.Sprint("X-", i), strings.Repeat("x", 7000))
+	}
+	for name, header := range map[string][]string{
+		"two tokens": {"Authorization", "Bearer abc", "Authorization", "Bearer def"}, "many": many,
+	} {
+		response, answer := client.do("GET", "/", "", header...)
+		assert.Equal(t, 400, response.StatusCode, "%s: %s", name, answer)
+	}
+	assert.Zero(t, b.served.Load())
+	for i := range 11 {
+		response, answer := client.do("GET", "/", "", append(long, "Authorization", "Bearer "+strings.Repeat("x", 2000))...)
+		assert.Equal(t, map[bool]int{true: 200, false: 429}[i < 10], response.StatusCode, answer)
+	}
+	b.storeDown.Store(true)
+	response, answer := client.do("GET", "/", "")
+	assert.Equal(t, 200, response.StatusCode, answer)
+}
+
 // program returns the path of a program, which hint says how to install.
 func program(t *testing.T, name, hint string) string {
 	t.Helper()

@@ -170,11 +170,10 @@ func sideBySide(calls []call, do func(call) error) error {
 // was admitted, once. If the counter has limits in a log, it is a *[engine.RangeError]: reserve there, and settle. An
 // error that wraps [engine.ErrStore] leaves open what was taken away.
 func (c *Counters) Refund(ctx context.Context, by int64, counter events.Counter) (int64, error) {
-	if err := CheckBy(by); err != nil {
-		return 0, err
-	}
 	places, err := c.of(counter)
 	switch {
+	case by < 1:
+		return 0, engine.OutOfRange(engine.ArgBy, "by must be at least 1")
 	case err != nil:
 		return 0, err
 	case len(places) > 1:

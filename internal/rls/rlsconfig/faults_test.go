@@ -91,6 +91,7 @@ func TestFaults(t *testing.T) {
 		"unlimited with a unit": {rate + "{unlimited: true, unit: day, unit_multiplier: 2}", []string{"4:40: descriptors[0].rate_limit.unit: an unlimited rate_limit has no unit", "4:62: descriptors[0].rate_limit.unit_multiplier: an unlimited rate_limit has no unit_multiplier"}},
 		"unlimited in quotes":   {rate + "{unlimited: 'true', unit: day}", []string{"4:28: descriptors[0].rate_limit.unlimited: it is true or false, without quotes"}},
 		"no boolean":            {" - key: a\n   shadow_mode: [true]\n   quota_mode: 1", []string{"4:17: descriptors[0].shadow_mode: it is true or false", "5:16: descriptors[0].quota_mode: it is true or false"}},
+		"an unknown count":      {rate + "{unit: day, requests_per_unit: 5, count: some}", []string{"4:57: descriptors[0].rate_limit.count: count must be admitted or all"}},
 		"replaces nothing":      {rate + "{unlimited: true, replaces: [{name: }, {}, {name: ''}]}", []string{"4:45: descriptors[0].rate_limit.replaces[0]: name is missing or empty", "4:55: descriptors[0].rate_limit.replaces[1]: name is missing", "4:59: descriptors[0].rate_limit.replaces[2]: name is missing"}},
 		"replaces itself":       {rate + "{unlimited: true, replaces: [{name: me}], name: me}", []string{"4:52: descriptors[0].rate_limit.replaces[0].name: this is the limit's own name: a limit cannot replace itself"}},
 		"replaces as words":     {rate + "{unlimited: true, replaces: [me]}", []string{"4:45: descriptors[0].rate_limit.replaces[0]: an item of the list is a mapping"}},
@@ -132,6 +133,7 @@ func TestWarnings(t *testing.T) {
 		"zero":                  {rate + "{unit: day, requests_per_unit: 0}", nil},
 		"unlimited by a number": {rate + "{unlimited: true, requests_per_unit: 5}", []string{"4:53: descriptors[0].rate_limit.requests_per_unit: requests_per_unit has no effect"}},
 		"shadow of nothing":     {" - key: a\n   shadow_mode: true\n   descriptors:\n   - key: b\n     quota_mode: true", []string{"4:17: descriptors[0].shadow_mode: shadow_mode has no effect", "7:18: descriptors[0].descriptors[0].quota_mode: quota_mode has no effect"}},
+		"a count of no effect":  {rate + "{unlimited: true, count: all}", []string{"4:41: descriptors[0].rate_limit.count: count has no effect: the rate_limit is unlimited"}},
 		"a misplaced key":       {rate + "{unlimited: true, shadow_mode: true, descriptors: []}\n   name: x", []string{"4:34: descriptors[0].rate_limit: shadow_mode has no effect here: it is a key of a descriptor", "4:53: descriptors[0].rate_limit: descriptors has no effect here: it is a key of a descriptor", "5:4: descriptors[0]: name has no effect here: it is a key of rate_limit"}},
 		"an asterisk in a key":  {" - key: a*\n   rate_limit: {unlimited: true}", []string{"3:9: descriptors[0].key: a * in a key is no wildcard"}},
 	} {

@@ -26,6 +26,7 @@ type Limit struct {
 	Unlimited      bool
 	Shadow         bool             // decided and reported, never enforced
 	Quota          bool             // quota_mode
+	Count          events.Count     // whether denied requests count, as those do that report use
 	ShareThreshold bool             // the values that match the last wildcard of Path share one counter
 	Replaces       []string         // the names of the limits that do not apply to a request that this one applies to
 	Metadata       *structpb.Struct // nil: there is none
@@ -40,7 +41,7 @@ type Limit struct {
 // rule returns the rule by which the limit, which is not unlimited, is decided. Its limit has the name of the rate_limit, or the path.
 func (l *Limit) rule() events.Rule {
 	name := cmp.Or(l.Name, strings.TrimPrefix(l.String(), l.Domain+"."))
-	rule := events.Rule{Shadow: l.Shadow, Limits: []events.Limit{{Name: name, N: int64(l.N), Window: l.Window()}}}
+	rule := events.Rule{Shadow: l.Shadow, Count: l.Count, Limits: []events.Limit{{Name: name, N: int64(l.N), Window: l.Window()}}}
 	if l.Quota {
 		rule.Throttle.Kind = events.Quota
 	}

@@ -25,7 +25,7 @@ var keysOf = map[string][]string{
 	"the file": {"domain", "descriptors"},
 	"a descriptor": {"key", "value", "rate_limit", "descriptors", "shadow_mode", "quota_mode", "detailed_metric",
 		"value_to_metric", "share_threshold", "metadata"},
-	"rate_limit": {"unit", "unit_multiplier", "requests_per_unit", "unlimited", "name", "replaces"},
+	"rate_limit": {"unit", "unit_multiplier", "requests_per_unit", "unlimited", "name", "replaces", "count"},
 	"replaces":   {"name"},
 }
 

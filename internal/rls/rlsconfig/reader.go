@@ -159,6 +159,7 @@ func (r *reader) limit(at place, l *Limit) {
 	l.N = r.number(requests, 0)
 	l.Multiplier = r.number(fields["unit_multiplier"], 1)
 	l.Unlimited = r.boolean(fields["unlimited"])
+	l.Count = r.count(fields["count"])
 	if !l.Unlimited {
 		if !requests.given() {
 			r.warn(at, "requests_per_unit is missing: the limit is 0 and denies each request; write 0 if it shall")
@@ -171,9 +172,24 @@ func (r *reader) limit(at place, l *Limit) {
 			r.fault(fields[key], "an unlimited rate_limit has no %s: remove it, or unlimited", key)
 		}
 	}
-	if requests.given() {
-		r.warn(requests, "requests_per_unit has no effect: the rate_limit is unlimited")
+	for _, key := range []string{"requests_per_unit", "count"} {
+		if fields[key].given() {
+			r.warn(fields[key], "%s has no effect: the rate_limit is unlimited", key)
+		}
 	}
+}
+
+// count reads which requests a limit counts.
+func (r *reader) count(at place) events.Count {
+	name, ok := r.text(at)
+	switch {
+	case !ok || name == "" && !at.given() || name == events.CountAdmitted.String():
+	case name == events.CountAll.String():
+		return events.CountAll
+	default:
+		r.fault(at, "count must be admitted or all; all counts denied requests also, as of reports of use")
+	}
+	return events.CountAdmitted
 }
 
 // window reads the unit of a limit that is not unlimited, whose multiplier is read already.
