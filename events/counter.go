@@ -148,7 +148,7 @@ func (e *Event) Counters(features Features) ([]Counter, error) {
 // feature is a part of the ID, so that the two take one allocation.
 func (e *Event) counter(kinds []string, features Features, address netip.Prefix) (counter Counter, id string, err error) {
 	counter = Counter{Event: e.Name, Retention: e.Remembered()}
-	ipv6Prefix := DefaultIPv6Prefix
+	ipv6Prefix, nat64 := DefaultIPv6Prefix, e.nat64()
 	if rule := e.rule(kinds); rule != nil {
 		if rule.isBucket() {
 			counter.Retention = rule.refill()
@@ -159,7 +159,7 @@ func (e *Event) counter(kinds []string, features Features, address netip.Prefix)
 	var space [idSpace]byte
 	bytes := appendString(space[:0], e.Name)
 	feature := len(bytes)
-	bytes, err = appendFeature(bytes, kinds, features, address, ipv6Prefix)
+	bytes, err = appendFeature(bytes, kinds, features, address, ipv6Prefix, nat64)
 	if err != nil {
 		return counter, "", err
 	}
@@ -184,6 +184,14 @@ func (e *Event) rule(kinds []string) *Rule {
 		}
 	}
 	return first
+}
+
+// nat64 returns the prefixes of NAT64 that the rules name. All rules of an event have the same.
+func (e *Event) nat64() []netip.Prefix {
+	if len(e.Rules) == 0 {
+		return nil
+	}
+	return e.Rules[0].NAT64
 }
 
 // isBucket reports whether the rule's limits are token buckets.
@@ -216,14 +224,14 @@ const idSpace = 192
 // appendFeature appends the identity of the feature of those kinds, which features
 // must hold. The address among them has been parsed already. IPv6 addresses are taken by
 // their network of ipv6Prefix bits.
-func appendFeature(id []byte, kinds []string, features Features, address netip.Prefix, ipv6Prefix int) ([]byte, error) {
+func appendFeature(id []byte, kinds []string, features Features, address netip.Prefix, ipv6Prefix int, nat64 []netip.Prefix) ([]byte, error) {
 	for _, kind := range kinds {
 		id = appendString(id, kind)
 		if kind != KindIP {
 			id = appendString(id, features[kind])
 			continue
 		}
-		network, reason := countedNetwork(address, ipv6Prefix)
+		network, reason := countedNetwork(address, ipv6Prefix, nat64)
 		if reason != "" {
 			return id, &FeatureError{Kind: kind, Index: -1, Reason: reason}
 		}

@@ -213,7 +213,7 @@ func validWord(s string, dots bool) bool {
 
 // canonicalIP returns the canonical form of an address or a network that a rules file
 // lists, an IPv6 one as the network by which it is counted. What it returns it also takes.
-func canonicalIP(value string, ipv6Prefix int) (canonical, reason string) {
+func canonicalIP(value string, ipv6Prefix int, nat64 ...netip.Prefix) (canonical, reason string) {
 	network, err := ParseNetwork(value)
 	if err != nil {
 		return "", addressFault(value)
@@ -221,7 +221,7 @@ func canonicalIP(value string, ipv6Prefix int) (canonical, reason string) {
 	if addr := network.Addr(); network.Bits() > ipv6Prefix && addr.Is6() {
 		network = netip.PrefixFrom(addr, addr.BitLen())
 	}
-	if network, reason = countedNetwork(network, ipv6Prefix); reason != "" {
+	if network, reason = countedNetwork(network, ipv6Prefix, nat64); reason != "" {
 		return "", reason
 	}
 	return string(appendNetwork(nil, network)), ""
@@ -229,7 +229,8 @@ func canonicalIP(value string, ipv6Prefix int) (canonical, reason string) {
 
 // countedNetwork returns the network by which the address is counted. It takes a network
 // that is this one.
-func countedNetwork(address netip.Prefix, ipv6Prefix int) (network netip.Prefix, reason string) {
+func countedNetwork(address netip.Prefix, ipv6Prefix int, nat64 []netip.Prefix) (network netip.Prefix, reason string) {
+	address = withoutNAT64(address, nat64)
 	bits := address.Addr().BitLen()
 	if address.Addr().Is6() {
 		bits = ipv6Prefix

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
@@ -140,6 +141,8 @@ type Rule struct {
 	Limits     []Limit
 	Precision  Precision
 	IPv6Prefix int // bits, 1 to 128; 0 means DefaultIPv6Prefix
+	// NAT64 are prefixes, beside 64:ff9b::/96, whose addresses are counted as the IPv4 address inside. See ValidNAT64.
+	NAT64 []netip.Prefix
 
 	// Overrides are the limits of single values, by canonical value, instead of
 	// Limits. Only a rule per one kind has them.
@@ -390,8 +393,8 @@ func (l List) Strings() []string {
 }
 
 // holds reports whether the value of one of the kinds is on the list. An address
-// is looked up as it is, not by the network by which it is counted.
-func (l List) holds(kinds []string, features Features) bool {
+// is looked up as it is, and of NAT64 the IPv4 address inside, not by the network by which it is counted.
+func (l List) holds(kinds []string, features Features, nat64 []netip.Prefix) bool {
 	return slices.ContainsFunc(kinds, func(kind string) bool {
 		if kind != KindIP {
 			return l.Values[features[kind]]
@@ -400,7 +403,7 @@ func (l List) holds(kinds []string, features Features) bool {
 			return false
 		}
 		network, err := ParseNetwork(features[kind])
-		return err == nil && l.Networks.containsAll(network)
+		return err == nil && (l.Networks.containsAll(network) || l.Networks.containsAll(withoutNAT64(network, nat64)))
 	})
 }
 
@@ -440,9 +443,9 @@ func (r *Rule) listed(features Features) (listing Listing, overridden bool) {
 		}
 	}
 	switch {
-	case r.Deny.holds(r.Per, features):
+	case r.Deny.holds(r.Per, features, r.NAT64):
 		return Denied, false
-	case r.Allow.holds(r.Per, features):
+	case r.Allow.holds(r.Per, features, r.NAT64):
 		return Allowed, false
 	}
 	return Unlisted, false
@@ -456,7 +459,7 @@ func (r *Rule) CanonicalValue(value string) (string, error) { return r.canonical
 func (r *Rule) canonicalOf(kind, value string) (string, error) {
 	reason := textFault(kind, value)
 	if reason == "" && kind == KindIP {
-		value, reason = canonicalIP(value, r.CountedPrefix())
+		value, reason = canonicalIP(value, r.CountedPrefix(), r.NAT64...)
 	}
 	if reason != "" {
 		return "", &FeatureError{Kind: kind, Index: -1, Reason: reason}

@@ -1,6 +1,7 @@
 package events
 
 import (
+	"fmt"
 	"iter"
 	"maps"
 	"slices"
@@ -80,13 +81,14 @@ type keeping struct {
 	retention  time.Duration
 	precision  Precision
 	ipv6Prefix int // 0 where no kind is an address
+	nat64      string
 	count      Count
 }
 
 func (r *Rule) keeping(remembered time.Duration) keeping {
 	k := keeping{retention: remembered, precision: r.Precision, count: r.Count}
 	if slices.Contains(r.Per, KindIP) {
-		k.ipv6Prefix = r.CountedPrefix()
+		k.ipv6Prefix, k.nat64 = r.CountedPrefix(), fmt.Sprint(r.NAT64)
 	}
 	return k
 }
@@ -158,7 +160,7 @@ func (r *Rule) limits() iter.Seq[[]Limit] {
 // becomes returns how counters are kept whose keeping changes at the Unix second
 // now.
 func (k kept) becomes(next keeping, now int64) kept {
-	if k.ipv6Prefix != next.ipv6Prefix || k.count != next.count {
+	if k.ipv6Prefix != next.ipv6Prefix || k.nat64 != next.nat64 || k.count != next.count {
 		return kept{keeping: next, from: now}
 	}
 	changed := kept{keeping: next, from: k.from}

@@ -2,6 +2,7 @@ package rulesfile
 
 import (
 	"fmt"
+	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
@@ -45,6 +46,7 @@ type reader struct {
 	faults   events.Faults
 	faulty   map[*yaml.Node]bool // the nodes with a fault of their own
 	warnings events.Faults
+	nat64    []netip.Prefix      // of the rules
 	warned   map[*yaml.Node]bool // the nodes with a warning
 }
 

@@ -56,6 +56,7 @@ func (r ruleReader) rule(at place) *ruleFields {
 	rule.knownPer = r.per(rule)
 	name := r.name(f["name"])
 	rule.IPv6Prefix = r.number(f["ipv6_prefix"], 1, 128)
+	rule.NAT64 = r.nat64
 	rule.Throttle = r.throttle(f["throttle"])
 	rule.Count = choice[events.Count](r.reader, f["count"], countNames)
 	rule.Precision = choice[events.Precision](r.reader, f["precision"], precisionNames)

@@ -75,10 +75,13 @@ func Parse(data []byte) (*events.Rules, error) {
 type fileReader struct{ *reader }
 
 func (r fileReader) rules(at place) *events.Rules {
-	fields := r.fields(at, "events", "trusted_proxies", "headers")
+	fields := r.fields(at, "events", "trusted_proxies", "nat64", "headers")
 	rules := &events.Rules{Events: make(map[string]*events.Event)}
 	if proxies := fields["trusted_proxies"]; proxies.given() {
 		rules.TrustedProxies = r.networks(proxies)
+	}
+	if prefixes := fields["nat64"]; prefixes.given() {
+		r.nat64 = r.nat64Prefixes(prefixes)
 	}
 	if headers := fields["headers"]; headers.given() {
 		rules.Headers = r.headers(headers)

@@ -109,6 +109,7 @@ func TestEachLineOfTheExample(t *testing.T) {
 		{`trusted_proxies: [127.0.0.0/8, "::1"]`, func(r *events.Rules) any {
 			return r.TrustedProxies.Contains(netip.MustParseAddr("127.1.2.3")) && r.TrustedProxies.Contains(netip.IPv6Loopback())
 		}, true, "", false},
+		{`nat64: ["2001:db8:64::/96"]`, listed("2001:db8:64::203.0.113.255"), events.Denied, "", events.Unlisted},
 		{"headers: [ratelimit]", func(r *events.Rules) any { return r.Sends(events.HeaderRateLimit) }, true, "headers: [x-ratelimit]", false},
 	}
 

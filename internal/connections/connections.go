@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/counterd/counterd/api/wire"
+	"github.com/counterd/counterd/events"
 )
 
 const (
@@ -175,14 +176,14 @@ func (l *Listener) evictHeaviest() {
 	}
 }
 
-// networkOf returns the address that a connection comes from, an IPv6 one as its /64. It is
+// networkOf returns the address that a connection comes from, an IPv6 one as its /64, one of NAT64 as its IPv4 address. It is
 // the zero Prefix where there is none, as over a Unix socket.
 func networkOf(conn net.Conn) netip.Prefix {
 	of, ok := conn.RemoteAddr().(*net.TCPAddr)
 	if !ok {
 		return netip.Prefix{}
 	}
-	address := of.AddrPort().Addr().Unmap().WithZone("")
+	address := events.WithoutNAT64(of.AddrPort().Addr().Unmap().WithZone(""))
 	bits := address.BitLen()
 	if address.Is6() {
 		bits = 64
