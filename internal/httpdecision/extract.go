@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/internal/service"
@@ -63,9 +64,6 @@ func FromHeader(name string) Extractor {
 	return func(r *http.Request) (string, error) { return headerOf(r, name) }
 }
 
-// maxToken is the length of a token, in bytes, up to which it stands for itself.
-const maxToken = events.MaxValue
-
 // FromBearer finds the token of Authorization: Bearer. It is not verified:
 // other features limit a client that makes tokens up. A token of more than
 // 1,024 bytes, as one with claims may be, is taken by its hash:
@@ -85,11 +83,18 @@ func FromBearer(r *http.Request) (string, error) {
 		return "", nil
 	case strings.ContainsAny(token, " \t,"):
 		return "", &events.FeatureError{Index: -1, Reason: "the header Authorization does not hold one bearer token"}
-	case len(token) > maxToken:
-		sum := sha256.Sum256([]byte(token))
-		return "sha256:" + hex.EncodeToString(sum[:]), nil
 	}
-	return token, nil
+	return countable(token), nil
+}
+
+// countable returns a value that limits can count by: a value of more than 1,024 bytes, or that is not UTF-8, is its hash,
+// sha256: and 64 hexadecimal digits. A client that chooses the value cannot end the decision by it.
+func countable(value string) string {
+	if len(value) <= events.MaxValue && utf8.ValidString(value) {
+		return value
+	}
+	sum := sha256.Sum256([]byte(value))
+	return "sha256:" + hex.EncodeToString(sum[:])
 }
 
 func headerOf(r *http.Request, name string) (string, error) {
@@ -169,7 +174,9 @@ func featuresOf(r *http.Request, event service.Event, own map[string]Extractor) 
 		value, err := extract(r)
 		switch {
 		case err == nil && value != "":
-			features[kind] = value
+			if features[kind] = value; kind != events.KindIP {
+				features[kind] = countable(value)
+			}
 		case err != nil && !errors.Is(err, events.ErrInvalid):
 			return nil, fmt.Errorf("api: the %s of a request: %w", kind, err)
 		case err != nil:
