@@ -1,6 +1,7 @@
 package rulesfile
 
 import (
+	"cmp"
 	"net/netip"
 	"slices"
 	"strings"
@@ -25,6 +26,7 @@ func (r fileReader) networks(at place) events.Networks {
 	return events.NewNetworks(networks...)
 }
 
+// nat64Prefixes reads the prefixes. A prefix inside another one comes first.
 func (r fileReader) nat64Prefixes(at place) (prefixes []netip.Prefix) {
 	for _, item := range r.items(at) {
 		text, ok := r.text(item)
@@ -32,30 +34,23 @@ func (r fileReader) nat64Prefixes(at place) (prefixes []netip.Prefix) {
 			continue
 		}
 		network, reason := listedNetwork(text)
-		overlapped := slices.IndexFunc(prefixes, network.Overlaps)
 		switch {
 		case reason != "":
 			r.fault(item, "%s", reason)
 		case !events.ValidNAT64(network):
 			r.fault(item, "a NAT64 prefix is an IPv6 network of 32, 40, 48, 56, 64 or 96 bits")
-		case overlapped >= 0:
-			r.fault(item, "it overlaps %s: leave one out", prefixes[overlapped])
 		default:
 			prefixes = append(prefixes, network)
 		}
 	}
-	return prefixes
+	slices.SortFunc(prefixes, func(a, b netip.Prefix) int { return cmp.Or(b.Bits()-a.Bits(), a.Compare(b)) })
+	return slices.Compact(prefixes)
 }
 
 // lists reads allow and deny.
 func (r ruleReader) lists(rule *ruleFields) {
 	rule.Allow = r.list(rule, "allow", events.List{})
 	rule.Deny = r.list(rule, "deny", rule.Allow)
-	for value, name := range rule.overrides {
-		if listing := rule.Listed(events.Features{rule.Per[0]: value}); listing != events.Unlisted {
-			r.warn(name, "the value is in %s: its rates never decide", listing)
-		}
-	}
 }
 
 // list reads one of the lists; what it shares with the other is a fault.
@@ -76,8 +71,6 @@ func (r ruleReader) list(rule *ruleFields, field string, other events.List) even
 		}
 		if reason := listed.add(text, other); reason != "" {
 			r.fault(item, "%s", reason)
-		} else if listed.values[text] && strings.Contains(text, "/") && looksLikeAddress(text) {
-			r.warn(item, "a network is compared as text here, since per names no ip: count per ip, or list the values")
 		}
 	}
 	return events.List{Networks: events.NewNetworks(listed.networks...), Values: listed.values}
