@@ -19,7 +19,7 @@ func (l *Limiter) Hit(ctx context.Context, event string, features Features) (Dec
 	return l.decide(ctx, event, features, 1, l.service.Hit)
 }
 
-// HitN is Hit with a cost, 1 to 1,000,000.
+// HitN is Hit with a cost, 0 to 1,000,000. A hit of cost 0 adds nothing, and is allowed while no limit is exceeded.
 func (l *Limiter) HitN(ctx context.Context, event string, features Features, cost int64) (Decision, error) {
 	return l.decide(ctx, event, features, cost, l.service.Hit)
 }
@@ -47,7 +47,7 @@ func (l *Limiter) decide(ctx context.Context, name string, features Features, co
 	return by(ctx, event, features, cost)
 }
 
-// Reserve is HitN with a cost that is an estimate, for at most so long, 1 s to 24 h in whole seconds: Settle
+// Reserve is HitN with a cost, at least 1, that is an estimate, for at most so long, 1 s to 24 h in whole seconds: Settle
 // replaces it by the true cost. Else the estimate counts.
 func (l *Limiter) Reserve(ctx context.Context, event string, features Features, cost int64, d time.Duration) (Decision, error) {
 	if err := limiter.CheckReserved(d); err != nil {

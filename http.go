@@ -24,7 +24,7 @@ func FeatureFrom(kind string, value func(*http.Request) (string, error)) Middlew
 	}
 }
 
-// CostOf says what a request costs, 1 to 1,000,000. Default: 1. See also [ReserveFor].
+// CostOf says what a request costs, 0 to 1,000,000. Default: 1. See also [ReserveFor].
 func CostOf(cost func(*http.Request) int64) MiddlewareOption {
 	return func(c *httpdecision.MiddlewareConfig) { c.Cost = cost }
 }

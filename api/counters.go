@@ -84,7 +84,7 @@ func (e *endpoints) history(x *exchange, event service.Event) error {
 		return err
 	}
 	intervals := counts.Intervals
-	if err := x.admission.Hold(int64(len(intervals) * bucketBytes)); err != nil {
+	if err := x.HoldAnswer(int64(len(intervals) * bucketBytes)); err != nil {
 		return err
 	}
 	history := wire.History{

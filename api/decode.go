@@ -174,12 +174,23 @@ var bodyReaders = sync.Pool{New: func() any {
 
 // fitting refuses null everywhere: left out is one thing, null another, and
 // to take it for nothing may count what was not meant. It refuses objects and lists in
-// the place of single values, which json would read to their end.
+// the place of single values, which json would read to their end. It reads whole numbers in all ways that JSON has to write
+// them.
 var fitting = json.UnmarshalFromFunc(func(d *jsontext.Decoder, v any) error {
 	t := reflect.TypeOf(v).Elem()
 	switch kind := d.PeekKind(); kind {
 	case jsontext.KindNull:
 		return &json.SemanticError{GoType: t, JSONKind: kind}
+	case jsontext.KindNumber:
+		n, ok := v.(*int64)
+		if !ok {
+			break
+		}
+		text, err := d.ReadValue()
+		if err == nil {
+			*n, err = wire.ParseInteger(string(text))
+		}
+		return err
 	case jsontext.KindBeginObject, jsontext.KindBeginArray:
 		if t.Kind() == reflect.String || t.Kind() == reflect.Int64 {
 			return &json.SemanticError{GoType: t, JSONKind: kind}

@@ -40,6 +40,7 @@ type exchange struct {
 	body      io.ReadCloser           // at most maxBody of the request's
 	conn      *connections.Connection // admitted at the body's end; nil: there is none to admit
 	admission service.Admission
+	answer    int64 // bytes of the admission that are held for the answer
 	status    int   // of the answer; 0: it has not begun
 	bytes     int64 // of the answer
 
@@ -115,6 +116,16 @@ func (x *exchange) leavesBody() bool {
 	return r.ContentLength != 0 && r.ProtoMajor == 1 && (r.Method != http.MethodPost || x.route == authorizeRoute)
 }
 
+// cutBody ends the connection of a request that is refused, without the rest of its body: a body that does not come would
+// hold a place for a connection.
+func (x *exchange) cutBody() {
+	if x.request.ContentLength == 0 || x.request.ProtoMajor != 1 {
+		return
+	}
+	x.Header()["Connection"] = []string{"close"}
+	_ = http.NewResponseController(x.ResponseWriter).SetReadDeadline(time.Now()) // else that of the server holds
+}
+
 // act does the action for a request that is admitted. The connection is a client's at the latest
 // when it is answered.
 func (o *route) act(x *exchange) error {
@@ -175,6 +186,19 @@ func (x *exchange) Write(p []byte) (int, error) {
 	return n, err
 }
 
+// HoldAnswer takes memory for an answer of that many bytes, in place of what was taken for it before, or returns
+// ErrOverload. An answer stays in memory until its client has read it.
+func (x *exchange) HoldAnswer(bytes int64) error {
+	if bytes <= x.answer {
+		return nil
+	}
+	if err := x.admission.Hold(bytes - x.answer); err != nil {
+		return err
+	}
+	x.answer = bytes
+	return nil
+}
+
 // Unwrap is for http.ResponseController.
 func (x *exchange) Unwrap() http.ResponseWriter { return x.ResponseWriter }
 
@@ -213,7 +237,11 @@ func (o *route) admit(x *exchange) (err error) {
 	if isOfPage(x.route) { // a form that fails is answered with what the page shows
 		others = seen
 	}
-	if x.admission, err = h.Gate.Admit(o.class, x.token(), others...); err != nil || o.class == service.ClassPublic {
+	x.admission, err = h.Gate.Admit(o.class, x.token(), others...)
+	if errors.Is(err, service.ErrOverload) {
+		x.cutBody()
+	}
+	if err != nil || o.class == service.ClassPublic {
 		return err
 	}
 	if err := x.admission.Hold(headerBytes(r)); err != nil {

@@ -24,7 +24,7 @@ func (e *endpoints) explain(x *exchange, event service.Event) error {
 	for i := range explained {
 		parts += len(explained[i].Sum) + len(explained[i].Frees)
 	}
-	if err := x.admission.Hold(int64(parts * bucketBytes)); err != nil {
+	if err := x.HoldAnswer(int64(parts * bucketBytes)); err != nil {
 		return err
 	}
 	x.verdict = service.OutcomeOf(&d).String()

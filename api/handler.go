@@ -31,9 +31,7 @@ const (
 	readTimeout       = 10 * time.Second
 	writeTimeout      = 60 * time.Second // a reset of a counter with every second of a day takes a few
 	idleTimeout       = 2 * time.Minute
-	// resultBytes, bucketBytes and topBytes are about what a batch's result, with four limits, a
-	// bucket of a history and a feature of a top take in an answer.
-	resultBytes = 1 << 10
+	// bucketBytes and topBytes are about what a bucket of a history and a feature of a top take in an answer.
 	bucketBytes = 64
 	topBytes    = 512
 )

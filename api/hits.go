@@ -23,6 +23,9 @@ func (e *endpoints) hit(x *exchange, event service.Event) error {
 	if err != nil {
 		return err
 	}
+	if err := x.HoldAnswer(resultBytes(&limiter.Hit{Event: event.Event, Features: in.Features, Reserved: reserve})); err != nil {
+		return err
+	}
 	d, err := e.service.Reserve(x.request.Context(), event, in.Features, costOf(in.Cost), reserve)
 	if err != nil {
 		return err
@@ -56,10 +59,8 @@ func (e *endpoints) batch(x *exchange) error {
 	if err != nil {
 		return err
 	}
-	if err := x.admission.Hold(int64(len(in) * resultBytes)); err != nil {
-		return err
-	}
 	rules, hits, faults := e.service.Rules(), make([]limiter.Hit, len(in)), map[int]error{}
+	bytes := int64(0)
 	for i, hit := range in {
 		hits[i] = limiter.Hit{Event: rules.Events[hit.Event], Features: hit.Features, Cost: costOf(hit.Cost)}
 		var err error
@@ -70,6 +71,10 @@ func (e *endpoints) batch(x *exchange) error {
 			hits[i].Event = nil // it is not to be counted
 			faults[i] = err
 		}
+		bytes += resultBytes(&hits[i])
+	}
+	if err := x.HoldAnswer(bytes); err != nil {
+		return err
 	}
 	results, err := e.service.Hits(x.request.Context(), hits)
 	if err != nil {
@@ -87,6 +92,45 @@ func (e *endpoints) batch(x *exchange) error {
 	defer response.Free()
 	e.Answer(x, http.StatusOK, wire.TypeJSON, response.ResultsOf(e.service, hits, results))
 	return nil
+}
+
+// resultBytes returns about how many bytes the result of a hit takes in an answer, rather too many.
+func resultBytes(hit *limiter.Hit) int64 {
+	if hit.Event == nil {
+		return 256
+	}
+	bytes := 256 + len(hit.Event.Name) + 64*len(hit.Features) // a kind may be faulty
+	for i := range hit.Event.Rules {
+		rule := &hit.Event.Rules[i]
+		if !rule.Applies(hit.Features) {
+			continue
+		}
+		feature := 0
+		for _, kind := range rule.Per {
+			feature += len(kind) + len("+:") + escapedBytes(hit.Features[kind])
+		}
+		for _, limit := range rule.Limits {
+			bytes += 256 + 2*len(limit.Name) + feature
+		}
+		if hit.Reserved > 0 || rule.Leases() {
+			bytes += 2 * (64 + feature)
+		}
+	}
+	return int64(bytes)
+}
+
+// escapedBytes returns how many bytes a string takes in JSON.
+func escapedBytes(s string) int {
+	n := len(s)
+	for i := range len(s) {
+		switch c := s[i]; {
+		case c == '"' || c == '\\':
+			n++
+		case c < ' ':
+			n += len(`\u0000`) - 1
+		}
+	}
+	return n
 }
 
 // errNoEvent is the error of a hit of a batch that names no event.

@@ -309,10 +309,10 @@ func TestABatchIsDecidedInOrder(t *testing.T) {
 func TestFaultyHitsInABatch(t *testing.T) {
 	l := newLimits(t, "events: {e: {limits: [{per: ip, rate: 10/d}]}, plain: {}}")
 	w := request(t, l, "POST", "/v1/batch", `{"hits": [
-		{"event": "unknown", "features": {"ip": "203.0.113.9"}, "cost": 0},
+		{"event": "unknown", "features": {"ip": "203.0.113.9"}, "cost": -1},
 		{"event": "e", "features": {"ip": "203.0.113"}},
 		{"event": "e", "features": {"ip": "203.0.113.9"}},
-		{"event": "e", "features": {"ip": "x", "user": ""}, "cost": 0},
+		{"event": "e", "features": {"ip": "x", "user": ""}, "cost": -1},
 		{"event": "e", "features": {"user": "42"}},
 		{"event": "plain", "features": {"user": "42"}},
 		{}, {}

@@ -101,8 +101,10 @@ func (q *query) cost() int64 {
 	if !q.values.Has("cost") {
 		return 1
 	}
-	// What is no number is no cost either.
-	cost, _ := strconv.ParseUint(q.values.Get("cost"), 10, 32)
+	cost, err := strconv.ParseUint(q.values.Get("cost"), 10, 32)
+	if err != nil {
+		cost = limiter.MaxCost + 1 // what is no number is no cost either
+	}
 	if err := limiter.CheckCost(int64(cost)); err != nil {
 		q.faults = append(q.faults, err)
 	}

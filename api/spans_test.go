@@ -98,7 +98,7 @@ func TestWhatSpansSayOfDecisions(t *testing.T) {
 	request(t, h, "POST", "/v1/batch", `{"hits": [{"event": "e", "features": {"ip": "203.0.113.8"}}, {"event": "e", "features": {"ip": "203.0.113.9"}}, {"event": "e", "features": {"ip": "x"}}, {"event": "none", "features": {}}]}`)
 	said, _ = h.decide(t)
 	assert.Equal(t, map[string]any{"hits": int64(4), "hits.allowed": int64(1), "hits.denied": int64(1), "hits.faulty": int64(2)}, said)
-	request(t, h, "POST", "/v1/events/e/hit", `{"features": {"ip": "203.0.113.9"}, "cost": 0}`)
+	request(t, h, "POST", "/v1/events/e/hit", `{"features": {"ip": "203.0.113.9"}, "cost": -1}`)
 	said, span = h.decide(t)
 	assert.NotContains(t, said, "verdict")
 	assert.Equal(t, codes.Error, span.Status().Code)

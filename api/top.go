@@ -15,7 +15,7 @@ func (e *endpoints) top(x *exchange) error {
 	if alone {
 		asked, processes = query, 1
 	}
-	if err := x.admission.Hold(int64(asked.N * topBytes * processes)); err != nil {
+	if err := x.HoldAnswer(int64(asked.N * topBytes * processes)); err != nil {
 		return err
 	}
 	list := e.service.Top(asked)

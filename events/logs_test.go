@@ -79,7 +79,7 @@ func TestALogIsAnotherCounterThanBuckets(t *testing.T) {
 
 // A log knows the hits that wait for their turns in any leaky bucket of the event that is enforced.
 func TestALogOfHitsThatWait(t *testing.T) {
-	const window = "{per: user, rate: 900/d, algorithm: sliding-log}"
+	const window = "{per: user, rate: 20/m, algorithm: sliding-log}"
 	bytes := func(limits string, kinds ...string) int {
 		return journal.FootprintOf(parsedLimits(t, limits).Events["e"], kinds, events.DefaultGrace).Bytes
 	}

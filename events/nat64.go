@@ -14,8 +14,8 @@ func ValidNAT64(network netip.Prefix) bool {
 	return false
 }
 
-// WithoutNAT64 returns the IPv4 address in an address of 64:ff9b::/96, or of one of the prefixes. Others it returns as
-// they are.
+// WithoutNAT64 returns the IPv4 address in an address of 64:ff9b::/96, or of the first of the
+// prefixes that contains it. Others it returns as they are.
 func WithoutNAT64(address netip.Addr, prefixes ...netip.Prefix) netip.Addr {
 	if !address.Is6() {
 		return address

@@ -15,7 +15,7 @@ import (
 // Those of 6to4 and Teredo stay IPv6, since their senders can choose the IPv4 address.
 func TestNAT64(t *testing.T) {
 	rules, err := rulesfile.Parse([]byte(`
-nat64: ["2001:db8:9::/96", "2001:db8:1::/48", "2001:db8:5::/64", "2001:dba::/32", "2001:dbb:100::/40", "2001:db8:7:5600::/56"]
+nat64: ["2001:db8:5::/48", "2001:db8:9::/96", "2001:db8:9::/96", "2001:db8:1::/48", "2001:db8:5::/64", "2001:dba::/32", "2001:dbb:100::/40", "2001:db8:7:5600::/56"]
 events:
   e:
     limits:
@@ -64,10 +64,9 @@ events:
 	assert.Equal(t, "ip:192.0.2.7", counter.Feature.String())
 	assert.False(t, events.NewNetworks(netip.MustParsePrefix("10.0.0.0/8")).Contains(netip.MustParseAddr("64:ff9b::10.0.0.1")), "no proxy is trusted by it")
 
-	_, err = rulesfile.Parse([]byte(`{nat64: ["2001:db8::/44", 10.0.0.0/8, "2001:db8:1::/48", "2001:db8:1:1::/64"], events: {e: {}}}`))
+	_, err = rulesfile.Parse([]byte(`{nat64: ["2001:db8::/44", 10.0.0.0/8, "2001:db8:1::/48"], events: {e: {}}}`))
 	require.ErrorContains(t, err, "nat64[0]: a NAT64 prefix is an IPv6 network of 32, 40, 48, 56, 64 or 96 bits")
 	require.ErrorContains(t, err, "nat64[1]: a NAT64 prefix")
-	require.ErrorContains(t, err, "nat64[3]: it overlaps 2001:db8:1::/48")
 }
 
 // Counters of addresses are others if the prefixes change, so limits are incomplete until their windows have passed.

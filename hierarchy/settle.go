@@ -45,6 +45,9 @@ func (c *Counters) Settle(ctx context.Context, r engine.Reserved, cost int64) er
 	if now.UnixMilli() >= r.Ends {
 		return engine.ErrEnded
 	}
+	if r.Ahead > 0 {
+		return &engine.AheadError{After: r.Ahead}
+	}
 	s := settling{c, events.Counter{Retention: r.Retention, Precision: r.Precision}, r, cost, rand.Uint64()}
 	defer func() {
 		c.cache.forget(r.Counter)

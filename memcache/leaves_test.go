@@ -48,7 +48,9 @@ func TestAServerLeavesTheList(t *testing.T) {
 			d, err := deciders[process].Hit(t.Context(), hit)
 			require.NoError(t, err)
 			changed := len(fleets[process].Health()) == 2
-			require.Equal(t, moves[id] && changed, d.Limits[0].Incomplete, "process %d", process)
+			if changed || !moves[id] { // a process with the list before may know of the change by a marker
+				require.Equal(t, moves[id], d.Limits[0].Incomplete, "process %d", process)
+			}
 		}
 		for user := range 30 {
 			hit(user%3, user)

@@ -157,7 +157,7 @@ func (c *Client) Reset(ctx context.Context, event string, features Features) err
 	return c.server.callOn(ctx, event, http.MethodDelete, "counters", featureQuery(features), nil, nil)
 }
 
-// Hit adds a hit of that cost, 1 to 1,000,000, to the counters of the event that
+// Hit adds a hit of that cost, 0 to 1,000,000, to the counters of the event that
 // its rules name, and returns whether the rules admit it. A denial is no error:
 // Decision.Allowed says it. An ErrUnavailable is a rule that refuses what cannot be
 // decided, or leaves open whether the hit was counted. If the context ends, Hit returns at once; it has no effect on hits

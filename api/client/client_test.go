@@ -140,7 +140,7 @@ func TestHits(t *testing.T) {
 		want     error
 	}{
 		{"unknown", who, 1, client.ErrUnknown},
-		{"url_shorten", who, 0, client.ErrInvalid},
+		{"url_shorten", who, -1, client.ErrInvalid},
 		{"url_shorten", events.Features{"user": "42"}, 1, client.ErrInvalid},
 	} {
 		_, err = c.Hit(t.Context(), bad.event, bad.features, bad.cost)

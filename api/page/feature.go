@@ -73,7 +73,10 @@ type search struct {
 func (p *pages) searchOf(query url.Values) (s search, err error) {
 	s.cost = 1
 	if text := query.Get("cost"); text != "" {
-		cost, _ := strconv.ParseUint(strings.TrimSpace(text), 10, 32) // what is no number is no cost either
+		cost, fault := strconv.ParseUint(strings.TrimSpace(text), 10, 32)
+		if fault != nil {
+			cost = limiter.MaxCost + 1 // what is no number is no cost either
+		}
 		s.cost = int64(cost)
 		err = limiter.CheckCost(s.cost)
 	}

@@ -22,6 +22,7 @@ import (
 	"github.com/counterd/counterd/api/wire"
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/internal/assembly"
+	"github.com/counterd/counterd/internal/httpdecision"
 	"github.com/counterd/counterd/internal/insight/peers"
 	"github.com/counterd/counterd/internal/insight/top"
 	"github.com/counterd/counterd/internal/limiter"
@@ -244,6 +245,10 @@ func (p *pages) write(w http.ResponseWriter, name string, f *frame, view any) {
 	if err := templates.ExecuteTemplate(&out, name, view); err != nil {
 		p.Log.Error("a page cannot be written", "page", name, "error", err)
 		http.Error(w, http.StatusText(http.StatusInternalServerError), http.StatusInternalServerError)
+		return
+	}
+	if err := httpdecision.HoldAnswer(w, out.Len()); err != nil {
+		http.Error(w, http.StatusText(http.StatusServiceUnavailable), http.StatusServiceUnavailable)
 		return
 	}
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")

@@ -134,7 +134,7 @@ func TestErrors(t *testing.T) {
 		featurePage("login", "ip:1.2.3", "User:x"):              {400, "The value is not an IP address."},
 		featurePage("login", "user:"+strings.Repeat("w", 1025)): {400, "the value has 1025 bytes, at most 1024 are taken"},
 		featurePage("login", "user:\xff"):                       {400, "the value is not valid UTF-8"},
-		featurePage("login", "user:bob") + "&cost=x":            {400, "Cost: it is 1 to "},
+		featurePage("login", "user:bob") + "&cost=x":            {400, "Cost: it is 0 to "},
 		featurePage("login"):                                    {400, "Login is counted by feature: at least one is wanted."},
 		ofIP + "&level=week":                                    {400, "Level: it is second, minute, hour or day."},
 		ofIP + "&from=yesterday":                                {400, "From: it is a moment such as 2026-03-14T23:00:00Z."},

@@ -124,7 +124,7 @@ type Limit struct {
 // Hit asks to add to the counters of an event that its rules name, and to decide.
 type Hit struct {
 	Features map[string]string `json:"features"`
-	Cost     *int64            `json:"cost,omitempty"` // 1 to 1,000,000; nil: 1
+	Cost     *int64            `json:"cost,omitempty"` // 0 to 1,000,000; nil: 1
 	// Reserve is a duration, up to 24h: the cost is an estimate, to be settled within that time; nil: it
 	// is the true cost.
 	Reserve *string `json:"reserve,omitempty"`
@@ -290,7 +290,7 @@ type Batch struct {
 type BatchHit struct {
 	Event    string            `json:"event"`
 	Features map[string]string `json:"features"`
-	Cost     *int64            `json:"cost,omitempty"` // 1 to 1,000,000; nil: 1
+	Cost     *int64            `json:"cost,omitempty"` // 0 to 1,000,000; nil: 1
 	Reserve  *string           `json:"reserve,omitempty"`
 }
 
@@ -417,8 +417,50 @@ func (m *Moment) UnmarshalJSON(text []byte) (err error) {
 	case 't', 'f', '{', '[':
 		return ErrMoment
 	}
-	*m, err = ParseMoment(string(text))
+	seconds, err := ParseInteger(string(text))
+	if err != nil {
+		return ErrMoment
+	}
+	*m, err = unixMoment(seconds)
 	return err
+}
+
+var errNotWhole = errors.New("the number is not whole")
+
+// maxExponent bounds the exponents that ParseInteger computes with.
+const maxExponent = 1 << 24
+
+// ParseInteger reads a JSON number that is whole, also with a fraction of zeros or an exponent: 1.0 and 1e2. If it is too
+// large, the error wraps strconv.ErrRange.
+func ParseInteger(number string) (int64, error) {
+	mantissa, power, _ := strings.Cut(strings.ToLower(number), "e")
+	whole, fraction, _ := strings.Cut(mantissa, ".")
+	digits, sign := strings.TrimLeft(strings.TrimPrefix(whole, "-")+fraction, "0"), ""
+	if strings.HasPrefix(whole, "-") {
+		sign = "-"
+	}
+	significant := strings.TrimRight(digits, "0")
+	if significant == "" {
+		return 0, nil
+	}
+	exponent := 0
+	if power != "" {
+		var err error
+		if exponent, err = strconv.Atoi(power); err != nil || exponent > maxExponent || exponent < -maxExponent {
+			exponent = maxExponent
+			if power[0] == '-' {
+				exponent = -maxExponent
+			}
+		}
+	}
+	zeros := len(digits) - len(significant) - len(fraction) + exponent
+	switch {
+	case zeros < 0:
+		return 0, errNotWhole
+	case len(significant)+zeros > len("9223372036854775807"):
+		return 0, strconv.ErrRange
+	}
+	return strconv.ParseInt(sign+significant+strings.Repeat("0", zeros), 10, 64)
 }
 
 // MarshalJSON returns RFC 3339 in UTC.

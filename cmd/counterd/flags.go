@@ -92,6 +92,7 @@ func (s *serveFlags) register(flags flagSet) {
 	flags.StringVar(&s.RLS, "rls", "", "`address` to serve Envoy's rate limit service on, over gRPC; its domains are events of the rules; none: it is not served")
 	flags.StringVar(&s.RLSConfig, "rls-config", "", "`file`, or folder of *.yaml files, of envoyproxy/ratelimit's configuration for -rls, reloaded when it changes and on SIGHUP; none: all domains are events")
 	flags.DurationVar(&s.DrainDelay, "drain-delay", 0, "how long requests are served on after SIGTERM, while readyz sends callers elsewhere")
+	flags.DurationVar(&s.IdleTimeout, "idle-timeout", s.IdleTimeout, "how long a connection of HTTP is kept without a request: longer than load balancers keep theirs, or they send requests on closed ones")
 	registerKeySecret(flags, &s.Settings.Settings)
 	flags.TextVar(&s.Protocol, "protocol", s.Protocol, "`commands` for the servers: meta, classic (behind a proxy), or auto: what each one knows")
 	flags.IntVar(&s.Replicas, "replicas", s.Replicas, fmt.Sprintf("`number` of servers that keep each counter: 1 to %d", memcache.MaxReplicas))
@@ -124,7 +125,7 @@ func registerTLS(flags flagSet, s *settings.Settings) {
 }
 
 func registerKeySecret(flags flagSet, s *settings.Settings) {
-	flags.StringVar(&s.KeySecret, "key-secret", "", "`file` whose first line, 16 characters or more, is the secret of all keys in the servers: without it no reader of the keys finds out which feature a counter counts; it seals reservations, too, which need it where there are -tokens; "+
+	flags.StringVar(&s.KeySecret, "key-secret", "", "`file` whose first line, 16 characters or more, is the secret of all keys in the servers: without it no reader of the keys finds out which feature a counter counts; it seals reservations, too, which need it where there are -tokens and servers; "+
 		"the same for all processes; read at the start only, and another one begins all counters anew")
 }
 

@@ -99,7 +99,7 @@ func TestOneScrapeShowsWhatWasDone(t *testing.T) {
 	do(200, "GET", "/v1/events/main/check?feature=ip:192.0.2.1", "")
 	do(200, "HEAD", "/v1/events/main/check?feature=ip:192.0.2.2", "")
 	const again = `{"event": "main", "features": {"ip": "192.0.2.3"}}`
-	do(200, "POST", "/v1/batch", `{"hits": [`+again+`, `+again+`, {"event": "zebra", "features": {"ip": "192.0.2.3"}}, {"event": "main", "features": {"ip": "192.0.2.3"}, "cost": 0}]}`)
+	do(200, "POST", "/v1/batch", `{"hits": [`+again+`, `+again+`, {"event": "zebra", "features": {"ip": "192.0.2.3"}}, {"event": "main", "features": {"ip": "192.0.2.3"}, "cost": -1}]}`)
 	hit(200, "shut", "user:ada-1")
 	hit(200, "own", "user:ada-1")
 	hit(200, "gone", "user:ada-1")

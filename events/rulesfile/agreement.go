@@ -45,6 +45,23 @@ func (r comparison) compare(rules []*ruleFields) {
 	r.warnOfSeconds(rules)
 }
 
+// warnOfIdleFields warns of fields of an event that have no effect on its limits.
+func (r comparison) warnOfIdleFields(event *events.Event, fields map[string]place, from []entry) {
+	kinds := event.Kinds()
+	for _, entry := range from {
+		if events.ValidKind(entry.key) && !slices.Contains(kinds, entry.key) {
+			r.warn(entry.name, "no limit is per %s: requests are not asked for it", entry.key)
+		}
+	}
+	if methods := fields["methods"]; methods.given() && len(event.Rules) == 0 {
+		r.warn(methods, "the event has no limits: no request is a hit")
+	}
+	keepsNone := func(rule events.Rule) bool { return rule.Leases() || len(rule.Limits) > 0 && rule.Limits[0].Burst > 0 }
+	if retention := fields["retention"]; retention.given() && len(event.Rules) > 0 && !slices.ContainsFunc(event.Rules, func(rule events.Rule) bool { return !keepsNone(rule) }) {
+		r.warn(retention, "the counters of these limits keep no events: it is for other features alone")
+	}
+}
+
 // agree faults those of the fields that shape a counter of the rule, and differ from the first rule
 // with that counter.
 func (r comparison) agree(first map[string]*ruleFields, counter string, rule *ruleFields, names ...string) {

@@ -86,3 +86,53 @@ func TestLimitsThatNeverDecide(t *testing.T) {
 	require.NoError(t, err)
 	assert.Empty(t, rules.Warnings)
 }
+
+// Each key has an effect, or is warned of.
+func TestSettingsWithoutEffect(t *testing.T) {
+	for _, test := range []struct {
+		event string
+		want  []string
+	}{
+		{"limits: [{per: user, rate: 5/m, allow: [10.0.0.0/8, 192.0.2.1, ada], deny: ['2001:db8::/32', a/8]}]", []string{
+			"limits[0].allow[0]: a network is compared as text here, since per names no ip: count per ip, or list the values",
+			"limits[0].deny[0]: a network is compared as text here, since per names no ip: count per ip, or list the values",
+		}},
+		{"limits: [{per: [ip, user], rate: 5/m, allow: [10.0.0.0/8, ada]}]", nil},
+		{"limits: [{per: ip, rate: [5/m, 9/h], throttle: soft 10%}]", []string{"limits[0].throttle: soft 10% admits no more than hard: it is less than one event of 9"}},
+		{"limits: [{per: ip, rate: [5/m, 10/h], throttle: soft 10%}]", nil},
+		{"limits: [{per: user, rate: 5/m, throttle: soft 10%, overrides: {a: 20/m}}]", nil},
+		{"limits: [{per: user, rate: 5/m, burst: 3, throttle: soft 20%}]", []string{"limits[0].throttle: soft 20% admits no more than hard: it is less than one event of 3"}},
+		{"limits: [{per: user, rate: 5/m, allow: a, deny: b, overrides: {a: 1/m, b: 2/m, c: 3/m}}]", []string{
+			"limits[0].overrides[…]: the value is in allow: its rates never decide",
+			"limits[0].overrides[…]: the value is in deny: its rates never decide",
+		}},
+		{"limits: [{per: ip, rate: 5/m, allow: 10.0.0.0/8, overrides: {10.0.0.1: 1/m, 192.0.2.1: 2/m}}]", []string{
+			"limits[0].overrides[…]: the value is in allow: its rates never decide",
+		}},
+		{"{from: {ip: peer, user: bearer, org: header X-Org}, limits: [{per: ip, rate: 5/m}, {per: [], rate: 90/m}]}", []string{
+			"from.user: no limit is per user: requests are not asked for it",
+			"from.org: no limit is per org: requests are not asked for it",
+		}},
+		{"{from: {ip: peer}, methods: [POST]}", []string{
+			"from.ip: no limit is per ip: requests are not asked for it",
+			"methods: the event has no limits: no request is a hit",
+		}},
+		{"{retention: 7d, limits: [{per: ip, rate: 5/m, burst: 5}, {per: ip, concurrent: 3, lease: 9s}]}", []string{
+			"retention: the counters of these limits keep no events: it is for other features alone",
+		}},
+		{"{retention: 7d, limits: [{per: ip, rate: 5/m, burst: 5}, {per: ip, rate: 90/h}]}", nil},
+		{"{retention: 7d}", nil},
+	} {
+		if !strings.HasPrefix(test.event, "{") {
+			test.event = "{" + test.event + "}"
+		}
+		rules, err := Parse([]byte("events: {e: " + test.event + "}"))
+		require.NoError(t, err, test.event)
+		var got []string
+		for _, warning := range rules.Warnings {
+			_, reason, _ := strings.Cut(warning.Error(), ": ")
+			got = append(got, strings.TrimPrefix(reason, "events.e."))
+		}
+		assert.Equal(t, test.want, got, test.event)
+	}
+}

@@ -1,6 +1,7 @@
 package rulesfile
 
 import (
+	"cmp"
 	"net/netip"
 	"slices"
 	"strings"
@@ -25,6 +26,7 @@ func (r fileReader) networks(at place) events.Networks {
 	return events.NewNetworks(networks...)
 }
 
+// nat64Prefixes reads the prefixes. A prefix inside another one comes first.
 func (r fileReader) nat64Prefixes(at place) (prefixes []netip.Prefix) {
 	for _, item := range r.items(at) {
 		text, ok := r.text(item)
@@ -32,19 +34,17 @@ func (r fileReader) nat64Prefixes(at place) (prefixes []netip.Prefix) {
 			continue
 		}
 		network, reason := listedNetwork(text)
-		overlapped := slices.IndexFunc(prefixes, network.Overlaps)
 		switch {
 		case reason != "":
 			r.fault(item, "%s", reason)
 		case !events.ValidNAT64(network):
 			r.fault(item, "a NAT64 prefix is an IPv6 network of 32, 40, 48, 56, 64 or 96 bits")
-		case overlapped >= 0:
-			r.fault(item, "it overlaps %s: leave one out", prefixes[overlapped])
 		default:
 			prefixes = append(prefixes, network)
 		}
 	}
-	return prefixes
+	slices.SortFunc(prefixes, func(a, b netip.Prefix) int { return cmp.Or(b.Bits()-a.Bits(), a.Compare(b)) })
+	return slices.Compact(prefixes)
 }
 
 // lists reads allow and deny.

@@ -26,6 +26,7 @@ type ruleFields struct {
 
 	rates      []rateField   // of Limits
 	overridden [][]rateField // of each of Overrides
+	overrides  map[string]place
 }
 
 // The words of the file, each at the place of what it stands for.
@@ -76,6 +77,7 @@ func (r ruleReader) rule(at place) *ruleFields {
 	}
 	r.checkPrecision(rule)
 	r.checkLog(rule)
+	r.checkSoft(rule)
 	return rule
 }
 
@@ -479,6 +481,19 @@ func (r ruleReader) checkPrecision(rule *ruleFields) {
 	}
 }
 
+// checkSoft warns of a percentage that is less than one event of each limit.
+func (r ruleReader) checkSoft(rule *ruleFields) {
+	largest := int64(0)
+	for _, limits := range rule.all() {
+		for _, limit := range limits {
+			largest = max(largest, limit.Most())
+		}
+	}
+	if rule.Throttle.Kind == events.Soft && largest > 0 && rule.Throttle.Ceiling(largest) == largest {
+		r.warn(rule.fields["throttle"], "%s admits no more than hard: it is less than one event of %d", rule.Throttle, largest)
+	}
+}
+
 // checkLog faults what a log cannot do: it knows the moment of each hit, and only its own counter.
 func (r ruleReader) checkLog(rule *ruleFields) {
 	leases := rule.algorithm == events.Concurrency
@@ -509,7 +524,7 @@ func (r ruleReader) overrides(rule *ruleFields) {
 		r.fault(at, "overrides are for rules per exactly one kind: leave them out, or make them a rule of their own")
 		return
 	}
-	rule.Overrides = make(map[string][]events.Limit)
+	rule.Overrides, rule.overrides = make(map[string][]events.Limit), make(map[string]place)
 	for _, entry := range r.entries(at, nobodys) {
 		rates := r.limits(rule, entry.at, entry.at)
 		if !r.sound(rule.fields["ipv6_prefix"]) {
@@ -524,7 +539,7 @@ func (r ruleReader) overrides(rule *ruleFields) {
 			r.fault(entry.name, "it is counted as one that is overridden already: leave one out")
 			continue
 		}
-		rule.Overrides[value] = limitsOf(rates)
+		rule.Overrides[value], rule.overrides[value] = limitsOf(rates), entry.name
 		rule.overridden = append(rule.overridden, rates)
 	}
 }

@@ -142,8 +142,10 @@ func (r fileReader) event(named entry, withoutProxies bool) *events.Event {
 	if retention.given() {
 		event.Retention = r.retention(retention)
 	}
+	var sources []entry
 	if from := fields["from"]; from.given() {
-		event.From = r.from(from, withoutProxies)
+		sources = r.entries(from, events.ValidKind)
+		event.From = r.from(sources, withoutProxies)
 	}
 	if methods := fields["methods"]; methods.given() {
 		event.Methods = r.methods(methods)
@@ -159,6 +161,7 @@ func (r fileReader) event(named entry, withoutProxies bool) *events.Event {
 		event.Rules = append(event.Rules, rule.Rule)
 	}
 	comparison.checkLogs(event, rules)
+	comparison.warnOfIdleFields(event, fields, sources)
 	return event
 }
 

@@ -44,7 +44,7 @@ func TestEachLineOfTheExample(t *testing.T) {
 		return func(r *events.Rules) any { return len(r.Events[event].Rules) }
 	}
 	source := func(kind string) func(r *events.Rules) any {
-		return func(r *events.Rules) any { return r.Events["export"].Source(kind).String() }
+		return func(r *events.Rules) any { return r.Events["url_shorten"].Source(kind).String() }
 	}
 	byIP := func(r *events.Rules) *events.Rule { return &r.Events["login_failed"].Rules[1] }
 	listed := func(ip string) func(r *events.Rules) any {
@@ -68,6 +68,9 @@ func TestEachLineOfTheExample(t *testing.T) {
 		{"        rate: [2/s, 5/m, 10/h, 100/d]", rates("url_shorten", 0), []string{"2/s", "5/m", "10/h", "100/d"}, "        rate: 1/s", []string{"1/s"}},
 		{"      - per: [ip, user]", per("url_shorten", 1), "ip+user", "      - per: user", "user"},
 		{"        rate: 50/d", rates("url_shorten", 1), []string{"50/d"}, "", fault{}},
+		{"    from:", source("ip"), "peer", "", fault{}},
+		{"      ip: peer", source("ip"), "peer", "      ip: forwarded", "forwarded"},
+		{"      user: bearer", source("user"), "bearer", "      user: header x-user", "header X-User"},
 		{"  login_failed:", names, all, "  login:", []string{"export", "login", "url_shorten"}},
 		{"    limits:", rulesOf("login_failed"), 2, "", fault{}},
 		{"      - per: email", per("login_failed", 0), "email", "      - per: user", "user"},
@@ -102,9 +105,6 @@ func TestEachLineOfTheExample(t *testing.T) {
 		}, events.Minute, "", events.Second},
 		{"        on_error: allow", func(r *events.Rules) any { return byUser(r).OnError }, events.OnErrorAllow, "        on_error: deny", events.OnErrorDeny},
 		{"        shadow: true", func(r *events.Rules) any { return byUser(r).Shadow }, true, "", false},
-		{"    from:", source("ip"), "peer", "", fault{}},
-		{"      ip: peer", source("ip"), "peer", "      ip: forwarded", "forwarded"},
-		{"      user: bearer", source("user"), "bearer", "      user: header x-user", "header X-User"},
 		{"    methods: [POST, PUT, DELETE]", func(r *events.Rules) any { return r.Events["export"].HasMethod("GET") }, false, "", true},
 		{`trusted_proxies: [127.0.0.0/8, "::1"]`, func(r *events.Rules) any {
 			return r.TrustedProxies.Contains(netip.MustParseAddr("127.1.2.3")) && r.TrustedProxies.Contains(netip.IPv6Loopback())

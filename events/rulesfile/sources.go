@@ -7,9 +7,9 @@ import (
 	"github.com/counterd/counterd/events"
 )
 
-func (r fileReader) from(at place, withoutProxies bool) map[string]events.Source {
+func (r fileReader) from(entries []entry, withoutProxies bool) map[string]events.Source {
 	from := make(map[string]events.Source)
-	for _, entry := range r.entries(at, events.ValidKind) {
+	for _, entry := range entries {
 		if !events.ValidKind(entry.key) {
 			r.fault(entry.name, "%s", kindFault)
 			continue

@@ -130,6 +130,15 @@ func (b *batch) rename() {
 	}
 }
 
+// postpone has reservations of hits end later by so many milliseconds, as the hits are later.
+func (b *batch) postpone(by int64) {
+	for i := range b.entries {
+		if e := &b.entries[i]; e.Ends != 0 && b.lease == nil && !b.isOfAnother() {
+			e.Ends += by
+		}
+	}
+}
+
 // bound returns how large the log may become by the entries: increments leave room for hits.
 func (b *batch) bound() int {
 	if slices.ContainsFunc(b.entries, func(e entry) bool { return e.Kind != journal.Increment }) {

@@ -85,18 +85,17 @@ func voidEntries(ctx context.Context, s *session) (err error) {
 
 // Count sums the events in the log. Windows shorter than a minute slide by milliseconds, others by
 // whole seconds. A moment in whole seconds is the last second of the window, and so is any moment
-// of which the log has forgotten the milliseconds. See [engine.Counting].
+// of which the log has forgotten the milliseconds: the count is then not exact. See [engine.Counting].
 func (e *Engine) Count(ctx context.Context, counter events.Counter, length time.Duration, at time.Time) (engine.Count, error) {
 	s, err := readLog(ctx, e, counter)
 	defer s.End()
 	if err != nil {
 		return engine.Count{}, err
 	}
-	w := windowOf(s.log.Head(), length, at, s.time)
+	w := windowOf(&s.log, length, at, s.time)
 	count := engine.Count{
-		From: time.UnixMilli(w.first).UTC(), To: time.UnixMilli(w.last).UTC(),
-		Count: s.log.Sum(w.first, w.last),
-		Exact: s.hasAll(w.first) && isKnown(s.log.Head(), w.first) && isKnown(s.log.Head(), w.last+1),
+		From: time.UnixMilli(w.first).UTC(), To: time.UnixMilli(w.last).UTC(), Count: s.log.Sum(w.first, w.last),
+		Exact: !w.rounded && s.hasAll(w.first) && isKnown(s.log.Head(), w.first) && isKnown(s.log.Head(), w.last+1),
 	}
 	if w.whole {
 		count.To = count.To.Truncate(time.Second)
@@ -115,25 +114,22 @@ func readLog(ctx context.Context, e *Engine, counter events.Counter) (*session, 
 type window struct {
 	first, last int64
 	whole       bool // these are of whole seconds
+	rounded     bool // because the log has forgotten milliseconds
 }
 
 // windowOf returns the window of a count on a log. The zero moment is now.
-func windowOf(head journal.Head, length time.Duration, at time.Time, now int64) window {
+func windowOf(log *journal.Log, length time.Duration, at time.Time, now int64) window {
 	last, whole := now, length >= time.Minute
 	if !at.IsZero() {
 		last, whole = at.UnixMilli(), whole || at.Nanosecond() == 0
 	}
 	first := last - length.Milliseconds() + 1
-	if whole = whole || first <= rounded(head); whole {
+	rounded := !whole && !(log.Knows(first-1) && log.Knows(last))
+	if whole = whole || rounded; whole {
 		last += 999 - last%1000
 		first = last - length.Milliseconds() + 1
 	}
-	return window{first, last, whole}
-}
-
-// rounded returns the time up to which a rewrite has rounded events to the ends of their seconds.
-func rounded(head journal.Head) int64 {
-	return head.Floor - journal.Fine(head.Limits)
+	return window{first, last, whole, rounded}
 }
 
 // isKnown reports whether the log knows, of each event, whether it was before that time: rewrites of

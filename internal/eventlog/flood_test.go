@@ -2,6 +2,7 @@ package eventlog_test
 
 import (
 	"context"
+	"fmt"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -15,6 +16,8 @@ import (
 	"github.com/counterd/counterd/internal/limiter"
 	"github.com/counterd/counterd/internal/store"
 	"github.com/counterd/counterd/internal/testkit"
+	"github.com/counterd/counterd/internal/testkit/memcachedtest"
+	"github.com/counterd/counterd/internal/testkit/storestest"
 )
 
 // What floods a log, by intent or not: rules whose on_error is allow admit no more for it.
@@ -250,4 +253,59 @@ func TestALogThatWasTakenUpAgain(t *testing.T) {
 	require.True(t, b.other(limiter.Config{}).hit(b.event, someUser).Limits[0].Incomplete)
 	b.clock.Advance(time.Hour + time.Second)
 	require.False(t, b.other(limiter.Config{}).hit(b.event, someUser).Limits[0].Incomplete)
+}
+
+// Of a batch that is too large for its log, hits that another counter denies take no room from those behind them: as many
+// are admitted as fit.
+func TestALargeBatchBesideAnotherCounter(t *testing.T) {
+	const full, fresh = 100, 700
+	for name, limit := range map[string]string{
+		"sliding-log":  "rate: 21/5s, algorithm: sliding-log",
+		"fixed-log":    "rate: 21/5s, algorithm: fixed-log",
+		"token-bucket": "rate: 60/m, burst: 21",
+	} {
+		for _, replicas := range []int{1, 2} {
+			t.Run(fmt.Sprint(name, " ", replicas), func(t *testing.T) {
+				clock := testkit.NewClock(time.Now())
+				var kept store.Store = &watched{Store: storestest.Embedded(clock.Now)}
+				if replicas > 1 {
+					kept = openReplicas(t, memcachedtest.StartMany(t, replicas))
+				}
+				counters, logs := besideBuckets(t, kept, clock.Now)
+				l, err := limiter.New(limiter.Config{Timeout: grace / 2}, counters, logs)
+				require.NoError(t, err)
+				event := testkit.Event(t, "[{per: user, rate: 2/10m}, {per: [], "+limit+"}]")
+				user := func(i int) events.Features { return events.Features{"user": fmt.Sprint(i)} }
+				_, err = l.Hit(t.Context(), limiter.Hit{Event: event, Features: user(-1), Cost: 1}) // there is a log
+				require.NoError(t, err)
+				clock.Advance(6 * time.Second)
+				var hits []limiter.Hit
+				for i := range full {
+					of, err := event.Counter(user(i))
+					require.NoError(t, err)
+					_, err = counters.Increment(t.Context(), 2, clock.Now(), of)
+					require.NoError(t, err)
+					hits = append(hits, limiter.Hit{Event: event, Features: user(i), Cost: 1})
+				}
+				for i := range fresh { // neighbors are no one entry
+					hits = append(hits, limiter.Hit{Event: event, Features: user(full + i), Cost: 1 + int64(i%2)})
+				}
+				results, err := l.Hits(t.Context(), hits)
+				require.NoError(t, err)
+				var admitted int64
+				for i, r := range results {
+					require.NoError(t, r.Err)
+					if r.Decision.Allowed {
+						require.GreaterOrEqual(t, i, full)
+						admitted += hits[i].Cost
+					} else if i >= full {
+						require.True(t, r.Decision.Limits[0].Allowed)
+						require.False(t, r.Decision.Limits[1].Allowed)
+						require.Greater(t, r.Decision.RetryAfter, time.Millisecond)
+					}
+				}
+				require.EqualValues(t, 21, admitted)
+			})
+		}
+	}
 }

@@ -413,6 +413,7 @@ func (s *session) append(floor int64) error {
 		}
 		if s.at == s.time {
 			s.at = floor + 1
+			s.batch.postpone(s.at - s.time)
 		}
 		s.time = floor + 1
 		s.batch.rename()

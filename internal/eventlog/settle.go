@@ -23,6 +23,9 @@ func (e *Engine) Settle(ctx context.Context, r engine.Reserved, cost int64) erro
 	if s.time >= r.Ends {
 		return engine.ErrEnded
 	}
+	if err := s.verify(ctx, r); err != nil {
+		return err
+	}
 	defer e.base.Changes.Of(r.Counter).Add(1)
 	if e.leases() {
 		return releaseLease(ctx, s, journal.ID(r.ID))
@@ -65,6 +68,27 @@ func beginReserved(e *Engine, r engine.Reserved) *session {
 	s := e.begin(counter, r.Counter, engine.Moment{Now: e.now()})
 	s.time = max(s.time, r.Time) // a reset before the hit may be ahead of this clock
 	return s
+}
+
+// verify returns an error for a reservation that is stamped ahead, unless the log has its entry, or its settlement.
+func (s *session) verify(ctx context.Context, r engine.Reserved) error {
+	if r.Ahead == 0 {
+		return nil
+	}
+	s.keys = append(s.keys[:0], journal.ID(r.ID), journal.ID(r.ID).Settlement())
+	s.Look()
+	if err := s.engine.travel(ctx, s)[0]; err != nil {
+		return err
+	}
+	for i := range s.keys {
+		if s.replicas.value == nil || !s.log.Verdict(i).Found {
+			continue
+		}
+		if e := s.log.Entry(i); i > 0 || stampOf(&e) == r.Time {
+			return nil
+		}
+	}
+	return &engine.AheadError{After: r.Ahead}
 }
 
 // startLater begins what the call does not wait for.
@@ -119,6 +143,9 @@ func (e *Engine) Renew(ctx context.Context, r engine.Reserved, by time.Duration)
 		return r, engine.OutOfRange(engine.ArgRenew, "it is no lease")
 	case s.time >= r.Ends:
 		return r, engine.ErrEnded
+	}
+	if err := s.verify(ctx, r); err != nil {
+		return r, err
 	}
 	defer e.base.Changes.Of(r.Counter).Add(1)
 	s.keys = append(s.keys[:0], journal.ID(r.ID))

@@ -94,13 +94,18 @@ func (w *windows) voids() bool {
 // it, too: the log is judged by limits that may be of other rules, and counts hits of the batch that
 // another counter has denied.
 func (w *windows) Standing(limit, decided int, ahead, cost int64) engine.Standing {
-	own, held, leftOut := w.question.Limits[limit], w.base[limit], false
+	own, held, leftOut, fits := w.question.Limits[limit], w.base[limit], false, false
 	if decided < len(w.hits) {
 		if p := w.places[decided]; p.entry < 0 && p.behind >= 0 { // as it was found then, whatever is void since
-			held, ahead, leftOut = w.probe[limit], p.behind, true
+			held, leftOut = w.probe[limit], true
+			fits = w.outcome(limit, held, ahead, cost) == engine.Fits
+			ahead = p.behind
 		}
 	}
 	standing := engine.Standing{Outcome: w.outcome(limit, held, ahead, cost), Count: held.Count + ahead, Exact: w.isExact(own), Final: true}
+	if standing.Outcome == engine.Full && fits { // but for hits ahead of it that another counter has denied: it comes again
+		standing.Outcome, standing.Final = engine.FullForNow, false
+	}
 	if standing.Outcome == engine.Fits && w.limits[limit].Algorithm == events.LeakyBucket {
 		standing.Wait = time.Duration(own.Wait(held.Level, ahead)) * time.Millisecond
 	}
@@ -136,7 +141,7 @@ func (w *windows) isFull(ahead, cost int64) bool {
 
 // isExact reports whether the log knows the moments of all events in the window of the limit.
 func (w *windows) isExact(limit journal.Limit) bool {
-	return limit.Rate > 0 || w.log.Head().Coarse <= limit.Edge(w.time)
+	return limit.Rate > 0 || w.log.Head().Coarse <= limit.Edge(w.time) && w.log.Knows(limit.Edge(w.time))
 }
 
 // Span returns the first second of the window, and since when the log that was read knows all

@@ -30,7 +30,7 @@ type MiddlewareConfig struct {
 	// From says for kinds of features where requests carry them, instead of what
 	// the rules say.
 	From map[string]Extractor
-	// Cost is what a request costs, 1 to limiter.MaxCost; any other cost is
+	// Cost is what a request costs, 0 to limiter.MaxCost; any other cost is
 	// answered 400. nil: each costs 1.
 	Cost func(*http.Request) int64
 	// Reserve is for how long the cost of a request is an estimate, whole seconds up to 24 h: by

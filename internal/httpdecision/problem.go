@@ -51,6 +51,7 @@ var statuses = []struct {
 	{overrides.ErrTooMany, http.StatusConflict, fmt.Sprintf("There are as many overrides as there may be, %d, or of as many bytes: remove some.", overrides.Max)},
 	{engine.ErrSettled, http.StatusConflict, "The reservation was settled with another cost."},
 	{engine.ErrEnded, http.StatusGone, "The reservation, or the lease, has ended."},
+	{engine.ErrAhead, http.StatusServiceUnavailable, "A process whose clock is ahead has stamped the reservation. Send it again after the time in Retry-After."},
 	{service.ErrDraining, http.StatusServiceUnavailable, "The process is about to end: ask another one."},
 	{service.ErrClosed, http.StatusServiceUnavailable, "The process is about to end: ask another one."},
 	{service.ErrUnready, http.StatusServiceUnavailable, "No server of the store answers."},

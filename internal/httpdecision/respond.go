@@ -14,6 +14,7 @@ import (
 
 	"github.com/counterd/counterd/api/wire"
 	"github.com/counterd/counterd/events"
+	"github.com/counterd/counterd/internal/limiter/engine"
 	"github.com/counterd/counterd/internal/service"
 	"github.com/counterd/counterd/internal/sparse"
 )
@@ -119,6 +120,11 @@ func (p *Responder) Answer(w http.ResponseWriter, status int, mediaType string, 
 		return
 	}
 	buffer.Text = append(buffer.Text, '\n')
+	if err := HoldAnswer(w, len(buffer.Text)); err != nil {
+		problem := ProblemOf(errUnread, "")
+		p.Answer(w, problem.Status, wire.TypeProblem, &problem)
+		return
+	}
 	SetFields(w.Header(), Field{"Content-Type", mediaType}, Field{"Cache-Control", "no-store"}, Field{"X-Content-Type-Options", "nosniff"})
 	if len(buffer.Text) > maxUncounted {
 		w.Header().Set("Content-Length", strconv.Itoa(len(buffer.Text)))
@@ -126,6 +132,21 @@ func (p *Responder) Answer(w http.ResponseWriter, status int, mediaType string, 
 	w.WriteHeader(status)
 	// Only a client that has left misses what is not written. No writer keeps its argument.
 	_, _ = w.Write(buffer.Text)
+}
+
+// HoldAnswer takes memory for an answer of that many bytes, if the writer bounds what all answers take until their
+// clients have read them. If it returns an error, the answer must not be written.
+func HoldAnswer(w http.ResponseWriter, bytes int) error {
+	if bounded, ok := w.(interface{ HoldAnswer(bytes int64) error }); ok && bytes > maxUncounted {
+		return bounded.HoldAnswer(int64(bytes))
+	}
+	return nil
+}
+
+// errUnread is the error of an answer for which there is no memory.
+var errUnread = &StatusError{
+	Text: "api: no memory for an answer", Status: http.StatusServiceUnavailable,
+	Detail: "Too many clients do not read their answers: there is no memory for this one. The request may have been counted.",
 }
 
 // retryOverload is after how many seconds a client may try again that is refused for what
@@ -140,6 +161,9 @@ func (p *Responder) AnswerError(w http.ResponseWriter, r *http.Request, err erro
 	p.LogError(w, r, problem.Status, err)
 	if errors.Is(err, service.ErrOverload) {
 		w.Header().Set("Retry-After", retryOverload)
+	}
+	if e, ok := errors.AsType[*engine.AheadError](err); ok {
+		w.Header().Set("Retry-After", strconv.FormatInt(engine.CeilSeconds(e.After), 10))
 	}
 	p.Answer(w, problem.Status, wire.TypeProblem, &problem)
 }

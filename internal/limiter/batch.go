@@ -45,10 +45,13 @@ type hit struct {
 	maxWait  time.Duration // for its turn, at the most
 }
 
-// costOn returns what the hit costs on the counter: on one of leases it is one lease.
+// costOn returns the cost for which the hit needs room on the counter: on one of leases it is one lease. A limit of 0 has
+// no room for a free hit either.
 func (h *hit) costOn(c *counterState) int64 {
 	switch {
 	case c.engine.Tick() == 0:
+		return 1
+	case len(h.costs) == 0 && h.cost == 0 && c.deniesAll:
 		return 1
 	case len(h.costs) == 0:
 		return h.cost
@@ -58,8 +61,11 @@ func (h *hit) costOn(c *counterState) int64 {
 
 // addsTo returns what of the cost on the counter the hit adds to it: 0 where it only looks.
 func (h *hit) addsTo(c *counterState) int64 {
-	if len(h.costs) == 0 {
-		return h.costOn(c)
+	switch {
+	case c.engine.Tick() == 0 && len(h.costs) == 0:
+		return 1
+	case len(h.costs) == 0:
+		return h.cost
 	}
 	return min(h.costs[slices.Index(h.counters, c)].adds, h.costOn(c))
 }
@@ -446,6 +452,7 @@ func (s *counterSet) windowsOf(c *counterState, a *events.Applied, limits []even
 			k := s.windows.next()
 			of := ruling{rule: rule, listing: a.Listing}
 			*k = limitWindow{rule: rule, limit: limit, ceiling: rule.Throttle.Ceiling(limit.Most()), enforced: of.enforced(), index: len(c.windows)}
+			c.deniesAll = c.deniesAll || k.ceiling == 0
 			if k.enforced {
 				k.maxWait = limit.LongestWait(k.ceiling)
 			}

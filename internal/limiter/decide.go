@@ -131,6 +131,9 @@ func (u *limitEval) weigh(cost int64) {
 		u.ahead = u.counter.taken
 		s := u.standing(u.ahead, cost)
 		u.count, u.exact, u.outcome, u.final, u.wait = s.Count, s.Exact, s.Outcome, s.Final, s.Wait
+		if cost == 0 {
+			u.wait = 0 // it takes no turn
+		}
 	}
 }
 

@@ -35,7 +35,9 @@ type counterState struct {
 	shared  engine.Session // on the shared store; nil: it is not open yet
 	alone   engine.Session // on this process's own store, since the shared one has failed
 	windows []*limitWindow
-	touched uint32 // the changes of this process before the first round trip
+	// deniesAll: one of the limits is 0.
+	deniesAll bool
+	touched   uint32 // the changes of this process before the first round trip
 
 	local         bool         // this process's own store is asked, since the shared one has failed
 	err           error        // why the shared one could not be asked

@@ -186,7 +186,7 @@ func (c Call) String() string {
 type Hit struct {
 	Event    *events.Event
 	Features events.Features
-	Cost     int64 // 1 to MaxCost
+	Cost     int64 // 0 to MaxCost; 0 adds nothing, and fits while no limit is exceeded
 	// Reserved is for how long the hit can be settled, by its true cost, whole seconds up to
 	// MaxReserved; 0: it cannot.
 	Reserved time.Duration

@@ -50,7 +50,11 @@ func (l *Limiter) newRequest(ctx context.Context, h Hit) *request {
 		r.err = r.take(h.Parts)
 	} else {
 		r.applied, r.err = h.Event.Apply(r.applied, h.Features)
-		r.err = errors.Join(r.err, CheckCost(h.Cost))
+		check := CheckCost
+		if h.Reserved != 0 {
+			check = checkPositive
+		}
+		r.err = errors.Join(r.err, check(h.Cost))
 	}
 	for i := range r.applied {
 		r.Keys = append(r.Keys, r.applied[i].ID)
@@ -243,6 +247,14 @@ func (l *Limiter) abandon(g *coalesce.Group[*request]) {
 
 // CheckCost returns a *RangeError for what a hit cannot cost.
 func CheckCost(cost int64) error {
+	if cost < 0 || cost > MaxCost {
+		return engine.OutOfRange(engine.ArgCost, "it is 0 to %d", MaxCost)
+	}
+	return nil
+}
+
+// checkPositive returns a *RangeError for what a part, or a hit that reserves, cannot cost.
+func checkPositive(cost int64) error {
 	if cost < 1 || cost > MaxCost {
 		return engine.OutOfRange(engine.ArgCost, "it is 1 to %d", MaxCost)
 	}
@@ -257,11 +269,17 @@ func CheckReserved(d time.Duration) error {
 	return nil
 }
 
-// MayHave reports whether a hit can have reserved that, by the times: of now or before, by clocks that differ by
-// no more than the grace, also behind a reset, and for no longer than a queue or a reservation lasts.
+// MayHave reports whether a hit can have reserved that, by the times: for no longer than a queue or a reservation lasts.
 func (l *Limiter) MayHave(r *engine.Reserved) bool {
 	allowed, lasts := 2*l.grace.Milliseconds(), r.Ends-r.Time
-	return r.Time <= max(l.now().UnixMilli(), l.stamps.latest.Load()*1000)+allowed && lasts >= -allowed && lasts <= events.MaxWindow.Milliseconds()+allowed
+	return lasts >= -allowed && lasts <= events.MaxWindow.Milliseconds()+allowed
+}
+
+// Ahead returns by how much the reservation is stamped later than clocks allow that differ by no more than the grace,
+// also behind a reset; 0: it is not. A log that a clock has carried ahead stamps hits so.
+func (l *Limiter) Ahead(r *engine.Reserved) time.Duration {
+	latest := max(l.now().UnixMilli(), l.stamps.latest.Load()*1000) + 2*l.grace.Milliseconds()
+	return time.Duration(min(max(r.Time-latest, 0), events.MaxWindow.Milliseconds())) * time.Millisecond
 }
 
 // stamps gives hits their stamps: Unix seconds. They go back only where the clock was set back.

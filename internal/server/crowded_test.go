@@ -1,6 +1,7 @@
 package server
 
 import (
+	"bufio"
 	"fmt"
 	"io"
 	"log/slog"
@@ -8,6 +9,7 @@ import (
 	"net/http"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -25,7 +27,8 @@ func crowdedAdmin(t *testing.T, metrics http.Handler) string {
 	log := slog.New(slog.DiscardHandler)
 	p, err := Listen(Settings{Listen: "127.0.0.1:0", Admin: "127.0.0.1:0", Settings: settings.Settings{Log: log}}, &Access{}, 10)
 	require.NoError(t, err)
-	p.Handle(api.ServerConfig{Metrics: metrics, Log: log}, 10)
+	form := http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { _, _ = io.ReadAll(r.Body) })
+	p.Handle(api.ServerConfig{Metrics: metrics, Page: form, Log: log}, 10)
 	p.admin.server.ReadHeaderTimeout, p.admin.server.ReadTimeout = 0, 0
 	served := make(chan error, 1)
 	go func() { served <- p.admin.serve() }()
@@ -35,6 +38,16 @@ func crowdedAdmin(t *testing.T, metrics http.Handler) string {
 		require.NoError(t, p.clients.Close())
 	})
 	return p.admin.Addr().String()
+}
+
+// Connections stay idle for as long as the settings say, on each address.
+func TestIdleTimeout(t *testing.T) {
+	log := slog.New(slog.DiscardHandler)
+	p, err := Listen(Settings{Listen: "127.0.0.1:0", Admin: "127.0.0.1:0", IdleTimeout: 700 * time.Second, Settings: settings.Settings{Log: log}}, &Access{}, 10)
+	require.NoError(t, err)
+	defer p.close()
+	require.Equal(t, 700*time.Second, p.clients.server.IdleTimeout)
+	require.Equal(t, 700*time.Second, p.admin.server.IdleTimeout)
 }
 
 // Slow connections to the address of operators, more than it takes, leave room for probes.
@@ -78,5 +91,40 @@ func TestLongRequestsStarveNoProbe(t *testing.T) {
 	asking.Wait()
 	for range adminRequests {
 		assert.Equal(t, 200, <-answers)
+	}
+}
+
+// Forms whose bodies do not come, more than the address of operators takes, leave room for probes, also on connections of
+// which a request was admitted.
+func TestSlowFormsStarveNoProbe(t *testing.T) {
+	for name, before := range map[string]string{"strangers": "", "operators": "GET /ui/ HTTP/1.1\r\nHost: x\r\n\r\n"} {
+		t.Run(name, func(t *testing.T) {
+			address := crowdedAdmin(t, http.NotFoundHandler())
+			var conns []net.Conn
+			for range adminConnections - 8 {
+				conn, err := net.Dial("tcp", address)
+				require.NoError(t, err)
+				defer conn.Close()
+				conns = append(conns, conn)
+				if before != "" {
+					_, err = io.WriteString(conn, before)
+					require.NoError(t, err)
+					response, err := http.ReadResponse(bufio.NewReader(conn), nil)
+					require.NoError(t, err)
+					require.Equal(t, 200, response.StatusCode)
+				}
+			}
+			for i, conn := range conns {
+				_, err := io.WriteString(conn, "POST /ui/reset HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n")
+				require.NoError(t, err)
+				if i >= adminRequests {
+					response, err := http.ReadResponse(bufio.NewReader(conn), nil)
+					require.NoError(t, err, "it is refused at once")
+					require.Equal(t, 503, response.StatusCode)
+				}
+				answered, _ := ask(t, "http://"+address+"/healthz")
+				require.Equal(t, 200, answered, "with %d slow forms", i)
+			}
+		})
 	}
 }

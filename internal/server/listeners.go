@@ -27,9 +27,9 @@ const (
 	// adminDrain bounds those of operators. A profile may be cut short.
 	adminDrain = time.Second
 	// adminConnections bounds the connections of operators.
-	adminConnections = 64
-	// adminRequests bounds their requests at a time, and leaves connections to probes.
-	adminRequests = adminConnections - 8
+	adminConnections = 256
+	// adminRequests bounds their requests at a time. The other connections are for probes.
+	adminRequests = 56
 
 	ownFiles       = 64 + adminConnections // files of the process besides connections of clients
 	filesPerServer = 68                    // connections to a Memcached server
@@ -111,12 +111,15 @@ func bind(address string, most int, secure *tls.Config) (*connections.Listener, 
 }
 
 // listen listens on the address for HTTP, with TLS unless secure is nil.
-func listen(address string, most int, secure *tls.Config, log *slog.Logger) (*listener, error) {
+func listen(s Settings, address string, most int, secure *tls.Config) (*listener, error) {
 	bound, err := bind(address, most, secure)
 	if err != nil {
 		return nil, err
 	}
-	l := &listener{server: api.NewServer(nil, log), Listener: bound}
+	l := &listener{server: api.NewServer(nil, s.Log), Listener: bound}
+	if s.IdleTimeout != 0 {
+		l.server.IdleTimeout = s.IdleTimeout
+	}
 	l.server.TLSConfig = secure
 	return l, nil
 }
@@ -161,7 +164,7 @@ func Listen(s Settings, access *Access, most int) (l *Listeners, err error) {
 	if access.certificates != nil {
 		clients, admin = access.certificates.clients(), access.certificates.admin()
 	}
-	if l.clients, err = listen(s.Listen, most, clients, s.Log); err != nil {
+	if l.clients, err = listen(s, s.Listen, most, clients); err != nil {
 		return nil, &settings.Fault{Setting: "listen", Cause: err}
 	}
 	if s.RLS != "" {
@@ -174,7 +177,7 @@ func Listen(s Settings, access *Access, most int) (l *Listeners, err error) {
 	if s.Admin == "" {
 		return l, nil
 	}
-	if l.admin, err = listen(s.Admin, adminConnections, admin, s.Log); err != nil {
+	if l.admin, err = listen(s, s.Admin, adminConnections, admin); err != nil {
 		return nil, errors.Join(&settings.Fault{Setting: "admin", Cause: err}, l.close())
 	}
 	return l, nil

@@ -50,7 +50,7 @@ func status(t *testing.T, url string) int {
 func newListener(t *testing.T, h http.Handler) *listener {
 	t.Helper()
 	leaktest.Check(t)
-	p, err := listen("127.0.0.1:0", 10, nil, slog.New(slog.DiscardHandler))
+	p, err := listen(Settings{Settings: settings.Settings{Log: slog.New(slog.DiscardHandler)}}, "127.0.0.1:0", 10, nil)
 	require.NoError(t, err)
 	p.server.Handler = h
 	return p

@@ -19,6 +19,9 @@ const OpenToAll = "none"
 // maxDrainDelay bounds the delay: supervisors end a process that takes longer.
 const maxDrainDelay = 10 * time.Minute
 
+// maxIdleTimeout bounds the time for which a connection is kept without a request.
+const maxIdleTimeout = 24 * time.Hour
+
 // Settings are the settings of one server: those of its limiter, and of serving. The name of each in errors is the
 // command's flag without its dash.
 type Settings struct {
@@ -29,14 +32,15 @@ type Settings struct {
 	OpenMetrics    bool   // with OpenToAll, Admin serves nothing but metrics and probes, unless on the loopback
 	MaxConnections int
 	DrainDelay     time.Duration
-	Peers          []string // URLs of the other processes of the fleet, or dns:NAME:PORT
-	PeersCA        string   // a file in PEM; empty: the system's authorities
-	Tokens         string   // a file, or OpenToAll; empty: loopback only
-	TLSCert        string   // a file in PEM
-	TLSKey         string   // a file in PEM
-	TLSClientCA    string   // a file in PEM
-	RLS            string   // an address; empty: Envoy's rate limit service is not served
-	RLSConfig      string   // a file, or a folder of files, of envoyproxy/ratelimit's configuration
+	IdleTimeout    time.Duration // of a connection of HTTP without a request; zero: that of api.NewServer
+	Peers          []string      // URLs of the other processes of the fleet, or dns:NAME:PORT
+	PeersCA        string        // a file in PEM; empty: the system's authorities
+	Tokens         string        // a file, or OpenToAll; empty: loopback only
+	TLSCert        string        // a file in PEM
+	TLSKey         string        // a file in PEM
+	TLSClientCA    string        // a file in PEM
+	RLS            string        // an address; empty: Envoy's rate limit service is not served
+	RLSConfig      string        // a file, or a folder of files, of envoyproxy/ratelimit's configuration
 
 	OTLPEndpoint string
 	TracesURL    string // where spans go, resolved; Validate derives it from OTLPEndpoint
@@ -49,12 +53,12 @@ type Settings struct {
 
 // DefaultSettings returns the settings of a server that sets nothing.
 func DefaultSettings() Settings {
-	return Settings{Settings: settings.Default(), Listen: "127.0.0.1:8080", MaxConnections: connections.DefaultMax}
+	return Settings{Settings: settings.Default(), Listen: "127.0.0.1:8080", MaxConnections: connections.DefaultMax, IdleTimeout: 2 * time.Minute}
 }
 
 // unsealed reports whether clients have tokens with different rights, and there is no secret that keeps
-// one from altering what is another's.
-func (s *Settings) unsealed() bool { return s.hasTokens() && s.KeySecret == "" }
+// one from altering what is another's. The embedded store's reservations are sealed by a secret of this process alone.
+func (s *Settings) unsealed() bool { return s.hasTokens() && s.KeySecret == "" && !s.Embedded() }
 
 // hasTokens reports whether a file of tokens says which callers are let in.
 func (s *Settings) hasTokens() bool { return s.Tokens != "" && s.Tokens != OpenToAll }
@@ -83,6 +87,9 @@ func (s *Settings) Validate() error {
 	}
 	if s.DrainDelay < 0 || s.DrainDelay > maxDrainDelay {
 		fault("drain-delay", "%s is not between 0s and %s", s.DrainDelay, maxDrainDelay)
+	}
+	if s.IdleTimeout < time.Second || s.IdleTimeout > maxIdleTimeout {
+		fault("idle-timeout", "%s is not between 1s and %s", s.IdleTimeout, maxIdleTimeout)
 	}
 	add("peers", peers.Check(s.Peers))
 	if s.PeersCA != "" && len(s.Peers) == 0 {

@@ -1,9 +1,13 @@
 package service
 
 import (
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/counterd/counterd/events"
+	"github.com/counterd/counterd/internal/limiter"
 )
 
 // calls counts the calls under way. Close ends it:
@@ -19,6 +23,7 @@ type calls struct {
 	closed  atomic.Bool
 	ended   chan struct{} // closed when running is 0 after closed was set: no call is under way any more
 	once    sync.Once     // of ended
+	late    atomic.Bool   // Close no longer waits
 }
 
 // enter begins a call, which ends by leave. If the service is closed, it returns ErrClosed, and the call must not leave.
@@ -48,6 +53,14 @@ func (c *calls) close(longest time.Duration) {
 	select {
 	case <-c.ended:
 	case <-late.C:
+		c.late.Store(true)
+	}
+}
+
+// refuseLate makes a result ErrClosed that on_error decided because the store was closed under its call, or may have.
+func (c *calls) refuseLate(result *limiter.Result) {
+	if c.late.Load() && slices.ContainsFunc(result.Decision.Limits, func(s events.LimitState) bool { return s.Failed }) {
+		*result = limiter.Result{Err: ErrClosed}
 	}
 }
 

@@ -225,8 +225,8 @@ func (s *Service) Settle(ctx context.Context, reservation string, cost int64) er
 	return s.config.Counters.Settle(ctx, r, cost)
 }
 
-// read reads the text of a reservation. One that no hit can have made is an error: without a secret a client
-// could otherwise carry the log of a counter far into the future.
+// read reads the text of a reservation. One that no hit can have made is an error: without a secret a client could
+// otherwise carry the log of a counter far into the future.
 func (s *Service) read(text string) (r Reservation, err error) {
 	if s.config.Unsealed {
 		return nil, errUnsettled
@@ -238,9 +238,18 @@ func (s *Service) read(text string) (r Reservation, err error) {
 		if !s.config.Limiter.MayHave(&r[i]) {
 			return nil, errNoReservation
 		}
+		if len(s.config.Seal) == 0 {
+			r[i].Ahead = s.config.Limiter.Ahead(&r[i])
+		}
+		if r[i].Ahead > maxAhead {
+			return nil, errNoReservation
+		}
 	}
 	return r, nil
 }
+
+// maxAhead is by how much the clock of a process may be wrong that has carried a log ahead.
+const maxAhead = 24 * time.Hour
 
 func checkSettled(cost int64) error {
 	if cost < 0 || cost > limiter.MaxCost {

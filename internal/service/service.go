@@ -110,12 +110,15 @@ func (s *Service) Decide(ctx context.Context, hit limiter.Hit, call limiter.Call
 	return s.decide(ctx, hit, call, func(ctx context.Context) limiter.Result { return s.config.Limiter.Decide(ctx, hit, call) })
 }
 
-// decide decides within a span.
-func (s *Service) decide(ctx context.Context, hit limiter.Hit, call limiter.Call, decide func(context.Context) limiter.Result) limiter.Result {
+// decide decides within a span, unless the service is closed.
+func (s *Service) decide(ctx context.Context, hit limiter.Hit, call limiter.Call, decide func(context.Context) limiter.Result) (result limiter.Result) {
 	if err := s.calls.enter(); err != nil {
 		return limiter.Result{Err: err}
 	}
-	defer s.calls.leave()
+	defer func() {
+		s.calls.refuseLate(&result)
+		s.calls.leave()
+	}()
 	if s.config.StartSpan == nil {
 		return decide(ctx)
 	}
@@ -126,7 +129,7 @@ func (s *Service) decide(ctx context.Context, hit limiter.Hit, call limiter.Call
 	var attrs []slog.Attr
 	failed := true // unless the limiter returns
 	defer func() { end(failed, attrs...) }()
-	result := decide(ctx)
+	result = decide(ctx)
 	failed, attrs = result.Err != nil, describe(hit, call, &result)
 	return result
 }
@@ -134,11 +137,16 @@ func (s *Service) decide(ctx context.Context, hit limiter.Hit, call limiter.Call
 // Hits decides several hits, at most limiter.MaxHits, those on one counter in their order. It
 // returns a result for each of them, without a Reservation: see ReservationOf. That of a hit without an Event is events.ErrUnknownEvent.
 // The error is that of the context, if it had ended before anything was done.
-func (s *Service) Hits(ctx context.Context, hits []limiter.Hit) ([]limiter.Result, error) {
+func (s *Service) Hits(ctx context.Context, hits []limiter.Hit) (results []limiter.Result, err error) {
 	if err := s.calls.enter(); err != nil {
 		return nil, err
 	}
-	defer s.calls.leave()
+	defer func() {
+		for i := range results {
+			s.calls.refuseLate(&results[i])
+		}
+		s.calls.leave()
+	}()
 	if s.config.StartSpan == nil {
 		return s.config.Limiter.Hits(ctx, hits)
 	}
@@ -149,7 +157,7 @@ func (s *Service) Hits(ctx context.Context, hits []limiter.Hit) ([]limiter.Resul
 	var attrs []slog.Attr
 	failed := true // unless the limiter returns
 	defer func() { end(failed, attrs...) }()
-	results, err := s.config.Limiter.Hits(ctx, hits)
+	results, err = s.config.Limiter.Hits(ctx, hits)
 	failed, attrs = err != nil, describeAll(results, len(hits), err)
 	return results, err
 }

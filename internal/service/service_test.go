@@ -83,7 +83,7 @@ func TestHitAndCheck(t *testing.T) {
 		assert.Equal(t, want, service.OutcomeOf(&d), i)
 		assert.Equal(t, want, service.OutcomeOf(&check), i)
 	}
-	_, err = c.Hit(t.Context(), event, ip, 0)
+	_, err = c.Hit(t.Context(), event, ip, -1)
 	assert.ErrorIs(t, err, engine.ErrOutOfRange)
 	_, err = c.Event("none")
 	assert.ErrorIs(t, err, events.ErrUnknownEvent)

@@ -40,6 +40,9 @@ func (f *jsonLines) String() string {
 func (f *jsonLines) Parse(line string) (at time.Time, values []string, err error) {
 	object := map[string]jsontext.Value{}
 	if !strings.HasPrefix(strings.TrimLeft(line, " \t\r"), "{") || json.Unmarshal([]byte(line), &object) != nil {
+		if strings.Contains(line, `\x`) {
+			return at, nil, malformed(`it is not a JSON object: \x is an escape of nginx, not of JSON; set log_format NAME escape=json '...' in nginx`)
+		}
 		return at, nil, malformed("it is not a JSON object")
 	}
 	values = make([]string, len(f.names))

@@ -103,3 +103,14 @@ func FuzzJSON(f *testing.F) {
 		require.Equal(t, []string{ab, c}, values)
 	})
 }
+
+// A line that nginx has written without escape=json says how to mend the log_format.
+func TestJSONOfNginxWithoutEscapeJSON(t *testing.T) {
+	const line = `{"time":"2026-11-21T04:52:30+00:00","ip":"192.0.2.1","agent":"a \x22b\x22"}`
+	_, _, err := jsonFormat(t, Config{Fields: []string{"ip"}}).Parse(line)
+	require.ErrorIs(t, err, ErrMalformed)
+	require.ErrorContains(t, err, "log_format NAME escape=json")
+	_, _, err = jsonFormat(t, Config{Fields: []string{"ip"}}).Parse(`{"time":`)
+	require.ErrorIs(t, err, ErrMalformed)
+	require.NotContains(t, err.Error(), "escape")
+}

@@ -65,7 +65,7 @@ func (a *actors) actor(event *events.Event, features events.Features, costKind s
 	one := actor{features: features, cost: 1, in: make([]uint32, len(event.Rules))}
 	if text, found := features[costKind]; found {
 		cost, err := strconv.ParseInt(text, 10, 64)
-		if err != nil || limiter.CheckCost(cost) != nil {
+		if err != nil || cost < 1 || limiter.CheckCost(cost) != nil {
 			one.fate = withoutCost
 			return one
 		}

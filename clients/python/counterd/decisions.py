@@ -131,7 +131,14 @@ def _kind_of(status: int, is_problem: bool) -> type[CounterdError]:
 
 def decide_failure(event: str, error: CounterdError, on_failure: OnFailure) -> Decision:
     """Returns the decision in place of an error that is no fault of the caller, or raises the error."""
-    if on_failure == "error" or not isinstance(error, (UnavailableError, UnexpectedError)):
+    if not isinstance(error, (UnavailableError, UnexpectedError)):
+        raise error
+    return decide_without(event, error, on_failure)
+
+
+def decide_without(event: str, error: CounterdError, on_failure: OnFailure) -> Decision:
+    """Returns the decision in place of an error, or raises the error."""
+    if on_failure == "error":
         raise error
     # A rule that refuses what it cannot count outranks the client, and so does a queue.
     if error.decision is not None:

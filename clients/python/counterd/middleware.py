@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import http
 import json
 import threading
-from collections.abc import Awaitable, Callable, Iterable, Iterator, MutableMapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, MutableMapping
 from typing import Any, TypeAlias
 
 from .aio import AsyncClient
-from .decisions import CounterdError, Decision, Features, OnFailure
+from .decisions import CounterdError, Decision, Features, InvalidError, OnFailure, decide_without
 from .headers import rate_limit_headers, seconds, unanswered
 from .protocol import QUOTA_EXCEEDED
 from .sync import Client
@@ -47,6 +48,37 @@ def _answer(decision: Decision) -> tuple[int, bytes]:
     if decision.may_fit_after:
         problem["may_fit_after"] = decision.may_fit_after
     return 429, json.dumps(problem).encode()
+
+
+_MAX_VALUE = 1024
+"""Bytes of a feature's value that the server takes."""
+
+
+def _prepare(features: Features) -> tuple[Features, bool]:
+    """Returns the features of a request that it has, and whether it has no address.
+
+    A client chooses values, and must not end the decision by one: an empty value is absent, and a value that is too
+    long, or no text, is counted by its hash.
+    """
+    if not isinstance(features, Mapping):
+        return features, False  # the client raises
+    prepared = {}
+    for kind, value in features.items():
+        if isinstance(value, str):
+            data = value.encode(errors="surrogatepass")
+            if kind != "ip" and (len(data) > _MAX_VALUE or data.decode(errors="replace") != value):
+                value = "sha256:" + hashlib.sha256(data).hexdigest()
+            elif not value or kind == "ip" and (not value.strip() or value.startswith(("unix:", "@"))):
+                value = None
+        prepared[kind] = value
+    return prepared, "ip" in prepared and prepared["ip"] is None
+
+
+def _decide_absent(event: str, error: InvalidError, on_failure: OnFailure) -> Decision:
+    """Decides a request without an address by on_failure if no limit is per its other features."""
+    if [fault.pointer for fault in error.faults] != ["/features"]:
+        raise error
+    return decide_without(event, error, on_failure)
 
 
 def _lease_of(decision: Decision) -> int | None:
@@ -108,8 +140,9 @@ class WSGIMiddleware:
 
     event is its name, or a function of the environ that returns it; None: the request is not limited. features and
     cost are functions of the environ. Responses have RateLimit-Policy and RateLimit. A denied request is answered with
-    429 and a problem document, or with 503 if it is denied by a failure; errors of the client are raised. Leases are
-    renewed until the server closes the response's body, and released then. environ["counterd.decision"] is the
+    429 and a problem document, or with 503 if it is denied by a failure; errors of the client are raised. Values that
+    are empty are left out, and values of more than 1,024 bytes counted by their SHA-256. If no limit applies to a
+    request since its ip is absent, on_failure decides. Leases are renewed until the server closes the response's body, and released then. environ["counterd.decision"] is the
     decision.
     """
 
@@ -131,7 +164,13 @@ class WSGIMiddleware:
         if event is None:
             return self._app(environ, start_response)
         cost = self._cost(environ)
-        decision = self._client.hit(event, self._features(environ), cost, on_failure=self._on_failure)
+        features, without_address = _prepare(self._features(environ))
+        try:
+            decision = self._client.hit(event, features, cost, on_failure=self._on_failure)
+        except InvalidError as error:
+            if not without_address:
+                raise
+            decision = _decide_absent(event, error, self._on_failure or self._client._on_failure)
         environ[DECISION] = decision
         headers = rate_limit_headers(decision)
         if not decision.allowed:
@@ -189,7 +228,13 @@ class ASGIMiddleware:
             await self._app(scope, receive, send)
             return
         cost = self._cost(scope)
-        decision = await self._client.hit(event, self._features(scope), cost, on_failure=self._on_failure)
+        features, without_address = _prepare(self._features(scope))
+        try:
+            decision = await self._client.hit(event, features, cost, on_failure=self._on_failure)
+        except InvalidError as error:
+            if not without_address:
+                raise
+            decision = _decide_absent(event, error, self._on_failure or self._client._on_failure)
         scope[DECISION] = decision
         headers = [(name.lower().encode(), value.encode()) for name, value in rate_limit_headers(decision).items()]
         if not decision.allowed:

@@ -233,7 +233,7 @@ class Client:
         timeout: float | None = None,
         on_failure: OnFailure | None = None,
     ) -> Decision:
-        """Adds a hit of that cost, 1 to 1,000,000, to the counters of an event that its rules name.
+        """Adds a hit of that cost, 0 to 1,000,000, to the counters of an event that its rules name.
 
         It returns whether they admit it. A denial is no error.
 

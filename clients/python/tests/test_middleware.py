@@ -44,6 +44,10 @@ class Battery(unittest.TestCase):
 
 
 
+NO_ADDRESSES: list[str | None] = [None, "", " ", "unix:", "unix:/run/app.sock", "@"]
+"""What servers have for the address of a client on a Unix socket, and of a header that is empty."""
+
+
 class TestWSGI(Battery):
     def client(self, url: str | None = None, **settings: Any) -> Client:
         client = Client(url or self.server.url, timeout=LONG, **settings)
@@ -113,6 +117,40 @@ class TestWSGI(Battery):
             self.assertEqual(json.loads(body)["status"], 503)
         with self.assertRaises(counterd.InvalidError):
             self.limit(self.client(), on_failure="open")({"REQUEST_METHOD": "GET"}, None)
+
+    def test_without_an_address(self) -> None:
+        client = self.client()
+
+        def limit(features: Any, **settings: Any) -> Any:
+            return WSGIMiddleware(self.hello, client, "address", lambda _: features, **settings)
+
+        for address in NO_ADDRESSES:
+            features = {"ip": address}
+            with self.assertRaises(counterd.InvalidError):
+                limit(features)({}, None)
+            self.assertEqual(self.get(self.serve(wsgiref.validate.validator(limit(features, on_failure="open"))))[2], b"open")
+            self.assertEqual(self.get(self.serve(limit(features, on_failure="closed")))[0], 503)
+            both = WSGIMiddleware(self.hello, client, "two", lambda _: {"ip": address, "user": f"addressless {address}"}, on_failure="open")
+            statuses = [self.get(self.serve(both))[0] for _ in range(3)]
+            self.assertEqual(statuses, [200, 200, 429], "the other limits decide")
+        with self.assertRaises(counterd.InvalidError):  # a client may choose it
+            limit({"ip": "garbage"}, on_failure="open")({}, None)
+        with self.assertRaises(counterd.InvalidError):
+            limit({"ip": None, "user": "x"})({}, None)
+        self.assertEqual(self.get(self.serve(limit({"ip": None, "user": "x"}, on_failure="open")))[2], b"open")
+
+    def test_a_value_that_a_client_chooses(self) -> None:
+        client = self.client()
+
+        def limit(user: str, ip: str) -> int:
+            app = WSGIMiddleware(self.hello, client, "two", lambda _: {"user": user, "ip": ip}, on_failure="open")
+            return self.get(self.serve(app))[0]
+
+        for n, value in enumerate(("", "x" * 1025, "\u00e9" * 600, "\ud800")):
+            statuses = [limit(value, f"192.0.2.{n}") for _ in range(3)]
+            self.assertEqual(statuses, [200, 200, 429], "the limit of the address holds")
+        self.assertEqual(limit("x" * 1025, "192.0.2.99"), 429, "the value has a counter")
+        self.assertEqual(limit("x" * 1026, "192.0.2.99"), 200, "of its own")
 
     def test_a_hit_that_never_fits(self) -> None:
         status, headers, body = self.get(self.serve(self.limit(self.client(), cost=lambda _: 3)), "never")
@@ -243,6 +281,23 @@ class TestASGI(Battery):
 
         with raw_server(lambda connection: connection.close()) as url:
             asyncio.run(main(url))
+
+    def test_without_an_address(self) -> None:
+        async def main() -> None:
+            async with AsyncClient(self.server.url, timeout=LONG) as client:
+                for address in NO_ADDRESSES:
+                    def limit(**settings: Any) -> ASGIMiddleware:
+                        return ASGIMiddleware(self.hello, client, "address", lambda _: {"ip": address}, **settings)
+
+                    with self.assertRaises(counterd.InvalidError):
+                        await self.get(limit())
+                    self.assertEqual((await self.get(limit(on_failure="open")))[2], b"open")
+                    self.assertEqual((await self.get(limit(on_failure="closed")))[0], 503)
+                both = ASGIMiddleware(self.hello, client, "two", lambda _: {"ip": "", "user": "y" * 2000}, on_failure="open")
+                statuses = [(await self.get(both))[0] for _ in range(3)]
+                self.assertEqual(statuses, [200, 200, 429])
+
+        asyncio.run(main())
 
     def test_leases_are_renewed_until_the_application_returns(self) -> None:
         org = {"org": "asgi"}

@@ -34,7 +34,7 @@ export interface ClientOptions {
 
 /** Settings of a call that decides. */
 export interface DecideOptions extends CallOptions {
-  /** 1 to 1,000,000; default 1. */
+  /** 0 to 1,000,000; default 1. */
   cost?: number | undefined;
   /** Instead of the client's. */
   onFailure?: OnFailure | undefined;
@@ -58,7 +58,8 @@ export class Client {
   readonly #server: Server;
   readonly #coalescer: Coalescer;
   readonly #timeout: number;
-  readonly #onFailure: OnFailure;
+  /** What decides if counterd does not. */
+  readonly onFailure: OnFailure;
   readonly #maxWaiting: number;
   /** Hits that wait for their turns. A runtime may drop a wait with its request. The tests read it. */
   private readonly waiting = new Set<{ turn: number }>();
@@ -70,7 +71,7 @@ export class Client {
     const coalesce = options.coalesce ?? !ISOLATING.some((name) => name in globalThis);
     const giveBack = (reservation: string): Promise<void> => this.release(reservation, { timeout: GIVE_BACK_TIMEOUT });
     this.#coalescer = new Coalescer(this.#server, coalesce, hold, giveBack);
-    this.#onFailure = options.onFailure ?? "error";
+    this.onFailure = options.onFailure ?? "error";
     this.#maxWaiting = options.maxWaiting ?? DEFAULT_MAX_WAITING;
   }
 
@@ -138,7 +139,7 @@ export class Client {
       throw new CounterdError("invalid", `a batch has 1 to ${MAX_HITS} hits`);
     }
     const body = `{"hits":[${hits.map((hit) => encodeHit(hit).json).join(",")}]}`;
-    const onFailure = options.onFailure ?? this.#onFailure;
+    const onFailure = options.onFailure ?? this.onFailure;
     const decideOr = (event: string, error: unknown): Result => {
       try {
         return decideFailure(event, error, onFailure);
@@ -221,7 +222,7 @@ export class Client {
     try {
       return await this.#call(options, decide);
     } catch (error) {
-      return decideFailure(event, error, options.onFailure ?? this.#onFailure);
+      return decideFailure(event, error, options.onFailure ?? this.onFailure);
     }
   }
 

@@ -106,7 +106,15 @@ export type OnFailure = "error" | "open" | "closed";
 /** Returns the decision in place of an error that is no fault of the caller, or throws the error. */
 export function decideFailure(event: string, error: unknown, onFailure: OnFailure): Decision {
   const failure = error instanceof CounterdError && (error.kind === "unavailable" || error.kind === "unexpected");
-  if (!failure || onFailure === "error") {
+  if (!failure) {
+    throw error;
+  }
+  return decideWithout(event, error, onFailure);
+}
+
+/** Returns the decision in place of an error, or throws the error. */
+export function decideWithout(event: string, error: CounterdError, onFailure: OnFailure): Decision {
+  if (onFailure === "error") {
     throw error;
   }
   // A rule that refuses what it cannot count outranks the client, and so does a queue.

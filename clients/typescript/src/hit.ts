@@ -4,7 +4,7 @@ import { CounterdError, type Features } from "./decision.js";
 export interface Hit {
   event: string;
   features: Features;
-  /** 1 to 1,000,000; default 1. */
+  /** 0 to 1,000,000; default 1. */
   cost?: number | undefined;
   /** A duration such as "30s", up to 24h: the cost is an estimate, to be settled within that time. */
   reserve?: string | undefined;

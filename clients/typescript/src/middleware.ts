@@ -1,14 +1,17 @@
 import type { Client } from "./client.js";
-import { QUOTA_EXCEEDED, type Decision, type Features, type OnFailure } from "./decision.js";
+import { CounterdError, QUOTA_EXCEEDED, decideWithout, type Decision, type Features, type OnFailure } from "./decision.js";
 import { rateLimitHeaders, seconds } from "./headers.js";
 
 /** What a middleware limits, and how. */
 export interface MiddlewareOptions<R> {
   /** The event that a request is a hit of; undefined: the request is not limited. */
   event: string | ((request: R) => string | undefined);
-  /** The features of a request, such as {ip: request.ip}. */
+  /**
+   * The features of a request, such as {ip: request.ip}. Values that are undefined or empty are left out, and values of
+   * more than 1,024 bytes counted by their SHA-256. If no limit applies since ip is left out, onFailure decides.
+   */
   features: (request: R) => Features | Promise<Features>;
-  /** What a request costs, 1 to 1,000,000. Default: 1. */
+  /** What a request costs, 0 to 1,000,000. Default: 1. */
   cost?: ((request: R) => number) | undefined;
   /** Instead of the client's. An error goes to the caller of the middleware. */
   onFailure?: OnFailure | undefined;
@@ -41,14 +44,63 @@ export async function decideRequest<R extends object>(
     return undefined;
   }
   const cost = options.cost?.(request) ?? 1;
-  const { onFailure } = options;
-  const decision = await client.hit(event, await options.features(request), { cost, onFailure, signal });
+  const decision = await hit(client, event, await prepare(await options.features(request)), cost, options, signal);
   decisions.set(request, decision);
   return {
     headers: rateLimitHeaders(decision),
     answer: decision.allowed ? undefined : answerOf(decision),
     release: holdLeases(client, decision, cost),
   };
+}
+
+/** Bytes of a feature's value that the server takes. */
+const MAX_VALUE = 1024;
+
+/**
+ * Returns the features of a request that it has. A client chooses values, and must not end the decision by one: an
+ * empty value is absent, and a value that is too long, or no text, is counted by its hash.
+ */
+async function prepare(features: Features): Promise<Features> {
+  if (typeof features !== "object" || features === null || Array.isArray(features)) {
+    return features; // the client throws
+  }
+  const prepared: Record<string, string | undefined> = {};
+  for (const [kind, value] of Object.entries(features)) {
+    const none = value === null || value === "" || (kind === "ip" && /^(?:\s*$|unix:|@)/.test(value ?? ""));
+    prepared[kind] = none ? undefined : value;
+    if (kind !== "ip" && typeof value === "string") {
+      const bytes = new TextEncoder().encode(value);
+      if (bytes.length > MAX_VALUE || /\p{Surrogate}/u.test(value)) {
+        const hash = new Uint8Array(await crypto.subtle.digest("SHA-256", bytes));
+        prepared[kind] = `sha256:${Array.from(hash, (byte) => byte.toString(16).padStart(2, "0")).join("")}`;
+      }
+    }
+  }
+  return prepared;
+}
+
+/** Hits the event. If no limit applies to a request since it has no address, onFailure decides. */
+async function hit<R>(
+  client: Client,
+  event: string,
+  features: Features,
+  cost: number,
+  { onFailure }: MiddlewareOptions<R>,
+  signal: AbortSignal | undefined,
+): Promise<Decision> {
+  try {
+    return await client.hit(event, features, { cost, onFailure, signal });
+  } catch (error) {
+    const unlimited =
+      error instanceof CounterdError &&
+      error.kind === "invalid" &&
+      error.faults.length === 1 &&
+      error.faults[0]?.pointer === "/features";
+    if (unlimited && "ip" in features && features.ip === undefined) {
+      return decideWithout(event, error, onFailure ?? client.onFailure);
+    }
+    throw error;
+  }
 }
 
 function answerOf(decision: Decision): { status: number; body: string } {

@@ -187,6 +187,44 @@ describe("fetch", () => {
   });
 });
 
+/** What servers have for the address of a client on a Unix socket, and of a header that is empty. */
+const noAddresses = [undefined, null, "", " ", "unix:", "unix:/run/app.sock", "@"] as (string | undefined)[];
+
+test("without an address the other limits decide, or onFailure", async () => {
+  const request = new Request("http://service.example/");
+  const answerTo = (event: string, features: Record<string, string | undefined>, onFailure: "error" | "open" | "closed") =>
+    fetchMiddleware(client, { event, features: () => features, onFailure })(() => new Response("hello"))(request);
+  for (const [n, ip] of noAddresses.entries()) {
+    await assert.rejects(answerTo("address", { ip }, "error"), { kind: "invalid" });
+    assert.equal((await answerTo("address", { ip }, "open")).status, 200);
+    assert.equal((await answerTo("address", { ip, user: "x" }, "open")).status, 200);
+    await assertUnavailable(await answerTo("address", { ip }, "closed"));
+    for (const status of [200, 200, 429]) {
+      assert.equal((await answerTo("two", { ip, user: `addressless ${n}` }, "open")).status, status);
+    }
+  }
+  await assert.rejects(answerTo("address", { ip: "garbage" }, "open"), { kind: "invalid" }); // a client may choose it
+  const app = await startApp(expressMiddleware(client, { event: "address", features: () => ({ ip: "" }), onFailure: "open" }));
+  assert.equal((await fetch(app)).status, 200);
+});
+
+test("a value that a client chooses does not switch off the other limits", async () => {
+  const request = new Request("http://service.example/");
+  const statusOf = async (user: string, ip: string) =>
+    (
+      await fetchMiddleware(client, { event: "two", features: () => ({ user, ip }), onFailure: "open" })(
+        () => new Response("hello"),
+      )(request)
+    ).status;
+  for (const [n, user] of ["", "x".repeat(1_025), "é".repeat(600), "\ud800"].entries()) {
+    for (const status of [200, 200, 429]) {
+      assert.equal(await statusOf(user, `198.51.100.${n}`), status);
+    }
+  }
+  assert.equal(await statusOf("x".repeat(1_025), "198.51.100.99"), 429, "the value has a counter");
+  assert.equal(await statusOf("x".repeat(1_026), "198.51.100.99"), 200, "of its own");
+});
+
 test("a hit that may fit before the window ends", async () => {
   for (let i = 0; i < 2; i++) {
     assert.equal((await client.reserve("two", { user: "may-fit" }, "30s")).allowed, true);

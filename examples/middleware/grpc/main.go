@@ -4,6 +4,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"errors"
 	"net/netip"
 
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
@@ -43,6 +44,8 @@ func limit(ctx context.Context, limiter *counterd.Limiter, method string) error 
 	}
 	decision, err := limiter.Hit(ctx, "call", features)
 	switch {
+	case errors.Is(err, counterd.ErrInvalid): // such as without an address, over a Unix socket, and without a user
+		return status.Error(codes.InvalidArgument, "no limit applies to the call")
 	case err != nil:
 		return status.Error(codes.Internal, "the call cannot be limited")
 	case decision.Unavailable:

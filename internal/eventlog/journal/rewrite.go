@@ -84,12 +84,12 @@ func (l *Log) AppendRewrite(dst []byte, r Rewrite) ([]byte, error) {
 	}
 	fine := max(Fine(h.Limits), Fine(l.head.Limits))
 	cut := wholeSeconds(h.Floor - fine)
+	shadow := min(cut, wholeSeconds(h.Floor-Fine(r.Limits))) // windows in shadow slide as well, if there is room
 
 	begin := len(dst)
-	for _, step := range []int64{second, minute, hour} {
-		if step > second {
-			dst = dst[:begin]
-		}
+	for _, try := range []struct{ step, cut int64 }{{second, shadow}, {second, cut}, {minute, cut}, {hour, cut}} {
+		step, cut := try.step, try.cut
+		dst = dst[:begin]
 		g := h
 		g.Coarse = l.rewriter.coarsen(&l.judge.counted, old, cut, step)
 		if g.Coarse == 0 && h.Coarse > h.Floor-window {

@@ -49,12 +49,12 @@ func sizeOf(limits []Limit, retain, young int64) int {
 
 // lateSize returns the most bytes of a log to which all events of cost 1 that the limits admit are added at once, late
 // and in any order: all keep their identity, and the time when they came. See [Size].
-func lateSize(limits []Limit, retain, young int64) int {
+func lateSize(limits []Limit, retain, young, waits int64) int {
 	const lateSize = longSize + timeSize
 	back := uvarintSize(uint64(2 * max(longest(limits), retain))) // of a time, forth or back
 	kept := 6 + 2*back                                            // beside the times: a tag, a writer, two bytes of its sequence, a cost and a count
 	head := headSize(limits) + firstKept - kept
-	events := admissible(limits, max(longest(limits), retain, young+young/2+second))
+	events := admissible(limits, max(longest(limits), retain, young+young/2+second+waits))
 	size, largest, due := head, 0, smallGrown
 	for n := int64(1); n <= events && largest < MaxSize; n++ {
 		size += lateSize

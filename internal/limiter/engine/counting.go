@@ -67,6 +67,9 @@ type Reserved struct {
 	Lease time.Duration
 	// Turn: it is settled, if at all, before the turn of the hit, at Ends. Then it stays as it is.
 	Turn bool
+	// Ahead is by how much the reservation, which a client may have forged, is stamped later than the clocks of a fleet
+	// allow; 0: it is not, or not forged. The engine accepts it if the store has it, and else returns an AheadError.
+	Ahead time.Duration
 }
 
 // Count is the sum of a window.

@@ -3,6 +3,7 @@ package engine
 import (
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/counterd/counterd/internal/store"
 )
@@ -21,6 +22,8 @@ var (
 	ErrBadCounter = fmt.Errorf("%w: bad counter", ErrStore)
 	// ErrEnded is the error of a reservation or a lease that has ended.
 	ErrEnded = errors.New("engine: the reservation has ended")
+	// ErrAhead is the cause of an AheadError.
+	ErrAhead = errors.New("engine: a clock that is ahead has stamped the reservation")
 	// ErrSettled is the error of a reservation that was settled with another cost.
 	ErrSettled = errors.New("engine: the reservation was settled with another cost")
 	// ErrOutOfRange is what every RangeError wraps.
@@ -72,3 +75,11 @@ func (e *RangeError) Unwrap() error { return ErrOutOfRange }
 func OutOfRange(a Argument, format string, args ...any) error {
 	return &RangeError{a, fmt.Sprintf(format, args...)}
 }
+
+// AheadError is the error of a reservation that a clock which is ahead has stamped: it is to be sent again After that
+// time. It wraps ErrAhead.
+type AheadError struct{ After time.Duration }
+
+func (e *AheadError) Error() string { return ErrAhead.Error() }
+
+func (e *AheadError) Unwrap() error { return ErrAhead }

@@ -103,7 +103,7 @@ func TestMerge(t *testing.T) {
 	files := []File{
 		{"1.yaml", []byte("domain: d\ndescriptors:\n- {key: a, value: x*, rate_limit: {unlimited: true, replaces: [{name: later}]}}")},
 		{"2.yaml", []byte("domain: e" + oneLimit)},
-		{"3.yaml", []byte("domain: d\ndescriptors:\n- {key: a, value: '*', rate_limit: {unlimited: true}}\n- {key: b, rate_limit: {unlimited: true, name: later}}")},
+		{"3.yaml", []byte("domain: d\ndescriptors:\n- {key: a, value: '*', rate_limit: {unlimited: true}}\n- {key: b, rate_limit: {unit: day, requests_per_unit: 1, name: later}}")},
 	}
 	c, err := Parse(files)
 	require.NoError(t, err)
@@ -124,7 +124,7 @@ func TestReplacesWithinADomain(t *testing.T) {
 	t.Parallel()
 	c, err := Parse([]File{
 		{"1.yaml", []byte("domain: d\ndescriptors: [{key: a, rate_limit: {unlimited: true, replaces: [{name: other}]}}]")},
-		{"2.yaml", []byte("domain: e\ndescriptors: [{key: a, rate_limit: {unlimited: true, name: other}}, " +
+		{"2.yaml", []byte("domain: e\ndescriptors: [{key: a, rate_limit: {unit: day, requests_per_unit: 1, name: other}}, " +
 			"{key: b, rate_limit: {unlimited: true, replaces: [{name: other}]}}]")},
 	})
 	require.NoError(t, err)

@@ -100,6 +100,7 @@ func (r *reader) descriptor(at place, parent *descriptor, above *Limit) {
 	} else if keyRead && valueRead && first != nil {
 		r.fault(at, "the list has this key and value twice, first in %s, line %d: remove one", first.file, first.line)
 	} else {
+		r.unreached(at, fields["value"], entry, parent)
 		parent.add(entry, child)
 	}
 	if limit.ShareThreshold {
@@ -120,6 +121,8 @@ func (r *reader) descriptor(at place, parent *descriptor, above *Limit) {
 const (
 	metricReason = "metrics are by limit, as those by value grow without bound"
 	ownReason    = "it is for the rate_limit of the same descriptor, which has none"
+
+	unlimitedReason = "the rate_limit is unlimited"
 )
 
 // doubts warns of what is valid in a descriptor, and has another effect than it seems.
@@ -133,14 +136,40 @@ func (r *reader) doubts(at place, fields map[string]place, limit *Limit, limited
 	if limit.ValueToMetric {
 		r.warn(fields["value_to_metric"], "value_to_metric has no effect: %s", metricReason)
 	}
-	switch below := fields["descriptors"]; {
-	case limited:
-	case limit.Shadow:
-		r.warn(fields["shadow_mode"], "shadow_mode has no effect: %s", ownReason)
-	case limit.Quota:
-		r.warn(fields["quota_mode"], "quota_mode has no effect: %s", ownReason)
-	case !below.given() || len(below.node.Content) == 0:
+	reason, warned := ownReason, false
+	if limit.Unlimited {
+		reason = unlimitedReason
+	}
+	for key, idle := range map[string]bool{
+		"shadow_mode": limit.Shadow && (!limited || limit.Unlimited),
+		"quota_mode":  limit.Quota && (!limited || limit.Unlimited),
+		"metadata":    limit.Metadata != nil && !limited,
+	} {
+		if idle {
+			r.warn(fields[key], "%s has no effect: %s", key, reason)
+			warned = true
+		}
+	}
+	if below := fields["descriptors"]; !limited && !warned && (!below.given() || len(below.node.Content) == 0) {
 		r.warn(at, "the descriptor has no rate_limit and no descriptors: what it matches is not limited")
+	}
+}
+
+// unreached warns of a descriptor that never applies because of one that the list has already, or the other way round.
+func (r *reader) unreached(at, value place, entry Entry, parent *descriptor) {
+	for _, w := range parent.wildcards[entry.Key] {
+		pattern := strings.Join(w.parts, "*")
+		switch all := strings.Trim(pattern, "*") == ""; {
+		case entry.Value == "" && all:
+			r.warn(at, "the descriptor never applies: the wildcard %s in %s, line %d, matches all values", pattern, w.file, w.line)
+			return
+		case strings.Contains(entry.Value, "*") && matches(w.parts, entry.Value):
+			r.warn(value, "no value is left for this wildcard: %s in %s, line %d, matches them all", pattern, w.file, w.line)
+			return
+		}
+	}
+	if bare := parent.children[Entry{Key: entry.Key}]; bare != nil && entry.Value != "" && strings.Trim(entry.Value, "*") == "" {
+		r.warn(value, "the descriptor without a value in %s, line %d, never applies: this wildcard matches all", bare.file, bare.line)
 	}
 }
 
@@ -151,9 +180,6 @@ func (r *reader) limit(at place, l *Limit) {
 		return
 	}
 	l.Name, _ = r.text(fields["name"])
-	if l.Name != "" {
-		r.references.names[Entry{l.Domain, l.Name}] = true
-	}
 	r.replaces(fields["replaces"], l)
 	requests := fields["requests_per_unit"]
 	l.N = r.number(requests, 0)
@@ -161,6 +187,9 @@ func (r *reader) limit(at place, l *Limit) {
 	l.Unlimited = r.boolean(fields["unlimited"])
 	l.Count = r.count(fields["count"])
 	if !l.Unlimited {
+		if l.Name != "" {
+			r.references.names[Entry{l.Domain, l.Name}] = true
+		}
 		if !requests.given() {
 			r.warn(at, "requests_per_unit is missing: the limit is 0 and denies each request; write 0 if it shall")
 		}
@@ -172,9 +201,9 @@ func (r *reader) limit(at place, l *Limit) {
 			r.fault(fields[key], "an unlimited rate_limit has no %s: remove it, or unlimited", key)
 		}
 	}
-	for _, key := range []string{"requests_per_unit", "count"} {
+	for _, key := range []string{"requests_per_unit", "name", "count"} {
 		if fields[key].given() {
-			r.warn(fields[key], "%s has no effect: the rate_limit is unlimited", key)
+			r.warn(fields[key], "%s has no effect: %s", key, unlimitedReason)
 		}
 	}
 }
