@@ -23,7 +23,8 @@ func (e *endpoints) hit(x *exchange, event service.Event) error {
 	if err != nil {
 		return err
 	}
-	if err := x.HoldAnswer(resultBytes(&limiter.Hit{Event: event.Event, Features: in.Features, Reserved: reserve})); err != nil {
+	hit := limiter.Hit{Event: event.Event, Features: in.Features, Reserved: reserve}
+	if err := x.HoldAnswer(resultBytes(&hit)); err != nil {
 		return err
 	}
 	d, err := e.service.Reserve(x.request.Context(), event, in.Features, costOf(in.Cost), reserve)
