@@ -50,7 +50,10 @@ type shop struct {
 
 func openShop(t *testing.T, servers []string, replicas int) shop {
 	t.Helper()
-	domains, err := rlsconfig.Parse([]rlsconfig.File{{Name: "shop.yaml", Text: []byte(shopDomain)}})
+	domains, err := rlsconfig.Parse([]rlsconfig.File{
+		{Name: "shop.yaml", Text: []byte(shopDomain)},
+		{Name: "deep.yaml", Text: []byte("domain: very/deep\ndescriptors: [{key: Client, rate_limit: {unit: day, requests_per_unit: 1}}]")},
+	})
 	require.NoError(t, err)
 	s := DefaultSettings()
 	s.Log, s.Memcached, s.Replicas = slog.New(slog.DiscardHandler), servers, replicas
@@ -126,12 +129,15 @@ func TestDomainsAreFirstClass(t *testing.T) {
 	onReplicas(t, func(t *testing.T, s shop) {
 		var all wire.Events
 		require.NoError(t, json.Unmarshal([]byte(s.get("/v1/events", 200)), &all))
-		require.Len(t, all.Events, 2)
+		require.Len(t, all.Events, 3)
 		assert.Equal(t, "rls/shop", all.Events[0].Name)
 		require.Len(t, all.Events[0].Rules, 3)
 		assert.Equal(t, []string{"path", "Client"}, all.Events[0].Rules[1].Per)
 		assert.Equal(t, "search", all.Events[0].Rules[1].Limits[0].Name)
 		assert.Contains(t, s.get("/v1/events/rls/shop", 200), `"name":"rls/shop"`)
+		assert.Contains(t, s.get("/v1/events/rls/very/deep", 200), `"name":"rls/very/deep"`)
+		assert.Contains(t, s.get("/v1/events/rls/very/deep/explain?feature=Client:a", 200), `"allowed":true`)
+		s.do("DELETE", "/v1/events/rls/very/deep/counters?feature=Client:a", "", 204)
 		s.get("/v1/events/rls/nothing", 404)
 		s.get("/v1/events/rls/nothing/explain?feature=Client:a", 404)
 
