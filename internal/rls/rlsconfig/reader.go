@@ -58,7 +58,8 @@ func (r *reader) read(text []byte) {
 	}
 	of := r.config.domains[domain]
 	if of == nil {
-		of = &domainConfig{event: &events.Event{Name: eventPrefix + domain}}
+		of = &domainConfig{event: &events.Event{Name: events.DomainPrefix + domain}}
+		of.event.Matcher = of
 		r.config.domains[domain] = of
 	}
 	r.descriptors(fields["descriptors"], &of.root, &Limit{Domain: domain})
