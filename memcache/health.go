@@ -21,11 +21,12 @@ const (
 	Repaired                      // what it had forgotten or missed was copied to it from other servers
 	Evicting                      // it is full, and has dropped what had not expired: counts on it may be too low
 	OtherSecret                   // a process that uses it has another KeySecret than this one, which may have none: the two count apart
+	Several                       // its name leads to several servers, which count apart
 )
 
-var changeNames = [...]string{Down: "down", Back: "back", Emptied: "emptied", Repaired: "repaired", Evicting: "evicting", OtherSecret: "other_secret"}
+var changeNames = [...]string{Down: "down", Back: "back", Emptied: "emptied", Repaired: "repaired", Evicting: "evicting", OtherSecret: "other_secret", Several: "several"}
 
-// String returns down, back, emptied, repaired, evicting or other_secret.
+// String returns down, back, emptied, repaired, evicting, other_secret or several.
 func (c Change) String() string {
 	if c >= Down && int(c) < len(changeNames) {
 		return changeNames[c]
@@ -47,6 +48,7 @@ type ServerHealth struct {
 	// OtherSecret: another process that uses it has another KeySecret, or has one where this
 	// one has none: the two count apart.
 	OtherSecret bool
+	Several     bool        // its name leads to several servers, which count apart
 	Speaks      Protocol    // Meta or Classic; Auto: it was not asked yet
 	Stats       ServerStats // of the last look at it; zero where it gives none
 }

@@ -51,7 +51,7 @@ func newServer(name string, c *common, d memproto.Dialer) *server {
 }
 
 // changeOf is what a loss is to a fleet's callers.
-var changeOf = [...]Change{replica.Emptied: Emptied, replica.Evicting: Evicting, replica.Repaired: Repaired}
+var changeOf = [...]Change{replica.Emptied: Emptied, replica.Evicting: Evicting, replica.Repaired: Repaired, replica.Several: Several}
 
 // close waits for the trips under way and closes all connections.
 func (s *server) close() error {
@@ -156,7 +156,7 @@ func (s *server) changed(change Change) {
 func (s *server) health() ServerHealth {
 	h := ServerHealth{
 		Name: s.Name(), Up: s.breaker.up(), Openings: s.breaker.openings.Load(), Lost: s.examiner.memory.Lost(), Speaks: s.dialect.speaks(),
-		OtherSecret: s.examiner.secrets.found(), Stats: s.examiner.lastStats(),
+		OtherSecret: s.examiner.secrets.found(), Several: s.examiner.memory.LeadsToSeveral(), Stats: s.examiner.lastStats(),
 	}
 	h.Down, h.Err = s.breaker.outage()
 	return h

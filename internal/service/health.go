@@ -19,6 +19,7 @@ type ServerState struct {
 	Unrepairable bool
 	// OtherSecret: another process that uses it has another key secret, and counts apart.
 	OtherSecret bool
+	Several     bool // its name leads to several servers, which count apart
 }
 
 // String returns the state in words, without the name.
@@ -42,6 +43,9 @@ func (s ServerState) String() string {
 		text += fmt.Sprintf(", repairing %d%%", s.Repaired)
 	case s.Unrepairable:
 		text += ", cannot be repaired"
+	}
+	if s.Several {
+		text += ", leads to several servers: use dns:NAME:PORT"
 	}
 	if s.OtherSecret {
 		text += ", another key secret in use"

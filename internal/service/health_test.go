@@ -40,6 +40,7 @@ func TestServerStatesInWords(t *testing.T) {
 		"unreachable, away until 2026-03-14T23:30:33Z, repairing 7%":                           {EmptyFrom: since, Away: true, Repairing: true, Repaired: 7},
 		"reachable, full, incomplete before 2026-03-14T23:30:33Z":                              {Reachable: true, EmptyFrom: since, Evicting: true, Repairing: true, Repaired: 7},
 		"reachable, full, incomplete before 2026-03-14T23:30:33Z, cannot be repaired":          {Reachable: true, EmptyFrom: since, Evicting: true, Unrepairable: true},
+		"reachable, leads to several servers: use dns:NAME:PORT":                               {Reachable: true, Several: true},
 		"unreachable, full, incomplete before 2026-03-14T23:30:33Z, another key secret in use": {EmptyFrom: since, Evicting: true, OtherSecret: true},
 	} {
 		assert.Equal(t, want, state.String())
