@@ -22,11 +22,12 @@ const (
 	Evicting                      // it is full, and has dropped what had not expired: counts on it may be too low
 	OtherSecret                   // a process that uses it has another KeySecret than this one, which may have none: the two count apart
 	Several                       // its name leads to several servers, which count apart
+	Same                          // another name leads to the same server: this one is not used
 )
 
-var changeNames = [...]string{Down: "down", Back: "back", Emptied: "emptied", Repaired: "repaired", Evicting: "evicting", OtherSecret: "other_secret", Several: "several"}
+var changeNames = [...]string{Down: "down", Back: "back", Emptied: "emptied", Repaired: "repaired", Evicting: "evicting", OtherSecret: "other_secret", Several: "several", Same: "same"}
 
-// String returns down, back, emptied, repaired, evicting, other_secret or several.
+// String returns down, back, emptied, repaired, evicting, other_secret, several or same.
 func (c Change) String() string {
 	if c >= Down && int(c) < len(changeNames) {
 		return changeNames[c]

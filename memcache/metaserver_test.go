@@ -24,7 +24,7 @@ import (
 const probe = "ma counterd:none MD D1 Oprb"
 
 // noMarker is what fakes answer to the question for their marker: so no losses are detected on them.
-const noMarker = "VALUE counterd:memory 0 1 1\r\nx\r\nEND\r\n"
+const noMarker = "ERROR\r\n"
 
 // fakeMeta is a server in this process that knows the meta commands: it answers the probe and the
 // questions beside trips itself, and every other line by a function as fakeServer does. The number of

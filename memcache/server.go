@@ -51,7 +51,7 @@ func newServer(name string, c *common, d memproto.Dialer) *server {
 }
 
 // changeOf is what a loss is to a fleet's callers.
-var changeOf = [...]Change{replica.Emptied: Emptied, replica.Evicting: Evicting, replica.Repaired: Repaired, replica.Several: Several}
+var changeOf = [...]Change{replica.Emptied: Emptied, replica.Evicting: Evicting, replica.Repaired: Repaired, replica.Several: Several, replica.Same: Same}
 
 // close waits for the trips under way and closes all connections.
 func (s *server) close() error {

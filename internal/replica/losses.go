@@ -35,6 +35,7 @@ const (
 	Evicting                 // it is full, and has dropped what had not expired
 	Repaired                 // what it had lost or missed was copied to it from other servers
 	Several                  // nothing of that: its name leads to several servers, by turns
+	Same                     // nor that: another name in the list, which sorts before its own, leads to the same server
 )
 
 // Losses is what the servers of a Placement have lost, by their markers. It is safe for concurrent
@@ -652,13 +653,32 @@ func (m *Memory) learn(k *marker, marked bool) {
 		}
 	}
 	loss := k.lossSince(before, m.name, now-m.all.lasts())
+	alias := m.alias()
 	m.all.mu.Unlock()
+	if alias != nil {
+		alias.onLoss(Same)
+	}
 	if several {
 		m.onLoss(Several)
 	}
 	if loss != 0 {
 		m.onLoss(loss)
 	}
+}
+
+// alias returns the memory of a server that has the same marker as this one, or this one: the one whose name sorts last. It
+// returns nil if there is none. The memories are locked.
+func (m *Memory) alias() *Memory {
+	for _, other := range m.all.memories {
+		same := other != m && other.known != nil && other.known.ID == m.known.ID
+		if same && slices.Contains(m.all.list, m.name) && slices.Contains(m.all.list, other.name) {
+			if other.name > m.name {
+				return other
+			}
+			return m
+		}
+	}
+	return nil
 }
 
 // LeadsToSeveral reports whether the name of the server leads to several servers, which count apart.
