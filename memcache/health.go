@@ -49,6 +49,7 @@ type ServerHealth struct {
 	// OtherSecret: another process that uses it has another KeySecret, or has one where this
 	// one has none: the two count apart.
 	OtherSecret bool
+	SameAs      string      // another name that leads to the same server: this one is not used
 	Several     bool        // its name leads to several servers, which count apart
 	Speaks      Protocol    // Meta or Classic; Auto: it was not asked yet
 	Stats       ServerStats // of the last look at it; zero where it gives none

@@ -58,8 +58,13 @@ func TestAServerUnderTwoNames(t *testing.T) {
 	inBubbles(t, func(t *testing.T, protocol memcache.Protocol) {
 		server := memcachedtest.StartMemory(t)
 		config := memcache.Config{Servers: []string{"192.0.2.1:11211", "memcached.example:11211"}, Replicas: 2, Protocol: protocol}
-		told := make(changes, 1000)
-		config.OnServerChange = told.changed
+		told, sameAs := make(changes, 1000), atomic.Value{}
+		config.OnServerChange = func(change memcache.Change, h memcache.ServerHealth) {
+			if change == memcache.Same {
+				sameAs.Store(h.SameAs)
+			}
+			told.changed(change, h)
+		}
 		fleet, err := memcache.NewFleet(t.Context(), memcache.Dialed(config, func(ctx context.Context, _ string, deadline time.Time) (net.Conn, error) {
 			return memcachedtest.Dial(ctx, server.Addr, deadline)
 		}))
@@ -81,6 +86,7 @@ func TestAServerUnderTwoNames(t *testing.T) {
 		}
 		require.Equal(t, 10, admitted)
 		told.await(t, "same memcached.example:11211")
+		require.Equal(t, "192.0.2.1:11211", sameAs.Load())
 		require.Len(t, fleet.Health(), 1)
 		require.Equal(t, "192.0.2.1:11211", fleet.Health()[0].Name)
 	})

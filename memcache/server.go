@@ -156,8 +156,9 @@ func (s *server) changed(change Change) {
 func (s *server) health() ServerHealth {
 	h := ServerHealth{
 		Name: s.Name(), Up: s.breaker.up(), Openings: s.breaker.openings.Load(), Lost: s.examiner.memory.Lost(), Speaks: s.dialect.speaks(),
-		OtherSecret: s.examiner.secrets.found(), Several: s.examiner.memory.LeadsToSeveral(), Stats: s.examiner.lastStats(),
+		OtherSecret: s.examiner.secrets.found(), Stats: s.examiner.lastStats(),
 	}
+	h.Several, h.SameAs = s.examiner.memory.NameFaults()
 	h.Down, h.Err = s.breaker.outage()
 	return h
 }

@@ -36,7 +36,8 @@ func logChanges(log *slog.Logger, replicas int) func(memcache.Change, memcache.S
 			case memcache.Several:
 				log.Error("the name of a memcached server leads to several servers, which count apart: name each of them, or use dns:NAME:PORT")
 			case memcache.Same:
-				log.Error("another name in the list leads to the same memcached server: this one is not used; name each server once")
+				log.Error("two names in the list lead to one memcached server: this name is not used; name each server once",
+					"used", h.SameAs)
 			case memcache.OtherSecret:
 				log.Warn("another process that uses a memcached server has another key secret, or has one where this process has none: the two count apart")
 			}

@@ -69,6 +69,7 @@ type Memory struct {
 	seen     time.Time // when this one was read first
 	earlier  uint64    // the ID of the marker before that
 	several  bool      // a marker has come back: the name leads to several servers
+	sameAs   string    // another name in the list that leads to the same server, for the name that is not used
 	asserted uint64    // the ID of the marker into which the list in use was written, or where it was found
 	fewer    bool      // the last statistics had fewer evictions
 	// behind: it was away, and there may be hints of what it missed. lacks: it has missed
@@ -666,29 +667,32 @@ func (m *Memory) learn(k *marker, marked bool) {
 	}
 }
 
-// alias returns the memory of a server that has the same marker as this one, or this one: the one whose name sorts last. It
-// returns nil if there is none. The memories are locked.
+// alias returns the last, by name, of this memory and another one of the list that has the same marker, or nil if there is
+// none. The memories are locked.
 func (m *Memory) alias() *Memory {
 	for _, other := range m.all.memories {
 		same := other != m && other.known != nil && other.known.ID == m.known.ID
 		if same && slices.Contains(m.all.list, m.name) && slices.Contains(m.all.list, other.name) {
-			if other.name > m.name {
-				return other
+			first, last := m, other
+			if other.name < m.name {
+				first, last = other, m
 			}
-			return m
+			last.sameAs = first.name
+			return last
 		}
 	}
 	return nil
 }
 
-// LeadsToSeveral reports whether the name of the server leads to several servers, which count apart.
-func (m *Memory) LeadsToSeveral() bool {
+// NameFaults reports whether the name of the server leads to several servers, which count apart, and returns another name
+// that leads to the same server, or none.
+func (m *Memory) NameFaults() (several bool, sameAs string) {
 	if m.all == nil {
-		return false
+		return false, ""
 	}
 	m.all.mu.Lock()
 	defer m.all.mu.Unlock()
-	return m.several
+	return m.several, m.sameAs
 }
 
 // Count takes in statistics of the server: how many items it holds, and how many it has dropped
