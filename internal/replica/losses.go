@@ -667,8 +667,8 @@ func (m *Memory) learn(k *marker, marked bool) {
 	}
 }
 
-// alias returns the last, by name, of this memory and another one of the list that has the same marker, or nil if there is
-// none. The memories are locked.
+// alias returns the last, by name, of this memory and another one of the list that has the same marker, or nil if there
+// is none. The memories are locked.
 func (m *Memory) alias() *Memory {
 	for _, other := range m.all.memories {
 		same := other != m && other.known != nil && other.known.ID == m.known.ID
@@ -684,8 +684,8 @@ func (m *Memory) alias() *Memory {
 	return nil
 }
 
-// NameFaults reports whether the name of the server leads to several servers, which count apart, and returns another name
-// that leads to the same server, or none.
+// NameFaults reports whether the name of the server leads to several servers, which count apart, and returns another
+// name that leads to the same server, or none.
 func (m *Memory) NameFaults() (several bool, sameAs string) {
 	if m.all == nil {
 		return false, ""
