@@ -26,6 +26,7 @@ import (
 	"github.com/counterd/counterd/internal/limiter"
 	"github.com/counterd/counterd/internal/limiter/counting"
 	"github.com/counterd/counterd/internal/overrides"
+	"github.com/counterd/counterd/internal/rls/rlsconfig"
 	"github.com/counterd/counterd/internal/service"
 	"github.com/counterd/counterd/internal/testkit/bubble"
 	"github.com/counterd/counterd/memcache"
@@ -74,6 +75,9 @@ func newGuarded(t *testing.T) *guarded {
 		Name:  "authorized",
 		Rules: []events.Rule{{Per: []string{}, Limits: []events.Limit{{Name: "all", N: 1000, Window: 24 * time.Hour}}}},
 	}
+	domains, err := rlsconfig.Parse([]rlsconfig.File{{Text: []byte("domain: shop\ndescriptors: [{key: Client, rate_limit: {unit: day, requests_per_unit: 5}}]")}})
+	require.NoError(t, err)
+	maps.Copy(all.Events, domains.Rules().Events)
 	set := overrides.Start(t.Context(), overrides.Config{Store: g.store, Alone: true, Rules: func() *events.Rules { return all }, Clock: clock})
 	t.Cleanup(set.Close)
 	said := func(text string) http.Handler {
@@ -145,17 +149,23 @@ var classed = map[string]asks{
 	"/v1/events/{event}/override":  {"override", "POST", "/v1/events/url_shorten/override", `{"features": {"ip": "203.0.113.9"}, "verdict": "allow", "for": "1h"}`},
 	"/v1/events":                   {"rules", "GET", "/v1/events", ""},
 	"/v1/events/{event}":           {"rules", "GET", "/v1/events/plain", ""},
-	"/metrics":                     {"operate", "GET", "/metrics", ""},
-	"/debug/pprof/{profile:.*}":    {"operate", "GET", "/debug/pprof/heap", ""},
-	"/ui{page:(?:/.*)?}":           {"see", "GET", "/ui/", ""},
-	"/ui/reset":                    {"reset", "POST", "/ui/reset", ""},
-	"/ui/override":                 {"override", "POST", "/ui/override", ""},
-	"/json":                        {"decide", "POST", "/json", `{}`},
-	"/healthcheck":                 {"anyone", "GET", "/healthcheck", ""},
-	"/":                            {"anyone", "GET", "/", ""},
-	"/openapi.json":                {"anyone", "GET", "/openapi.json", ""},
-	"/healthz":                     {"anyone", "GET", "/healthz", ""},
-	"/readyz":                      {"anyone", "GET", "/readyz", ""},
+
+	"/v1/events/rls/{domain:.+}/explain":  {"see", "GET", "/v1/events/rls/shop/explain?feature=Client:a", ""},
+	"/v1/events/rls/{domain:.+}/counters": {"reset", "DELETE", "/v1/events/rls/shop/counters?feature=Client:a", ""},
+	"/v1/events/rls/{domain:.+}/override": {"override", "POST", "/v1/events/rls/shop/override", `{"features": {"Client": "a"}, "verdict": "allow", "for": "1h"}`},
+	"/v1/events/rls/{domain:.+}":          {"rules", "GET", "/v1/events/rls/shop", ""},
+
+	"/metrics":                  {"operate", "GET", "/metrics", ""},
+	"/debug/pprof/{profile:.*}": {"operate", "GET", "/debug/pprof/heap", ""},
+	"/ui{page:(?:/.*)?}":        {"see", "GET", "/ui/", ""},
+	"/ui/reset":                 {"reset", "POST", "/ui/reset", ""},
+	"/ui/override":              {"override", "POST", "/ui/override", ""},
+	"/json":                     {"decide", "POST", "/json", `{}`},
+	"/healthcheck":              {"anyone", "GET", "/healthcheck", ""},
+	"/":                         {"anyone", "GET", "/", ""},
+	"/openapi.json":             {"anyone", "GET", "/openapi.json", ""},
+	"/healthz":                  {"anyone", "GET", "/healthz", ""},
+	"/readyz":                   {"anyone", "GET", "/readyz", ""},
 }
 
 // untouchable is a body that must not be read.

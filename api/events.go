@@ -51,7 +51,7 @@ func wireRule(rule *events.Rule) wire.Rule {
 		OnError:   rule.OnError.String(),
 		Shadow:    rule.Shadow,
 	}
-	if slices.Contains(rule.Per, events.KindIP) {
+	if slices.Contains(rule.Per, events.KindIP) && !rule.Verbatim {
 		out.IPv6Prefix = cmp.Or(rule.IPv6Prefix, events.DefaultIPv6Prefix)
 	}
 	for value, limits := range rule.Overrides {

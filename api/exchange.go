@@ -199,6 +199,9 @@ func (x *exchange) HoldAnswer(bytes int64) error {
 	return nil
 }
 
+// HeldAnswer returns how many bytes HoldAnswer has taken.
+func (x *exchange) HeldAnswer() int64 { return x.answer }
+
 // Unwrap is for http.ResponseController.
 func (x *exchange) Unwrap() http.ResponseWriter { return x.ResponseWriter }
 

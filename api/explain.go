@@ -12,7 +12,7 @@ import (
 
 // explain says what a hit would be answered, and what that is computed from.
 func (e *endpoints) explain(x *exchange, event service.Event) error {
-	features, cost, err := checkQuery(x.request)
+	features, cost, err := checkQuery(x.request, event.Name)
 	if err != nil {
 		return err
 	}

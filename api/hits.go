@@ -23,7 +23,8 @@ func (e *endpoints) hit(x *exchange, event service.Event) error {
 	if err != nil {
 		return err
 	}
-	if err := x.HoldAnswer(resultBytes(&limiter.Hit{Event: event.Event, Features: in.Features, Reserved: reserve})); err != nil {
+	hit := limiter.Hit{Event: event.Event, Features: in.Features, Reserved: reserve}
+	if err := x.HoldAnswer(resultBytes(&hit)); err != nil {
 		return err
 	}
 	d, err := e.service.Reserve(x.request.Context(), event, in.Features, costOf(in.Cost), reserve)
@@ -39,7 +40,7 @@ func (e *endpoints) hit(x *exchange, event service.Event) error {
 // check says what a hit would be answered, and adds nothing. A no is an answer,
 // not a denial.
 func (e *endpoints) check(x *exchange, event service.Event) error {
-	features, cost, err := checkQuery(x.request)
+	features, cost, err := checkQuery(x.request, event.Name)
 	if err != nil {
 		return err
 	}
@@ -63,6 +64,9 @@ func (e *endpoints) batch(x *exchange) error {
 	bytes := int64(0)
 	for i, hit := range in {
 		hits[i] = limiter.Hit{Event: rules.Events[hit.Event], Features: hit.Features, Cost: costOf(hit.Cost)}
+		if events.IsDomain(hit.Event) { // whose hits are descriptors
+			hits[i].Event = nil
+		}
 		var err error
 		if hits[i].Reserved, err = durationOf(hit.Reserve, "/reserve"); err == nil {
 			err = e.service.CheckReserve(hits[i].Reserved)

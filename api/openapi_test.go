@@ -31,8 +31,12 @@ import (
 
 // describedPaths are the paths that the description has for a route of another notation.
 var describedPaths = map[string][]string{
-	"/ui{page:(?:/.*)?}":        {"/ui", "/ui/", "/ui/{page}"},
-	"/debug/pprof/{profile:.*}": {"/debug/pprof/", "/debug/pprof/{profile}"},
+	"/v1/events/rls/{domain:.+}/explain":  {"/v1/events/rls/{domain}/explain"},
+	"/v1/events/rls/{domain:.+}/counters": {"/v1/events/rls/{domain}/counters"},
+	"/v1/events/rls/{domain:.+}/override": {"/v1/events/rls/{domain}/override"},
+	"/v1/events/rls/{domain:.+}":          {"/v1/events/rls/{domain}"},
+	"/ui{page:(?:/.*)?}":                  {"/ui", "/ui/", "/ui/{page}"},
+	"/debug/pprof/{profile:.*}":           {"/debug/pprof/", "/debug/pprof/{profile}"},
 }
 
 // The description has the routes that there are, with their methods and classes, and no others.
@@ -253,8 +257,10 @@ func asksOf(method, path string) asks {
 		return asks{"decide", method, path, `{"domain": "url_shorten", "descriptors": [` + address + `]}`}
 	case method == http.MethodDelete && path == "/v1/events/{event}/override":
 		return asks{"override", method, "/v1/events/url_shorten/override?feature=ip:203.0.113.9", ""}
+	case method == http.MethodDelete && path == "/v1/events/rls/{domain}/override":
+		return asks{"override", method, "/v1/events/rls/shop/override?feature=Client:a", ""}
 	}
-	return classed[path]
+	return classed[strings.Replace(path, "{domain}", "{domain:.+}", 1)]
 }
 
 // spoil gives a request a fault.

@@ -80,14 +80,14 @@ func overrideOf(in wire.SetOverride) (o events.Override, faults []wire.Fault) {
 // removeOverride ends a temporary override. The event may be one that the rules have no more.
 func (e *endpoints) removeOverride(x *exchange) error {
 	name := eventName(x)
-	if !events.ValidName(name) {
+	if !events.ValidName(name) && !events.IsDomain(name) {
 		return events.ErrUnknownEvent
 	}
 	q, err := newQuery(x.request, "feature")
 	if err != nil {
 		return err
 	}
-	features := q.features()
+	features := q.features(name)
 	if len(q.faults) == 0 && len(features) != 1 {
 		q.fault("feature", fmt.Sprintf("an override is of one feature: there are %d", len(features)))
 	}

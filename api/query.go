@@ -77,7 +77,7 @@ func (q *query) err() error { return errors.Join(q.faults...) }
 
 // counter returns the one counter that the features name.
 func (q *query) counter(event service.Event) (counter events.Counter) {
-	features, err := events.ParseFeatures(q.values["feature"])
+	features, err := events.ParseFeaturesOf(event.Name, q.values["feature"])
 	if err == nil {
 		counter, err = event.Counter(features)
 	}
@@ -87,9 +87,13 @@ func (q *query) counter(event service.Event) (counter events.Counter) {
 	return counter
 }
 
-// features returns the features that are given.
-func (q *query) features() events.Features {
-	features, err := events.ParseCountable(q.values["feature"])
+// features returns the features that are given, of an event of that name.
+func (q *query) features(event string) events.Features {
+	parse := events.ParseCountable
+	if events.IsDomain(event) {
+		parse = func(list []string) (events.Features, error) { return events.ParseFeaturesOf(event, list) }
+	}
+	features, err := parse(q.values["feature"])
 	if err != nil {
 		q.faults = append(q.faults, err)
 	}
@@ -187,12 +191,12 @@ func topQuery(r *http.Request) (p top.Query, alone bool, err error) {
 }
 
 // checkQuery returns the parameters of a check.
-func checkQuery(r *http.Request) (features events.Features, cost int64, err error) {
+func checkQuery(r *http.Request, event string) (features events.Features, cost int64, err error) {
 	q, err := newQuery(r, "feature", "cost")
 	if err != nil {
 		return nil, 0, err
 	}
-	features, cost = q.features(), q.cost()
+	features, cost = q.features(event), q.cost()
 	return features, cost, q.err()
 }
 

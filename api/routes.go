@@ -12,12 +12,14 @@ import (
 	"github.com/gorilla/mux"
 
 	"github.com/counterd/counterd/api/wire"
+	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/internal/service"
 )
 
 const (
 	authorizeRoute = "/v1/authorize/{event}"
 	overrideRoute  = "/v1/events/{event}/override"
+	domainRoute    = "/v1/events/rls/{domain:.+}"
 	pagePath       = httpdecision.PagePath
 	pageRoute      = pagePath + "{page:(?:/.*)?}"
 	documentation  = "https://github.com/counterd/counterd/blob/main/docs/http.md"
@@ -80,6 +82,12 @@ func (t table) addClients() {
 	t.add(service.ClassOverride, posts, overrideRoute, e.onEvent(e.setOverride))
 	t.add(service.ClassOverride, deletes, overrideRoute, bodiless(e.removeOverride))
 	t.add(service.ClassDecide, nil, authorizeRoute, e.onEvent(e.authorize))
+	// Of domains of Envoy's configuration, whose hits are descriptors. A domain may have slashes in its name.
+	t.add(service.ClassSee, gets, domainRoute+"/explain", bodiless(e.onDomain(e.explain)))
+	t.add(service.ClassReset, deletes, domainRoute+"/counters", bodiless(e.onDomain(e.reset)))
+	t.add(service.ClassOverride, posts, domainRoute+"/override", e.onDomain(e.setOverride))
+	t.add(service.ClassOverride, deletes, domainRoute+"/override", bodiless(e.removeOverride))
+	t.add(service.ClassRules, gets, domainRoute, bodiless(e.onDomain(e.event)))
 }
 
 // adminRoutes are those for operators alone.
@@ -139,6 +147,7 @@ func (t table) index(x *exchange) error {
 // listed returns the path of a template for a reader: without a variable that has a pattern,
 // which may be empty and matches all that is below.
 func listed(template string) string {
+	template = strings.Replace(template, "{domain:.+}", "{domain}", 1)
 	if pattern := strings.IndexByte(template, ':'); pattern >= 0 {
 		return template[:strings.LastIndexByte(template[:pattern], '{')]
 	}
@@ -239,14 +248,29 @@ func routeOf(r *http.Request) string {
 	return Other
 }
 
-// eventName returns the event that the path names.
-func eventName(x *exchange) string { return mux.Vars(x.request)["event"] }
+// eventName returns the event, or the domain, that the path names.
+func eventName(x *exchange) string {
+	vars := mux.Vars(x.request)
+	if domain, ok := vars["domain"]; ok {
+		return events.DomainPrefix + domain
+	}
+	return vars["event"]
+}
+
+// onDomain is onEvent for a domain of Envoy's configuration.
+func (e *endpoints) onDomain(do func(*exchange, service.Event) error) action {
+	return e.on(e.service.EventOrDomain, do)
+}
 
 // onEvent makes an action of one on the event in the path. The event is looked up once,
 // before the body is read: a reload meanwhile changes nothing.
 func (e *endpoints) onEvent(do func(*exchange, service.Event) error) action {
+	return e.on(e.service.Event, do)
+}
+
+func (e *endpoints) on(find func(name string) (service.Event, error), do func(*exchange, service.Event) error) action {
 	return func(x *exchange) error {
-		event, err := e.service.Event(eventName(x))
+		event, err := find(eventName(x))
 		if err != nil {
 			return err
 		}

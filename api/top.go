@@ -7,7 +7,7 @@ func (e *endpoints) top(x *exchange) error {
 		return err
 	}
 	if query.Event != "" {
-		if _, err := e.service.Event(query.Event); err != nil {
+		if _, err := e.service.EventOrDomain(query.Event); err != nil {
 			return err
 		}
 	}

@@ -50,7 +50,7 @@ func TestTheEnvoyPageIsTrue(t *testing.T) {
 		return strings.TrimSpace(untilReset.ReplaceAllString(output, "${1}60"))
 	}
 	list := readShown(t, "envoy.md")
-	require.Len(t, list, 5)
+	require.Len(t, list, 7)
 	for _, shown := range list {
 		run := exec.CommandContext(t.Context(), "bash", "-c", strings.ReplaceAll(shown.command, readmeAddress, address))
 		run.Dir = folder

@@ -96,6 +96,9 @@ func CounterOf(event []byte, retention time.Duration, pairs ...[2]string) (Count
 // Counter returns the one counter of those features together; of the whole
 // event where there are none and a rule counts it. Errors wrap ErrInvalid.
 func (e *Event) Counter(features Features) (Counter, error) {
+	if e.Matcher != nil {
+		return e.matched(features)
+	}
 	address, fine := features.check()
 	if !fine {
 		return Counter{}, features.Validate()

@@ -92,6 +92,7 @@ type Event struct {
 	Rules     []Rule
 	From      map[string]Source // by kind: where requests carry it; see Source for the defaults
 	Methods   []string          // the HTTP methods of requests that are hits; none: all
+	Matcher   Matcher           // chooses the rules of a hit; nil: the kinds that they are per do
 	kept      map[string]kept   // by their names: how counters were kept so far; see Succeed
 }
 
@@ -159,6 +160,8 @@ type Rule struct {
 	Revision uint64
 	// Place is where the rule is: its line, and its path in a rules file; empty: in no file.
 	Place string
+	// Verbatim: the kinds are the keys of a descriptor, in their order, and values are counted as they are.
+	Verbatim bool
 
 	exceptions map[feature]exception // of Rules.With
 }
@@ -459,7 +462,10 @@ func (r *Rule) CanonicalValue(value string) (string, error) { return r.canonical
 // canonicalOf returns the value by which one of the rule's kinds is counted. The error is a *FeatureError.
 func (r *Rule) canonicalOf(kind, value string) (string, error) {
 	reason := textFault(kind, value)
-	if reason == "" && kind == KindIP {
+	if r.Verbatim {
+		reason = entryFault(kind, value)
+	}
+	if reason == "" && kind == KindIP && !r.Verbatim {
 		value, reason = canonicalIP(value, r.CountedPrefix(), r.NAT64...)
 	}
 	if reason != "" {
@@ -492,6 +498,9 @@ type Applied struct {
 func (e *Event) Apply(list []Applied, features Features) ([]Applied, error) {
 	if e == nil {
 		return list, ErrUnknownEvent
+	}
+	if e.Matcher != nil {
+		return e.match(list, features)
 	}
 	features, address, err := features.counted()
 	if err != nil {

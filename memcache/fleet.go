@@ -184,6 +184,27 @@ func NewFleet(ctx context.Context, config Config) (*Fleet, error) {
 func (f *Fleet) SetServers(ctx context.Context, names []string) error {
 	f.changing.Lock()
 	defer f.changing.Unlock()
+	return f.setServers(ctx, names)
+}
+
+// dropAlias has the fleet not use a server that is in the list under another name, too. The servers are not being changed
+// meanwhile: if they are, the next look at the server drops it.
+func (f *Fleet) dropAlias(s *server) {
+	if !f.changing.TryLock() {
+		return
+	}
+	defer f.changing.Unlock()
+	var names []string
+	for _, other := range f.servers {
+		if other != s {
+			names = append(names, other.Name())
+		}
+	}
+	_ = f.setServers(context.Background(), names) // they were checked before
+}
+
+// setServers is SetServers, with changing locked.
+func (f *Fleet) setServers(ctx context.Context, names []string) error {
 	if f.common.closed.Load() {
 		return ErrClosed
 	}
@@ -194,7 +215,12 @@ func (f *Fleet) SetServers(ctx context.Context, names []string) error {
 	for _, s := range list {
 		if !slices.Contains(f.servers, s) {
 			s.examiner.clocks = func(conn net.Conn) error { return f.compareClocks(s, conn) }
-			s.examiner.memory = f.set.Join(s.Name(), len(f.servers) > 0, func(loss replica.Loss) { s.changed(changeOf[loss]) })
+			s.examiner.memory = f.set.Join(s.Name(), len(f.servers) > 0, func(loss replica.Loss) {
+				s.changed(changeOf[loss])
+				if loss == replica.Same {
+					f.dropAlias(s)
+				}
+			})
 		}
 	}
 	f.servers = list

@@ -21,11 +21,13 @@ const (
 	Repaired                      // what it had forgotten or missed was copied to it from other servers
 	Evicting                      // it is full, and has dropped what had not expired: counts on it may be too low
 	OtherSecret                   // a process that uses it has another KeySecret than this one, which may have none: the two count apart
+	Several                       // its name leads to several servers, which count apart
+	Same                          // another name leads to the same server: this one is not used
 )
 
-var changeNames = [...]string{Down: "down", Back: "back", Emptied: "emptied", Repaired: "repaired", Evicting: "evicting", OtherSecret: "other_secret"}
+var changeNames = [...]string{Down: "down", Back: "back", Emptied: "emptied", Repaired: "repaired", Evicting: "evicting", OtherSecret: "other_secret", Several: "several", Same: "same"}
 
-// String returns down, back, emptied, repaired, evicting or other_secret.
+// String returns down, back, emptied, repaired, evicting, other_secret, several or same.
 func (c Change) String() string {
 	if c >= Down && int(c) < len(changeNames) {
 		return changeNames[c]
@@ -48,6 +50,8 @@ type ServerHealth struct {
 	// one has none: the two count apart.
 	OtherSecret bool
 	OtherHost   string      // of that process; empty if it is not known
+	SameAs      string      // another name that leads to the same server: this one is not used
+	Several     bool        // its name leads to several servers, which count apart
 	Speaks      Protocol    // Meta or Classic; Auto: it was not asked yet
 	Stats       ServerStats // of the last look at it; zero where it gives none
 }

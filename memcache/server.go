@@ -51,7 +51,7 @@ func newServer(name string, c *common, d memproto.Dialer) *server {
 }
 
 // changeOf is what a loss is to a fleet's callers.
-var changeOf = [...]Change{replica.Emptied: Emptied, replica.Evicting: Evicting, replica.Repaired: Repaired}
+var changeOf = [...]Change{replica.Emptied: Emptied, replica.Evicting: Evicting, replica.Repaired: Repaired, replica.Several: Several, replica.Same: Same}
 
 // close waits for the trips under way and closes all connections.
 func (s *server) close() error {
@@ -159,6 +159,7 @@ func (s *server) health() ServerHealth {
 		Stats: s.examiner.lastStats(),
 	}
 	h.OtherSecret, h.OtherHost = s.examiner.secrets.found()
+	h.Several, h.SameAs = s.examiner.memory.NameFaults()
 	h.Down, h.Err = s.breaker.outage()
 	return h
 }

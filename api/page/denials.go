@@ -33,7 +33,7 @@ func (p *pages) denialsPlots(event string) (list []denialsPlot) {
 			rest.Add(&of)
 		default:
 			plot := plotOfDenials(&of, last)
-			if _, err := p.Service.Event(of.Event); err == nil {
+			if _, err := p.Service.EventOrDomain(of.Event); err == nil {
 				plot.Link = to("limits", url.Values{"event": {of.Event}})
 			}
 			list = append(list, plot)

@@ -81,10 +81,10 @@ func (p *pages) searchOf(query url.Values) (s search, err error) {
 		err = limiter.CheckCost(s.cost)
 	}
 	var fault error
-	if s.features, fault = events.ParseFeatures(given(query)); fault != nil {
+	if s.features, fault = events.ParseFeaturesOf(query.Get("event"), given(query)); fault != nil {
 		return s, errors.Join(fault, err)
 	}
-	s.event, fault = p.Service.Event(query.Get("event"))
+	s.event, fault = p.Service.EventOrDomain(query.Get("event"))
 	return s, errors.Join(fault, err)
 }
 
@@ -108,7 +108,7 @@ func (p *pages) showFeature(w http.ResponseWriter, r *http.Request, query url.Va
 		p.failAll(view.frame, err)
 		return
 	}
-	if _, err := s.event.Counter(s.features); err != nil {
+	if _, err := s.event.Counter(s.features); err != nil && !events.IsDomain(s.event.Name) { // there explain says so
 		p.failAll(view.frame, err)
 		return
 	}

@@ -116,7 +116,7 @@ func (p *pages) changedOverrideOf(query url.Values, features events.Features, in
 }
 
 func (p *pages) changeOverride(r *http.Request, fields, query url.Values) error {
-	features, err := events.ParseFeatures(given(query))
+	features, err := events.ParseFeaturesOf(query.Get("event"), given(query))
 	if err != nil {
 		return err
 	}

@@ -96,7 +96,7 @@ func with(query url.Values, pairs ...string) url.Values {
 
 // linkTo returns the address of a feature's page; empty: it has none, since the rules in force do not have it.
 func (p *pages) linkTo(event string, features events.Features) string {
-	found, err := p.Service.Event(event)
+	found, err := p.Service.EventOrDomain(event)
 	if err != nil {
 		return ""
 	}
@@ -194,7 +194,7 @@ func filter(query url.Values) url.Values {
 // known has the page say that the event of the query, if any, is unknown.
 func (p *pages) known(f *frame, q top.Query) {
 	if q.Event != "" {
-		if _, err := p.Service.Event(q.Event); err != nil {
+		if _, err := p.Service.EventOrDomain(q.Event); err != nil {
 			p.fail(f, err)
 		}
 	}

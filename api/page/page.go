@@ -35,6 +35,7 @@ import (
 type Service interface {
 	Rules() *events.Rules
 	Event(name string) (service.Event, error)
+	EventOrDomain(name string) (service.Event, error)
 	Explain(ctx context.Context, event service.Event, features events.Features, cost int64) (events.Decision, []limiter.Explained, error)
 	History(ctx context.Context, counter events.Counter, level engine.Level, from, to time.Time) (engine.History, error)
 	DeniedHistory(ctx context.Context, counter events.Counter, level engine.Level, from, to time.Time) (engine.History, error)

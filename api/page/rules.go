@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"unicode"
 
 	"github.com/counterd/counterd/events"
 )
@@ -16,9 +17,10 @@ const overridesShown = 50
 
 // ruleEvent is an event of the rules in force.
 type ruleEvent struct {
-	Name, Remembered string
-	Rows             []ruleRow
-	Overrides        []override
+	ID, Name, Remembered string
+	WhatIf               bool // other rules can be tried
+	Rows                 []ruleRow
+	Overrides            []override
 }
 
 // ruleRow is a limit, with the rule that it is of.
@@ -58,12 +60,15 @@ func (p *pages) rules(w http.ResponseWriter, r *http.Request) {
 }
 
 func (p *pages) ruleEventOf(event *events.Event) ruleEvent {
-	e := ruleEvent{Name: event.Name, Remembered: length(event.Remembered())}
+	e := ruleEvent{
+		ID: idOf(event.Name), Name: event.Name, Remembered: length(event.Remembered()),
+		WhatIf: len(event.Rules) > 0 && !events.IsDomain(event.Name), // a domain is not made of rules as a file has them
+	}
 	for i := range event.Rules {
 		rule := &event.Rules[i]
 		for _, limit := range rule.Limits {
 			e.Rows = append(e.Rows, ruleRow{
-				Name: shown(limit.Name), Rate: rate(limit), Per: cmp.Or(strings.Join(rule.Per, " and "), "the event as a whole"),
+				Name: shown(limit.Name), Rate: rate(limit), Per: cmp.Or(shown(strings.Join(rule.Per, " and ")), "the event as a whole"),
 				Algorithm: cmp.Or(limit.Algorithm, events.DefaultAlgorithm), Throttle: rule.Throttle.String(), Count: rule.Count.String(),
 				OnError: rule.OnError.String(), Place: cmp.Or(rule.Place, "the program"), Shadow: rule.Shadow, Notes: notes(rule),
 			})
@@ -81,6 +86,16 @@ func (p *pages) ruleEventOf(event *events.Event) ruleEvent {
 		}
 	}
 	return e
+}
+
+// idOf returns the ID of an event's section. The name of a domain may be any text.
+func idOf(event string) string {
+	return "event-" + strings.Map(func(r rune) rune {
+		if unicode.IsLetter(r) || unicode.IsDigit(r) || strings.ContainsRune("_.-/", r) {
+			return r
+		}
+		return '-'
+	}, event)
 }
 
 // rate writes what a limit admits.

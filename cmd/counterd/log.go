@@ -60,7 +60,8 @@ func (w *logWriter) run() {
 			w.changed.Wait()
 		}
 		lines := w.lines
-		text, w.unwritten, w.lines, w.writing = w.unwritten, text[:0], 0, true
+		text, w.unwritten = w.unwritten, text[:0]
+		w.lines, w.writing = 0, true
 		w.mu.Unlock()
 		_, err := w.to.Write(text)
 		w.mu.Lock()
@@ -70,10 +71,11 @@ func (w *logWriter) run() {
 			w.dropped += lines
 			continue
 		}
-		if more, report := w.dropped-reported, w.onDrop; more > 0 && report != nil {
+		if w.dropped > reported && w.onDrop != nil {
+			onDrop, lines := w.onDrop, w.dropped-reported
 			reported = w.dropped
 			w.mu.Unlock()
-			report(more)
+			onDrop(lines)
 			w.mu.Lock()
 		}
 	}
@@ -86,7 +88,7 @@ func (w *logWriter) Dropped() int64 {
 	return w.dropped
 }
 
-// report has log say how many lines were dropped, once the reader reads again.
+// report makes the writer log the number of dropped lines when the reader reads again.
 func (w *logWriter) report(log *slog.Logger) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

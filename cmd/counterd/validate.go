@@ -71,9 +71,11 @@ func printMemory(w io.Writer, rules *events.Rules) (warnings []string, err error
 			if names := per.recommended(m.log < m.buckets); m.hits > 0 && names != "" && names != per.algorithms() {
 				recommended = fmt.Sprintf("%s, %d B", names, min(m.log, m.buckets))
 			}
-			fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%d B\t%s\n", event.Name, per.name, per.fullAt(event, m.hits), per.algorithms(), m.bytes, recommended)
+			fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%d B\t%s\n",
+				event.Name, per.name, per.fullAt(event, m.hits), per.algorithms(), m.bytes, recommended)
 			if m.bytes > maxMemory && len(per.rules) > 0 {
-				warnings = append(warnings, fmt.Sprintf("%s: a full counter takes %s of Memcached; %s", per.rules[0].Place, formatBytes(m.bytes), per.fix(event, m.bytes)))
+				warnings = append(warnings, fmt.Sprintf("%s: a full counter takes %s of Memcached; %s",
+					per.rules[0].Place, formatBytes(m.bytes), per.fix(event, m.bytes)))
 			}
 		}
 	}
@@ -104,7 +106,8 @@ func (c combination) memory(event *events.Event) (m memory) {
 	limited := len(c.rules) > 0
 	c.rules = slices.DeleteFunc(slices.Clone(c.rules), func(rule *events.Rule) bool {
 		if rule.Leases() {
-			m.bytes = memcache.ChunkBytesOfData(journal.LeasesSize(journal.LimitFrom(rule.Limits[0], rule.Limits[0].N), 2*events.DefaultGrace.Milliseconds()))
+			limit := journal.LimitFrom(rule.Limits[0], rule.Limits[0].N)
+			m.bytes = memcache.ChunkBytesOfData(journal.LeasesSize(limit, 2*events.DefaultGrace.Milliseconds()))
 		}
 		return rule.Leases()
 	})
@@ -117,7 +120,8 @@ func (c combination) memory(event *events.Event) (m memory) {
 		log = journal.FootprintOf(event, c.rules[0].Per, events.DefaultGrace)
 		m.hits = log.Hits
 	}
-	m.buckets = hierarchy.SpreadBytes(events.Counter{Retention: event.Remembered(), Precision: c.precision}, m.hits, events.DefaultGrace)
+	counter := events.Counter{Retention: event.Remembered(), Precision: c.precision}
+	m.buckets = hierarchy.SpreadBytes(counter, m.hits, events.DefaultGrace)
 	if c.inLog() {
 		m.bytes += memcache.ChunkBytesOfData(log.Bytes)
 	}
@@ -177,7 +181,8 @@ func (c combination) fix(event *events.Event, bytes int64) string {
 	for p := c.precision + 1; p <= c.coarsest(); p++ {
 		try("with precision: "+p.String(), c.change(event, precision(p)))
 	}
-	if names := c.recommended(c.memory(event).log < math.MaxInt64); names == events.SlidingLog || names == events.FixedLog {
+	names := c.recommended(c.memory(event).log < math.MaxInt64)
+	if names == events.SlidingLog || names == events.FixedLog {
 		try("with algorithm: "+names, c.change(event, func(rule *events.Rule) {
 			for i := range rule.Limits {
 				rule.Limits[i].Algorithm = names
@@ -194,7 +199,8 @@ func (c combination) fix(event *events.Event, bytes int64) string {
 		long = per.change(long, precision(per.coarsest()))
 	}
 	if len(short.Rules) > 0 {
-		try(fmt.Sprintf("with an event of their own for the limits of %s, in the coarsest precision,", events.FormatDuration(longest)), short, long)
+		const own = "with an event of their own for the limits of %s, in the coarsest precision,"
+		try(fmt.Sprintf(own, events.FormatDuration(longest)), short, long)
 	}
 	return best
 }

@@ -56,8 +56,11 @@ func (r comparison) warnOfIdleFields(event *events.Event, fields map[string]plac
 	if methods := fields["methods"]; methods.given() && len(event.Rules) == 0 {
 		r.warn(methods, "the event has no limits: no request is a hit")
 	}
-	keepsNone := func(rule events.Rule) bool { return rule.Leases() || len(rule.Limits) > 0 && rule.Limits[0].Burst > 0 }
-	if retention := fields["retention"]; retention.given() && len(event.Rules) > 0 && !slices.ContainsFunc(event.Rules, func(rule events.Rule) bool { return !keepsNone(rule) }) {
+	keeps := func(rule events.Rule) bool {
+		return !rule.Leases() && len(rule.Limits) > 0 && rule.Limits[0].Burst == 0
+	}
+	retention := fields["retention"]
+	if retention.given() && len(event.Rules) > 0 && !slices.ContainsFunc(event.Rules, keeps) {
 		r.warn(retention, "the counters of these limits keep no events: it is for other features alone")
 	}
 }

@@ -51,6 +51,11 @@ func (r fileReader) nat64Prefixes(at place) (prefixes []netip.Prefix) {
 func (r ruleReader) lists(rule *ruleFields) {
 	rule.Allow = r.list(rule, "allow", events.List{})
 	rule.Deny = r.list(rule, "deny", rule.Allow)
+	for value, name := range rule.overrides {
+		if listing := rule.Listed(events.Features{rule.Per[0]: value}); listing != events.Unlisted {
+			r.warn(name, "the value is in %s: its rates never decide", listing)
+		}
+	}
 }
 
 // list reads one of the lists; what it shares with the other is a fault.
@@ -71,6 +76,8 @@ func (r ruleReader) list(rule *ruleFields, field string, other events.List) even
 		}
 		if reason := listed.add(text, other); reason != "" {
 			r.fault(item, "%s", reason)
+		} else if listed.values[text] && strings.Contains(text, "/") && looksLikeAddress(text) {
+			r.warn(item, "a network is compared as text here, since per names no ip: count per ip, or list the values")
 		}
 	}
 	return events.List{Networks: events.NewNetworks(listed.networks...), Values: listed.values}

@@ -490,7 +490,8 @@ func (r ruleReader) checkSoft(rule *ruleFields) {
 		}
 	}
 	if rule.Throttle.Kind == events.Soft && largest > 0 && rule.Throttle.Ceiling(largest) == largest {
-		r.warn(rule.fields["throttle"], "%s admits no more than hard: it is less than one event of %d", rule.Throttle, largest)
+		const less = "%s admits no more than hard: it is less than one event of %d"
+		r.warn(rule.fields["throttle"], less, rule.Throttle, largest)
 	}
 }
 

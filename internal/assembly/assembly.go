@@ -6,6 +6,7 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -98,6 +99,7 @@ type Parts struct {
 	Backend   *backend.Backend
 
 	config Config
+	united atomic.Pointer[united]
 	hooks  atomic.Pointer[[]Hooks] // of the config, and those of Observe
 }
 
@@ -222,7 +224,7 @@ func (p *Parts) warnOf(text string) func(error) {
 // startDenied starts the history of denied hits. Its calls do not count toward MaxPending.
 func (p *Parts) startDenied() {
 	p.Denied = denied.Start(denied.Config{
-		Rules: p.Rules.Rules, Counters: counting.New(counting.Config{}, p.Buckets), Clock: p.Settings.Clock,
+		Rules: p.ruled, Counters: counting.New(counting.Config{}, p.Buckets), Clock: p.Settings.Clock,
 		OnStoreError: p.warnOf("denied hits are missing in their history"),
 	})
 }
@@ -230,7 +232,7 @@ func (p *Parts) startDenied() {
 // startOverrides starts the temporary overrides, which the processes with the key secret share.
 func (p *Parts) startOverrides(secret []byte) {
 	config := overrides.Config{
-		Store: p.Backend.Store, Alone: !p.Backend.HasServers(), Rules: p.Rules.Rules, Suits: p.config.CheckRules, Clock: p.Settings.Clock,
+		Store: p.Backend.Store, Alone: !p.Backend.HasServers(), Rules: p.ruled, Suits: p.config.CheckRules, Clock: p.Settings.Clock,
 		OnError: func(err error) {
 			p.Settings.Log.Warn("the temporary overrides cannot be read, or not be written", "error", err)
 		},
@@ -267,12 +269,30 @@ func (p *Parts) SetRules(rules *events.Rules) error {
 }
 
 // AllRules returns all rules in force, with overrides.
-func (p *Parts) AllRules() []*events.Rules {
-	rules := []*events.Rules{p.Overrides.Rules()}
-	if p.config.Domains != nil {
-		rules = append(rules, p.config.Domains())
+func (p *Parts) AllRules() []*events.Rules { return []*events.Rules{p.Overrides.Rules()} }
+
+// united are rules with the events of domains.
+type united struct{ rules, domains, both *events.Rules }
+
+// ruled returns the rules in force with the events of domains, without overrides. While neither changes, the result is
+// the same.
+func (p *Parts) ruled() *events.Rules {
+	rules := p.Rules.Rules()
+	if p.config.Domains == nil {
+		return rules
 	}
-	return rules
+	domains := p.config.Domains()
+	if u := p.united.Load(); u != nil && u.rules == rules && u.domains == domains {
+		return u.both
+	}
+	both := *rules
+	both.Events = maps.Clone(domains.Events)
+	if both.Events == nil {
+		both.Events = map[string]*events.Event{}
+	}
+	maps.Copy(both.Events, rules.Events)
+	p.united.Store(&united{rules, domains, &both})
+	return &both
 }
 
 // longest returns the longest retention of all counters, those of denied hits among them.

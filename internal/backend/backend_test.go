@@ -15,6 +15,7 @@ import (
 	"github.com/counterd/counterd/internal/settings"
 	"github.com/counterd/counterd/internal/store"
 	"github.com/counterd/counterd/internal/testkit/memcachedtest"
+	"github.com/counterd/counterd/memcache"
 )
 
 // An embedded store that evicts counters because memory is full logs so, and how many.
@@ -65,4 +66,14 @@ func TestANameWithoutAnAddress(t *testing.T) {
 		require.Equal(t, "unreachable", states[1].String()[:len("unreachable")])
 		require.NoError(t, backend.Close())
 	}
+}
+
+// Both names of one server are logged.
+func TestTwoNamesOfOneServerAreLogged(t *testing.T) {
+	var log bytes.Buffer
+	changed := logChanges(slog.New(slog.NewTextHandler(&log, nil)), 2)
+	changed(memcache.Same, memcache.ServerHealth{Name: "memcached.example:11211", SameAs: "192.0.2.1:11211"})
+	changed(memcache.Several, memcache.ServerHealth{Name: "balancer.example:11211"})
+	assert.Regexp(t, `level=ERROR .* server=memcached.example:11211 .* used=192.0.2.1:11211\n`, log.String())
+	assert.Regexp(t, `level=ERROR .* use dns:NAME:PORT" server=balancer.example:11211`, log.String())
 }

@@ -33,6 +33,11 @@ func logChanges(log *slog.Logger, replicas int) func(memcache.Change, memcache.S
 			case memcache.Evicting:
 				log.Warn("a memcached server is full: it evicts counters that have not expired, and counts on it may be too low",
 					"evictions", h.Stats.Evictions, "bytes", h.Stats.Bytes, "max_bytes", h.Stats.MaxBytes)
+			case memcache.Several:
+				log.Error("the name of a memcached server leads to several servers, which count apart: name each of them, or use dns:NAME:PORT")
+			case memcache.Same:
+				log.Error("two names in the list lead to one memcached server: this name is not used; name each server once",
+					"used", h.SameAs)
 			case memcache.OtherSecret:
 				log.Warn("another process that uses a memcached server has another key secret, or has one where this process has none: the two count apart",
 					"host", h.OtherHost)
@@ -97,6 +102,7 @@ func (b *Backend) States() func() []service.ServerState {
 			states = append(states, service.ServerState{
 				Name: h.Name, Reachable: h.Up, EmptyFrom: timeOf(h.Lost.Since), Evicting: h.Evicted, Away: h.Missed,
 				Repairing: h.Repairing, Repaired: h.Percent, Unrepairable: h.Left, OtherSecret: h.OtherSecret, OtherHost: h.OtherHost,
+				Several: h.Several,
 			})
 		}
 		return states

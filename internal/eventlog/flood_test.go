@@ -255,8 +255,8 @@ func TestALogThatWasTakenUpAgain(t *testing.T) {
 	require.False(t, b.other(limiter.Config{}).hit(b.event, someUser).Limits[0].Incomplete)
 }
 
-// Of a batch that is too large for its log, hits that another counter denies take no room from those behind them: as many
-// are admitted as fit.
+// Of a batch that is too large for its log, hits that another counter denies take no room from those behind them: as
+// many are admitted as fit.
 func TestALargeBatchBesideAnotherCounter(t *testing.T) {
 	const full, fresh = 100, 700
 	for name, limit := range map[string]string{

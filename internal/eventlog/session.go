@@ -491,7 +491,8 @@ func (s *session) settle() error {
 		s.base[i] = s.log.Ahead(0, i)
 	}
 	s.batch.decide(&s.log, !s.log.IsOfReader())
-	if s.log.Head().Outdated(s.revision) && !s.log.IsOfReader() && s.batch.isDenied() && s.trips < maxTrips/2 && s.rewrite(appending) == nil {
+	older := s.log.Head().Outdated(s.revision) && !s.log.IsOfReader()
+	if older && s.batch.isDenied() && s.trips < maxTrips/2 && s.rewrite(appending) == nil {
 		// By limits that are no longer in force: the entries are void, and come again.
 		s.data = s.batch.appendVoids(s.data[:0], func(int) int64 { return 0 })
 		s.batch.rename()

@@ -103,7 +103,8 @@ func (w *windows) Standing(limit, decided int, ahead, cost int64) engine.Standin
 		}
 	}
 	standing := engine.Standing{Outcome: w.outcome(limit, held, ahead, cost), Count: held.Count + ahead, Exact: w.isExact(own), Final: true}
-	if standing.Outcome == engine.Full && fits { // but for hits ahead of it that another counter has denied: it comes again
+	if standing.Outcome == engine.Full && fits {
+		// But for hits ahead of it that another counter has denied: it comes again.
 		standing.Outcome, standing.Final = engine.FullForNow, false
 	}
 	if standing.Outcome == engine.Fits && w.limits[limit].Algorithm == events.LeakyBucket {

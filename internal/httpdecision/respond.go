@@ -8,6 +8,7 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -113,6 +114,9 @@ func (p *Responder) Reply(w http.ResponseWriter, body any) {
 func (p *Responder) Answer(w http.ResponseWriter, status int, mediaType string, body any) {
 	buffer := NewBuffer()
 	defer buffer.Free()
+	if bounded, ok := w.(answerBound); ok { // a large answer that grows would leave several times its length
+		buffer.Text = slices.Grow(buffer.Text, int(bounded.HeldAnswer()))
+	}
 	if err := p.encode(buffer, body); err != nil {
 		// Only a mistake in this package leads here.
 		p.Log.Error("an answer cannot be encoded", "error", err)
@@ -134,10 +138,16 @@ func (p *Responder) Answer(w http.ResponseWriter, status int, mediaType string, 
 	_, _ = w.Write(buffer.Text)
 }
 
-// HoldAnswer takes memory for an answer of that many bytes, if the writer bounds what all answers take until their
-// clients have read them. If it returns an error, the answer must not be written.
+// answerBound is a writer that bounds the memory of all answers until their clients have read them.
+type answerBound interface {
+	HoldAnswer(bytes int64) error
+	HeldAnswer() int64 // bytes that HoldAnswer has taken
+}
+
+// HoldAnswer takes memory for an answer of that many bytes, if the writer is bounded. If it returns an error, the answer
+// must not be written.
 func HoldAnswer(w http.ResponseWriter, bytes int) error {
-	if bounded, ok := w.(interface{ HoldAnswer(bytes int64) error }); ok && bytes > maxUncounted {
+	if bounded, ok := w.(answerBound); ok && bytes > maxUncounted {
 		return bounded.HoldAnswer(int64(bytes))
 	}
 	return nil

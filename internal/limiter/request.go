@@ -269,7 +269,8 @@ func CheckReserved(d time.Duration) error {
 	return nil
 }
 
-// MayHave reports whether a hit can have reserved that, by the times: for no longer than a queue or a reservation lasts.
+// MayHave reports whether a hit can have reserved that, by the times: for no longer than a queue or a reservation
+// lasts.
 func (l *Limiter) MayHave(r *engine.Reserved) bool {
 	allowed, lasts := 2*l.grace.Milliseconds(), r.Ends-r.Time
 	return lasts >= -allowed && lasts <= events.MaxWindow.Milliseconds()+allowed

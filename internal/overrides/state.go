@@ -7,6 +7,8 @@ import (
 	"errors"
 	"maps"
 	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/cespare/xxhash/v2"
@@ -23,7 +25,10 @@ type name struct{ event, kind, value string }
 
 // hash names it among removals: these take the same room whatever they are of.
 func (n name) hash() uint64 {
-	return xxhash.Sum64String(n.event + "/" + n.kind + ":" + n.value) // no event has a slash, no kind a colon
+	if events.IsDomain(n.event) { // which may have slashes
+		n.event = strconv.Quote(n.event)
+	}
+	return xxhash.Sum64String(n.event + "/" + n.kind + ":" + n.value) // no other event has a slash, no kind a colon
 }
 
 // record is an override as the store has it.
@@ -104,7 +109,7 @@ func (r record) isValid(now time.Time) bool {
 	listing, known := events.ParseListing(r.Listing)
 	rates := len(r.Rates)
 	switch {
-	case !events.ValidName(r.Event) || !events.ValidKind(r.Kind) || r.Value == "":
+	case !r.isOfEvent() && !r.isOfDomain():
 	case len(r.Value) > events.MaxValue || len(r.By) > events.MaxValue:
 	case !isStamp(r.Set, now) || r.Until > now.Add(latestEnd).Unix():
 	case !known || (listing == events.Unlisted) != (rates > 0) || rates > events.MaxOverrideRates:
@@ -112,6 +117,17 @@ func (r record) isValid(now time.Time) bool {
 		return len(r.override().Rates) == rates
 	}
 	return false
+}
+
+// isOfEvent reports whether the record can be of an event of the rules.
+func (r record) isOfEvent() bool {
+	return events.ValidName(r.Event) && events.ValidKind(r.Kind) && r.Value != ""
+}
+
+// isOfDomain reports whether the record can be of a domain of Envoy's configuration.
+func (r record) isOfDomain() bool {
+	_, err := events.ParseFeaturesOf(r.Event, []string{r.Kind + ":" + r.Value})
+	return events.IsDomain(r.Event) && len(r.Event) <= events.MaxValue && !strings.Contains(r.Kind, ":") && err == nil
 }
 
 // content returns the state as the store has it. Equal states have equal contents.

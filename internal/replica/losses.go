@@ -34,6 +34,8 @@ const (
 	Emptied  Loss = iota + 1 // it came back empty, a flush_all came, or it is new
 	Evicting                 // it is full, and has dropped what had not expired
 	Repaired                 // what it had lost or missed was copied to it from other servers
+	Several                  // nothing of that: its name leads to several servers, by turns
+	Same                     // nor that: another name in the list, which sorts before its own, leads to the same server
 )
 
 // Losses is what the servers of a Placement have lost, by their markers. It is safe for concurrent
@@ -65,6 +67,9 @@ type Memory struct {
 	known    *marker   // as it was read last; nil: it was not, or there is none
 	asked    bool      // it was read, or there was none
 	seen     time.Time // when this one was read first
+	earlier  uint64    // the ID of the marker before that
+	several  bool      // a marker has come back: the name leads to several servers
+	sameAs   string    // another name in the list that leads to the same server, for the name that is not used
 	asserted uint64    // the ID of the marker into which the list in use was written, or where it was found
 	fewer    bool      // the last statistics had fewer evictions
 	// behind: it was away, and there may be hints of what it missed. lacks: it has missed
@@ -626,7 +631,10 @@ func (m *Memory) learn(k *marker, marked bool) {
 	if before == nil || before.version() != k.version() {
 		m.all.Gap()
 	}
+	several := false
 	if before != nil && before.ID != k.ID {
+		several = k.ID == m.earlier && !m.several
+		m.earlier, m.several = before.ID, m.several || several
 		m.heed()
 	}
 	if slices.Equal(k.Servers, m.all.list) {
@@ -646,10 +654,45 @@ func (m *Memory) learn(k *marker, marked bool) {
 		}
 	}
 	loss := k.lossSince(before, m.name, now-m.all.lasts())
+	alias := m.alias()
 	m.all.mu.Unlock()
+	if alias != nil {
+		alias.onLoss(Same)
+	}
+	if several {
+		m.onLoss(Several)
+	}
 	if loss != 0 {
 		m.onLoss(loss)
 	}
+}
+
+// alias returns the last, by name, of this memory and another one of the list that has the same marker, or nil if there
+// is none. The memories are locked.
+func (m *Memory) alias() *Memory {
+	for _, other := range m.all.memories {
+		same := other != m && other.known != nil && other.known.ID == m.known.ID
+		if same && slices.Contains(m.all.list, m.name) && slices.Contains(m.all.list, other.name) {
+			first, last := m, other
+			if other.name < m.name {
+				first, last = other, m
+			}
+			last.sameAs = first.name
+			return last
+		}
+	}
+	return nil
+}
+
+// NameFaults reports whether the name of the server leads to several servers, which count apart, and returns another
+// name that leads to the same server, or none.
+func (m *Memory) NameFaults() (several bool, sameAs string) {
+	if m.all == nil {
+		return false, ""
+	}
+	m.all.mu.Lock()
+	defer m.all.mu.Unlock()
+	return m.several, m.sameAs
 }
 
 // Count takes in statistics of the server: how many items it holds, and how many it has dropped

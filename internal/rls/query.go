@@ -3,12 +3,10 @@ package rls
 import (
 	"cmp"
 	"context"
-	"crypto/sha256"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
-	"strconv"
-	"time"
 
 	ratelimitv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
@@ -79,7 +77,10 @@ func (s *Server) read(in *rlsv3.RateLimitRequest) (*query, error) {
 	config := s.config.Descriptors()
 	if q.event = config.Event(in.Domain); q.event != nil {
 		found := find(config, in)
-		apply = func(i int, _ *ratelimitv3.RateLimitDescriptor) { q.byConfig(i, found[i]) }
+		if event := s.config.Service.Rules().Events[q.event.Name]; event != nil {
+			q.event = event // with temporary overrides
+		}
+		apply = func(i int, _ *ratelimitv3.RateLimitDescriptor) { q.byConfig(i, found[i], config) }
 	} else if event, err := s.config.Service.Event(in.Domain); err == nil {
 		q.event = event.Event
 		apply = q.byRules
@@ -139,7 +140,7 @@ func find(config *rlsconfig.Config, in *rlsv3.RateLimitRequest) []configured {
 }
 
 // byConfig has a descriptor count by its own limit, or by that of the configuration.
-func (q *query) byConfig(i int, c configured) {
+func (q *query) byConfig(i int, c configured, config *rlsconfig.Config) {
 	of := &q.descriptors[i]
 	of.fault = c.fault
 	if c.limit == nil {
@@ -148,13 +149,16 @@ func (q *query) byConfig(i int, c configured) {
 	if c.limit.Metadata != nil {
 		q.merge(c.limit.Metadata)
 	}
-	rule := c.limit.Rule
 	if of.unlimited = c.limit.Unlimited; of.unlimited {
 		return
 	}
-	of.current = of.limitOf(c.limit.Name, c.limit.N, unit(c.limit.Unit), c.limit.Multiplier)
-	counter, id := counterOf(q.domain, rule.Limits[0].Window, c.entries)
-	q.add(i, events.Applied{Rule: rule, Counter: counter, ID: id})
+	rule := c.limit.RuleIn(q.event, config)
+	counter, id := rlsconfig.CounterOf(q.domain, rule.Limits[0].Window, c.entries)
+	applied := events.Applied{Rule: rule, Counter: counter, ID: id}
+	applied.Listing, applied.Overridden = rule.ExceptionOf(counter.Feature)
+	n := uint32(min(rule.LimitsOf(counter.Feature)[0].N, math.MaxUint32)) // of a temporary override
+	of.current = of.limitOf(c.limit.Name, n, unit(c.limit.Unit), c.limit.Multiplier)
+	q.add(i, applied)
 }
 
 // override returns the limit that a descriptor has for itself, instead of the configured one, which may be nil.
@@ -173,31 +177,6 @@ func override(own *ratelimitv3.RateLimitDescriptor_RateLimitOverride, of *rlscon
 		l.Rule.Count = of.Count
 	}
 	return l, nil
-}
-
-// maxEntries is the most bytes of entries by which a counter is named as they are.
-const maxEntries = 1 << 10
-
-// counterOf returns the counter of a descriptor's entries, and its ID. Windows of another length have counters of
-// their own, as the entries of another domain have. No event of the rules has such a name.
-func counterOf(domain string, window time.Duration, entries []rlsconfig.Entry) (events.Counter, string) {
-	var (
-		pairSpace  [4][2]string // on the stack
-		eventSpace [64]byte
-	)
-	pairs, bytes := pairSpace[:0], 0
-	for _, e := range entries {
-		pairs = append(pairs, [2]string{e.Key, e.Value})
-		bytes += len(e.Key) + len(e.Value)
-	}
-	if bytes > maxEntries {
-		_, id := events.CounterOf(nil, 0, pairs...)
-		sum := sha256.Sum256([]byte(id))
-		pairs = append(pairs[:0], [2]string{"/sha256", string(sum[:])})
-	}
-	event := strconv.AppendInt(append(eventSpace[:0], "rls/"...), int64(window/time.Second), 10)
-	event = append(append(event, '/'), domain...)
-	return events.CounterOf(event, window, pairs...)
 }
 
 // byRules has a descriptor count by the rules of the event, its entries being features. What another

@@ -26,7 +26,8 @@ type calls struct {
 	late    atomic.Bool   // Close no longer waits
 }
 
-// enter begins a call, which ends by leave. If the service is closed, it returns ErrClosed, and the call must not leave.
+// enter begins a call, which leave ends. If the service is closed, enter returns ErrClosed, and leave must not be
+// called.
 func (c *calls) enter() error {
 	c.running.Add(1)
 	if !c.closed.Load() {
@@ -59,7 +60,8 @@ func (c *calls) close(longest time.Duration) {
 
 // refuseLate makes a result ErrClosed that on_error decided because the store was closed under its call, or may have.
 func (c *calls) refuseLate(result *limiter.Result) {
-	if c.late.Load() && slices.ContainsFunc(result.Decision.Limits, func(s events.LimitState) bool { return s.Failed }) {
+	failed := func(s events.LimitState) bool { return s.Failed }
+	if c.late.Load() && slices.ContainsFunc(result.Decision.Limits, failed) {
 		*result = limiter.Result{Err: ErrClosed}
 	}
 }

@@ -20,6 +20,7 @@ type ServerState struct {
 	// OtherSecret: another process that uses it has another key secret, and counts apart.
 	OtherSecret bool
 	OtherHost   string // of that process; empty if it is not known
+	Several     bool   // its name leads to several servers, which count apart
 }
 
 // String returns the state in words, without the name.
@@ -43,6 +44,9 @@ func (s ServerState) String() string {
 		text += fmt.Sprintf(", repairing %d%%", s.Repaired)
 	case s.Unrepairable:
 		text += ", cannot be repaired"
+	}
+	if s.Several {
+		text += ", leads to several servers: use dns:NAME:PORT"
 	}
 	if s.OtherSecret {
 		text += ", another key secret in use"

@@ -41,6 +41,7 @@ func TestServerStatesInWords(t *testing.T) {
 		"reachable, full, incomplete before 2026-03-14T23:30:33Z":                              {Reachable: true, EmptyFrom: since, Evicting: true, Repairing: true, Repaired: 7},
 		"reachable, full, incomplete before 2026-03-14T23:30:33Z, cannot be repaired":          {Reachable: true, EmptyFrom: since, Evicting: true, Unrepairable: true},
 		"reachable, another key secret in use by web-7f9c":                                     {Reachable: true, OtherSecret: true, OtherHost: "web-7f9c"},
+		"reachable, leads to several servers: use dns:NAME:PORT":                               {Reachable: true, Several: true},
 		"unreachable, full, incomplete before 2026-03-14T23:30:33Z, another key secret in use": {EmptyFrom: since, Evicting: true, OtherSecret: true},
 	} {
 		assert.Equal(t, want, state.String())

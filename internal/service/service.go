@@ -73,8 +73,18 @@ type Event struct {
 // Rules returns the rules in force.
 func (s *Service) Rules() *events.Rules { return s.config.Rules() }
 
-// Event returns the event of that name by the rules in force, or events.ErrUnknownEvent.
+// Event returns the event of that name by the rules in force, or events.ErrUnknownEvent. A domain of Envoy's
+// configuration is no event: its hits have descriptors.
 func (s *Service) Event(name string) (Event, error) {
+	event, err := s.EventOrDomain(name)
+	if err == nil && event.Matcher != nil {
+		return Event{Rules: event.Rules}, events.ErrUnknownEvent
+	}
+	return event, err
+}
+
+// EventOrDomain is Event, also for a domain of Envoy's configuration: its name is events.DomainPrefix and the domain.
+func (s *Service) EventOrDomain(name string) (Event, error) {
 	rules := s.Rules()
 	event, err := rules.Event(name)
 	return Event{event, rules}, err
@@ -288,7 +298,7 @@ func (s *Service) DeniedHistory(ctx context.Context, counter events.Counter, lev
 		return engine.History{}, err
 	}
 	defer s.calls.leave()
-	event, err := s.Event(counter.Event)
+	event, err := s.EventOrDomain(counter.EventName())
 	switch {
 	case err != nil:
 		return engine.History{}, err

@@ -285,8 +285,8 @@ func (l Limit) Returns(level, tokens, now int64) int64 {
 	return now + (max(level-tokens*l.Window, 0)+l.Rate-1)/l.Rate
 }
 
-// Knows reports whether the log knows, of each event, whether it was up to that time: a rewrite may have moved events of
-// the past to the ends of their seconds.
+// Knows reports whether the log knows, of each event, whether it was up to that time: a rewrite may have moved events
+// of the past to the ends of their seconds.
 func (l *Log) Knows(time int64) bool {
 	last := endOfSecond(time)
 	return time == last || l.Sum(last, last) == 0

@@ -38,7 +38,8 @@ func FootprintOf(e *events.Event, kinds []string, grace time.Duration) Footprint
 	limits, kept := log.limits(""), log.kept("").Milliseconds()
 	waits := e.LongestWait().Milliseconds()
 	hits, _, bytes := Spread(limits, kept, 2*grace.Milliseconds(), waits)
-	return Footprint{Fits: log.size("", grace) <= MaxSize, Hits: hits, Bytes: max(bytes, lateSize(limits, kept, 2*grace.Milliseconds(), waits))}
+	bytes = max(bytes, lateSize(limits, kept, 2*grace.Milliseconds(), waits))
+	return Footprint{Fits: log.size("", grace) <= MaxSize, Hits: hits, Bytes: bytes}
 }
 
 // RuleFault says that a log of a rule may be too large.

@@ -52,7 +52,8 @@ func sizeOf(limits []Limit, retain, young int64) int {
 func lateSize(limits []Limit, retain, young, waits int64) int {
 	const lateSize = longSize + timeSize
 	back := uvarintSize(uint64(2 * max(longest(limits), retain))) // of a time, forth or back
-	kept := 6 + 2*back                                            // beside the times: a tag, a writer, two bytes of its sequence, a cost and a count
+	// Beside the times: a tag, a writer, two bytes of its sequence, a cost and a count.
+	kept := 6 + 2*back
 	head := headSize(limits) + firstKept - kept
 	events := admissible(limits, max(longest(limits), retain, young+young/2+second+waits))
 	size, largest, due := head, 0, smallGrown

@@ -193,6 +193,7 @@ descriptors:
 		Metadata: metadata,
 		File:     "one.yaml",
 		Rule: &events.Rule{
+			Per: []string{"a", "b"}, Verbatim: true, Place: "one.yaml: d.a_1.50.b_x/*",
 			Shadow: true, Throttle: events.Throttle{Kind: events.Quota}, Limits: []events.Limit{{Name: "mine", N: 1000, Window: 36 * time.Hour}},
 		},
 	}, *c.limits[0])

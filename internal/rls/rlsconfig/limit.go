@@ -35,13 +35,17 @@ type Limit struct {
 
 	File string
 
-	Rule *events.Rule // by which it is decided; nil if unlimited
+	Rule  *events.Rule // by which it is decided; nil if unlimited
+	index int          // of Rule in those of the domain's event
 }
 
 // rule returns the rule by which the limit, which is not unlimited, is decided. Its limit has the name of the rate_limit, or the path.
 func (l *Limit) rule() events.Rule {
 	name := cmp.Or(l.Name, strings.TrimPrefix(l.String(), l.Domain+"."))
-	rule := events.Rule{Shadow: l.Shadow, Count: l.Count, Limits: []events.Limit{{Name: name, N: int64(l.N), Window: l.Window()}}}
+	rule := events.Rule{
+		Per: l.pathKeys(), Verbatim: true, Shadow: l.Shadow, Count: l.Count, Place: l.place(),
+		Limits: []events.Limit{{Name: name, N: int64(l.N), Window: l.Window()}},
+	}
 	if l.Quota {
 		rule.Throttle.Kind = events.Quota
 	}

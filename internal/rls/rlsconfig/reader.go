@@ -58,7 +58,8 @@ func (r *reader) read(text []byte) {
 	}
 	of := r.config.domains[domain]
 	if of == nil {
-		of = &domainConfig{event: &events.Event{Name: eventPrefix + domain}}
+		of = &domainConfig{event: &events.Event{Name: events.DomainPrefix + domain}}
+		of.event.Matcher = of
 		r.config.domains[domain] = of
 	}
 	r.descriptors(fields["descriptors"], &of.root, &Limit{Domain: domain})
@@ -161,15 +162,19 @@ func (r *reader) unreached(at, value place, entry Entry, parent *descriptor) {
 		pattern := strings.Join(w.parts, "*")
 		switch all := strings.Trim(pattern, "*") == ""; {
 		case entry.Value == "" && all:
-			r.warn(at, "the descriptor never applies: the wildcard %s in %s, line %d, matches all values", pattern, w.file, w.line)
+			r.warn(at, "the descriptor never applies: the wildcard %s in %s, line %d, matches all values",
+				pattern, w.file, w.line)
 			return
 		case strings.Contains(entry.Value, "*") && matches(w.parts, entry.Value):
-			r.warn(value, "no value is left for this wildcard: %s in %s, line %d, matches them all", pattern, w.file, w.line)
+			r.warn(value, "no value is left for this wildcard: %s in %s, line %d, matches them all",
+				pattern, w.file, w.line)
 			return
 		}
 	}
-	if bare := parent.children[Entry{Key: entry.Key}]; bare != nil && entry.Value != "" && strings.Trim(entry.Value, "*") == "" {
-		r.warn(value, "the descriptor without a value in %s, line %d, never applies: this wildcard matches all", bare.file, bare.line)
+	bare, all := parent.children[Entry{Key: entry.Key}], entry.Value != "" && strings.Trim(entry.Value, "*") == ""
+	if bare != nil && all {
+		r.warn(value, "the descriptor without a value in %s, line %d, never applies: this wildcard matches all",
+			bare.file, bare.line)
 	}
 }
 

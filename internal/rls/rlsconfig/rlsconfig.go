@@ -36,9 +36,6 @@ type domainConfig struct {
 	event *events.Event
 }
 
-// eventPrefix begins the names of domains' events. No event of the rules has such a name.
-const eventPrefix = "rls/"
-
 // List returns the path of a file, or those of the *.yaml and *.yml files of a folder in the order of their names, and
 // those of what else is in it. It leaves out what has a name that begins with a dot.
 func List(path string) (names, others []string, err error) {
@@ -115,7 +112,7 @@ func (c *Config) addRules() {
 		d.event.Rules = make([]events.Rule, len(of[domain]))
 		for i, limit := range of[domain] {
 			d.event.Rules[i] = limit.rule()
-			limit.Rule = &d.event.Rules[i]
+			limit.Rule, limit.index = &d.event.Rules[i], i
 		}
 		c.rules.Events[d.event.Name] = d.event
 	}

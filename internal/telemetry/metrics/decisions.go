@@ -24,9 +24,9 @@ var (
 // shadowDenied is the verdict of a limit that would have denied, were it not a shadow.
 const shadowDenied = service.Unavailable
 
-// decisions counts decisions by event and limit. The series are those of the rules in force, all of them there from the
-// beginning, at zero. A hit finds its counters without a lock, and makes those that are missing: neither a reload nor
-// a scrape is waited for. A scrape drops the counters of events and limits that the rules do not have.
+// decisions counts decisions by event and limit. A scrape has the series of the rules in force, also if they are zero,
+// and drops the counters of other events and limits. A hit finds its counters without a lock and creates them if they
+// do not exist, so it waits for no reload and no scrape.
 type decisions struct {
 	decided, onError, limit, near *prometheus.Desc
 
@@ -50,13 +50,13 @@ type limitCounters struct {
 // named are counters by their names. They are safe for concurrent use.
 type named[V any] struct{ counters sync.Map }
 
-// of returns the counters of that name, which are zero if there were none.
-func (n *named[V]) of(name string) *V {
-	found, ok := n.counters.Load(name)
+// get returns the counters of a name. It creates them if they do not exist.
+func (n *named[V]) get(name string) *V {
+	counters, ok := n.counters.Load(name)
 	if !ok {
-		found, _ = n.counters.LoadOrStore(name, new(V))
+		counters, _ = n.counters.LoadOrStore(name, new(V))
 	}
-	return found.(*V)
+	return counters.(*V)
 }
 
 // names returns the names of all counters, each with true.
@@ -99,7 +99,7 @@ func (m *Metrics) OnDecision(_ context.Context, h limiter.Hit, d *events.Decisio
 	if m.decisions.rules.Load() == nil {
 		return
 	}
-	counters := m.decisions.events.of(h.Event.Name)
+	counters := m.decisions.events.get(h.Event.Name)
 	counters.decided[call-limiter.CallHit][service.OutcomeOf(d)].Add(1)
 	if call == limiter.CallHit {
 		counters.countLimits(d.Limits)
@@ -117,7 +117,7 @@ func (c *eventCounters) countLimits(limits []events.LimitState) {
 				continue
 			}
 		}
-		c.limits.of(cmp.Or(s.Series, s.Name)).count(s)
+		c.limits.get(cmp.Or(s.Series, s.Name)).count(s)
 	}
 	for onError, did := range failed {
 		if did {
@@ -165,7 +165,7 @@ func (d *decisions) Collect(to chan<- prometheus.Metric) {
 	for _, rules := range inForce {
 		for name, event := range rules.Events {
 			delete(gone, name)
-			counters := d.events.of(name)
+			counters := d.events.get(name)
 			goneLimits[counters] = counters.collect(d, event, to)
 		}
 	}
@@ -202,11 +202,11 @@ func (c *eventCounters) collect(d *decisions, event *events.Event, to chan<- pro
 			}
 			sent[series] = true
 			delete(gone, series)
-			of := c.limits.of(series)
+			counters := c.limits.get(series)
 			for verdict, name := range limitVerdicts {
-				send(d.limit, &of.decided[verdict], event.Name, series, name)
+				send(d.limit, &counters.decided[verdict], event.Name, series, name)
 			}
-			send(d.near, &of.near, event.Name, series)
+			send(d.near, &counters.near, event.Name, series)
 		}
 	}
 	for i := range event.Rules {

@@ -1,0 +1,93 @@
+package memcache_test
+
+import (
+	"context"
+	"math/bits"
+	"net"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/counterd/counterd/events"
+	"github.com/counterd/counterd/events/rulesfile"
+	"github.com/counterd/counterd/hierarchy"
+	"github.com/counterd/counterd/internal/limiter"
+	"github.com/counterd/counterd/internal/testkit/memcachedtest"
+	"github.com/counterd/counterd/memcache"
+)
+
+// A name that leads to several servers, as that of a balancer, is reported: each counts apart.
+func TestANameOfSeveralServers(t *testing.T) {
+	for _, replicas := range []int{1, 2} {
+		inBubbles(t, func(t *testing.T, protocol memcache.Protocol) {
+			const name, usual = "balancer.example:11211", "usual.example:11211"
+			several := []*memcachedtest.Memory{memcachedtest.StartMemory(t), memcachedtest.StartMemory(t)}
+			one := memcachedtest.StartMemory(t)
+			var turn atomic.Uint64
+			told := make(changes, 1000)
+			config := memcache.Config{Servers: []string{name, usual}, Replicas: replicas, Protocol: protocol, OnServerChange: told.changed}
+			fleet, err := memcache.NewFleet(t.Context(), memcache.Dialed(config, func(ctx context.Context, addr string, deadline time.Time) (net.Conn, error) {
+				if addr == usual {
+					return memcachedtest.Dial(ctx, one.Addr, deadline)
+				}
+				return memcachedtest.Dial(ctx, several[bits.OnesCount64(turn.Add(1))%2].Addr, deadline)
+			}))
+			require.NoError(t, err)
+			defer fleet.Close()
+			for range 10 {
+				fleet.Ping(t.Context())
+				time.Sleep(time.Second)
+			}
+			told.await(t, "several "+name)
+			health := fleet.Health()
+			require.True(t, health[0].Several)
+			require.False(t, health[1].Several)
+			one.Stop()
+			one.Restart() // it comes back empty
+			time.Sleep(10 * time.Second)
+			require.False(t, fleet.Health()[1].Several)
+		})
+	}
+}
+
+// A server under two names, an address and a host name, is used once: with two replicas it would count each hit twice, and
+// half of a limit would be admitted.
+func TestAServerUnderTwoNames(t *testing.T) {
+	inBubbles(t, func(t *testing.T, protocol memcache.Protocol) {
+		server := memcachedtest.StartMemory(t)
+		config := memcache.Config{Servers: []string{"192.0.2.1:11211", "memcached.example:11211"}, Replicas: 2, Protocol: protocol}
+		told, sameAs := make(changes, 1000), atomic.Value{}
+		config.OnServerChange = func(change memcache.Change, h memcache.ServerHealth) {
+			if change == memcache.Same {
+				sameAs.Store(h.SameAs)
+			}
+			told.changed(change, h)
+		}
+		fleet, err := memcache.NewFleet(t.Context(), memcache.Dialed(config, func(ctx context.Context, _ string, deadline time.Time) (net.Conn, error) {
+			return memcachedtest.Dial(ctx, server.Addr, deadline)
+		}))
+		require.NoError(t, err)
+		defer fleet.Close()
+		fleet.Ping(t.Context())
+		time.Sleep(10 * time.Second)
+		decider, err := limiter.New(limiter.Config{}, hierarchy.NewCounters(hierarchy.Config{Store: fleet}))
+		require.NoError(t, err)
+		rules, err := rulesfile.Parse([]byte(`events: {e: {limits: [{per: user, rate: 10/h}]}}`))
+		require.NoError(t, err)
+		admitted := 0
+		for range 20 {
+			d, err := decider.Hit(t.Context(), limiter.Hit{Event: rules.Events["e"], Features: events.Features{"user": "a"}, Cost: 1})
+			require.NoError(t, err)
+			if d.Allowed {
+				admitted++
+			}
+		}
+		require.Equal(t, 10, admitted)
+		told.await(t, "same memcached.example:11211")
+		require.Equal(t, "192.0.2.1:11211", sameAs.Load())
+		require.Len(t, fleet.Health(), 1)
+		require.Equal(t, "192.0.2.1:11211", fleet.Health()[0].Name)
+	})
+}
