@@ -3,9 +3,11 @@ package lint_test
 import (
 	"flag"
 	"fmt"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -24,6 +26,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"sigs.k8s.io/yaml"
+
+	"github.com/counterd/counterd/internal/testkit/memcachedtest"
 )
 
 var update = flag.Bool("update", false, "write the table in deploy/chart/README.md anew")
@@ -54,6 +58,24 @@ apiVersion: v1
 kind: ConfigMap
 metadata: {name: limits, namespace: counterd}
 data: {rules.yaml: ""}
+`},
+	"envoy": {`
+rls:
+  enabled: true
+  port: 8082
+  config:
+    shop.yaml: |
+      domain: shop
+      descriptors: [{key: remote_address, rate_limit: {unit: minute, requests_per_unit: 20}}]
+networkPolicy: {envoys: [{namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: istio-system}}}]}
+`, secret},
+	"envoy by rules": {"rls: {enabled: true}", secret},
+	"envoy of another": {"rls: {enabled: true, existingConfig: limits, config: {unused.yaml: ''}}", secret + `
+---
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: limits, namespace: counterd}
+data: {shop.yaml: ""}
 `},
 	"much": {`
 fullnameOverride: limits
@@ -91,20 +113,7 @@ stringData: {tokens: "", key-secret: ""}
 
 // render returns the chart's manifests, as helm template prints them.
 func render(values string) (string, error) {
-	chart, err := loader.LoadDir(filepath.Join(deploy, "chart"))
-	if err != nil {
-		return "", err
-	}
-	var given map[string]any
-	if err := yaml.Unmarshal([]byte(values), &given); err != nil {
-		return "", err
-	}
-	release := common.ReleaseOptions{Name: "counterd", Namespace: "counterd", IsInstall: true}
-	full, err := util.ToRenderValues(chart, given, release, nil)
-	if err != nil {
-		return "", err
-	}
-	files, err := engine.Render(chart, full)
+	files, err := renderFiles(values)
 	if err != nil {
 		return "", err
 	}
@@ -115,6 +124,81 @@ func render(values string) (string, error) {
 		}
 	}
 	return text.String(), nil
+}
+
+// renderFiles returns what each template of the chart makes.
+func renderFiles(values string) (map[string]string, error) {
+	chart, err := loader.LoadDir(filepath.Join(deploy, "chart"))
+	if err != nil {
+		return nil, err
+	}
+	var given map[string]any
+	if err := yaml.Unmarshal([]byte(values), &given); err != nil {
+		return nil, err
+	}
+	release := common.ReleaseOptions{Name: "counterd", Namespace: "counterd", IsInstall: true}
+	full, err := util.ToRenderValues(chart, given, release, nil)
+	if err != nil {
+		return nil, err
+	}
+	return engine.Render(chart, full)
+}
+
+// The notes lead from the secrets to a first answer: they show a token, the label of callers and a request. Their
+// commands for the secrets make what counterd reads, and the request is one that it admits.
+func TestTheNotesOfTheChart(t *testing.T) {
+	notes := func(values string) string {
+		files, err := renderFiles(values)
+		require.NoError(t, err)
+		return files["counterd/templates/NOTES.txt"]
+	}
+	text := notes("{}")
+	for _, want := range []string{
+		"http://counterd.counterd:80/v1/events/login_failed/hit", "--labels=counterd/caller=true", `-H "Authorization: Bearer $(cat caller.token)"`,
+	} {
+		assert.Contains(t, text, want)
+	}
+	assert.NotContains(t, text, "Envoy")
+	assert.Contains(t, notes(`{rules: "events: {sign_up: {limits: [{per: ip, rate: 5/h}]}}", service: {port: 8080}}`), "http://counterd.counterd:8080/v1/events/sign_up/hit")
+	assert.Contains(t, notes("{existingRules: limits}"), "/v1/events/EVENT/hit")
+	assert.Contains(t, notes("{tls: {existingSecret: certificate}}"), "-k https://counterd.counterd:80/")
+	assert.NotContains(t, notes("{networkPolicy: {enabled: false}}"), "label")
+	assert.Contains(t, notes("{networkPolicy: {enabled: false}}"), "key-secret\n\nA first request:\n")
+	assert.Contains(t, notes("{rls: {enabled: true}}"), "counterd.counterd.svc.cluster.local:8081")
+	assert.Contains(t, notes("{rls: {enabled: true}}"), "counterd-token")
+
+	var commands []string
+	for line := range strings.Lines(text) {
+		if command, shown := strings.CutPrefix(line, "  "); shown && !strings.HasPrefix(command, "kubectl") && !strings.HasPrefix(command, "  ") {
+			commands = append(commands, command)
+		}
+	}
+	require.Len(t, commands, 3)
+	folder := t.TempDir()
+	shell := exec.Command("sh", "-ec", strings.Join(commands, ""))
+	shell.Dir = folder
+	output, err := shell.CombinedOutput()
+	require.NoError(t, err, "%s", output)
+	for _, name := range []string{"tokens", "key-secret"} {
+		require.NoError(t, os.Chmod(filepath.Join(folder, name), 0o600))
+	}
+	token, err := os.ReadFile(filepath.Join(folder, "caller.token"))
+	require.NoError(t, err)
+	p := start(t, exec.Command(counterd(t), "-listen", "127.0.0.1:0", "-admin", "127.0.0.1:0", "-rules", filepath.Join(deploy, "rules", "rules.yaml"), "-memcached", memcachedtest.Start(t).Addr,
+		"-tokens", filepath.Join(folder, "tokens"), "-key-secret", filepath.Join(folder, "key-secret")))
+	path := regexp.MustCompile(`counterd:80(/\S+)`).FindStringSubmatch(text)
+	body := regexp.MustCompile(`--json '(.*?)'`).FindStringSubmatch(text)
+	require.NotNil(t, path)
+	require.NotNil(t, body)
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+p.api+path[1], strings.NewReader(body[1]))
+	require.NoError(t, err)
+	request.Header.Set("Content-Type", "application/json")
+	request.Header.Set("Authorization", "Bearer "+strings.TrimSpace(string(token)))
+	response, err := http.DefaultClient.Do(request)
+	require.NoError(t, err)
+	assert.Equal(t, http.StatusOK, response.StatusCode)
+	require.NoError(t, response.Body.Close())
+	p.end(t)
 }
 
 func renderChart(t *testing.T, values string) string {
@@ -145,21 +229,23 @@ func TestHelmTakesTheChart(t *testing.T) {
 // Values that counterd or Kubernetes would refuse are refused before anything is applied.
 func TestTheChartRefusesWrongValues(t *testing.T) {
 	for values, complaint := range map[string]string{
-		"{replicas: 3}":                     "additional properties 'replicas' not allowed",
-		"{replicaCount: three}":             "replicaCount",
-		"{memcached: {enabled: false}}":     "/memcached/servers",
-		"{memcached: {servers: [a:11211]}}": "/memcached/servers",
-		"{memcached: {counterReplicas: 3}}": "/memcached/counterReplicas",
-		"{tls: {clientCA: true}}":           "/tls/existingSecret",
-		"{memcached: {replicaCount: 1}}":    "memcached.counterReplicas: 2 need as many servers",
-		"{extraArgs: [-tokens none]}":       "/extraArgs/0",
-		"{existingSecret: ''}":              "/existingSecret",
-		"{drainDelay: 1}":                   "/drainDelay",
-		"{networkPolicy: {callers: []}}":    "/networkPolicy/callers",
-		"{maxConnections: 2171}":            "memory: 1024 is too small for maxConnections: 2171: set memory to 1025 or more",
-		"{memory: 100}":                     "memory: 100 is too small for maxConnections: 2000: set memory to 991 or more",
-		"{image: {tag: 'sha256:abc'}}":      "/image/tag",
-		"{image: {digest: 'sha256:abc'}}":   "/image/digest",
+		"{replicas: 3}":                           "additional properties 'replicas' not allowed",
+		"{replicaCount: three}":                   "replicaCount",
+		"{memcached: {enabled: false}}":           "/memcached/servers",
+		"{memcached: {servers: [a:11211]}}":       "/memcached/servers",
+		"{memcached: {counterReplicas: 3}}":       "/memcached/counterReplicas",
+		"{tls: {clientCA: true}}":                 "/tls/existingSecret",
+		"{rls: {config: {a.yaml: ''}}}":           "/rls/config",
+		"{rls: {enabled: true, config: {a: ''}}}": "/rls/config",
+		"{memcached: {replicaCount: 1}}":          "memcached.counterReplicas: 2 need as many servers",
+		"{extraArgs: [-tokens none]}":             "/extraArgs/0",
+		"{existingSecret: ''}":                    "/existingSecret",
+		"{drainDelay: 1}":                         "/drainDelay",
+		"{networkPolicy: {callers: []}}":          "/networkPolicy/callers",
+		"{maxConnections: 2171}":                  "memory: 1024 is too small for maxConnections: 2171: set memory to 1025 or more",
+		"{memory: 100}":                           "memory: 100 is too small for maxConnections: 2000: set memory to 991 or more",
+		"{image: {tag: 'sha256:abc'}}":            "/image/tag",
+		"{image: {digest: 'sha256:abc'}}":         "/image/digest",
 	} {
 		_, err := render(values)
 		if assert.Error(t, err, values) {

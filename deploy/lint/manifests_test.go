@@ -289,7 +289,7 @@ func checkDeployment(t *testing.T, list manifests) {
 	s := settingsOf(t, c)
 	s.check(t, readFlags(t))
 	for _, p := range c.Ports {
-		name := map[string]string{"api": "COUNTERD_LISTEN", "admin": "COUNTERD_ADMIN"}[p.Name]
+		name := map[string]string{"api": "COUNTERD_LISTEN", "admin": "COUNTERD_ADMIN", "grpc-rls": "COUNTERD_RLS"}[p.Name]
 		assert.Equal(t, s.port(name), fmt.Sprint(p.ContainerPort), p.Name)
 	}
 
@@ -301,6 +301,7 @@ func checkDeployment(t *testing.T, list manifests) {
 			}
 			assert.Empty(t, mount.SubPath, "what is mounted so is never replaced")
 			if volume.ConfigMap != nil {
+				files[mount.MountPath] = true
 				for key := range get[*corev1.ConfigMap](t, list, "ConfigMap "+volume.ConfigMap.Name).Data {
 					files[mount.MountPath+"/"+key] = true
 				}

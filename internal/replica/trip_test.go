@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/counterd/counterd/internal/store"
 	"github.com/counterd/counterd/internal/store/storetest"
 	"github.com/counterd/counterd/internal/testkit/bubble"
 )
@@ -33,6 +34,25 @@ func TestTheLargestValueCounts(t *testing.T) {
 		assert.Empty(t, s.Differing(), "each once")
 		pending, _ := s.PendingHints()
 		assert.Zero(t, pending)
+	})
+}
+
+// The receipt of an op that only reads counts has the replicas that answered, also if one of them is down or fails.
+func TestTheReceiptOfAReadHasWhoAnswered(t *testing.T) {
+	inBubble(t, Config{Replicas: 2}, 3, func(t *testing.T, s *Set, _ []*fakeServer) {
+		c := counter(1)
+		copies := on(s, c)
+		read := func() store.Receipt {
+			op := store.Op{Counter: c.Name, Reads: []store.Read{{Item: 11}}}
+			s.Do(t.Context(), &op)
+			require.NoError(t, op.Err)
+			return op.Receipt
+		}
+		assert.Equal(t, receiptOf(s, 1, 1), read())
+		copies[0].set(func(f *fakeServer) { f.down = true })
+		assert.Equal(t, receiptOf(s, 0, 1), read())
+		copies[0].set(func(f *fakeServer) { f.down, f.stalled = false, true })
+		assert.Equal(t, receiptOf(s, 0, 1), read())
 	})
 }
 
