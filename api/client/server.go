@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"strings"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
@@ -188,6 +189,9 @@ func (s server) authorize(request *http.Request) error {
 	token, err := s.token()
 	if err != nil {
 		return fmt.Errorf("%w: no token: %w", ErrRefused, err)
+	}
+	if token == "" || strings.ContainsFunc(token, func(r rune) bool { return r <= ' ' || r > '~' }) {
+		return fmt.Errorf("%w: the token is empty, or contains white space or non-ASCII characters (a trailing newline?)", ErrRefused)
 	}
 	request.Header.Set("Authorization", "Bearer "+token)
 	return nil

@@ -75,3 +75,20 @@ func TestTLS(t *testing.T) {
 	defer stranger.Close()
 	require.ErrorIs(t, stranger.Reset(t.Context(), "e", nil), client.ErrUnavailable)
 }
+
+// A token that no header can have is refused by its name, not as a failure of the server.
+func TestATokenWithANewline(t *testing.T) {
+	for _, token := range []string{"sesame\n", "", "ses ame", "sésame"} {
+		c, err := client.New(client.Config{URL: "http://127.0.0.1:1", Token: func() (string, error) { return token, nil }})
+		require.NoError(t, err)
+		_, err = c.Events(t.Context())
+		require.ErrorIs(t, err, client.ErrRefused, "%q", token)
+		assert.ErrorContains(t, err, "a trailing newline?")
+		assert.NotContains(t, err.Error(), "sesame")
+	}
+	c, err := client.New(client.Config{URL: "http://127.0.0.1:1"})
+	require.NoError(t, err)
+	_, err = c.Events(t.Context())
+	require.ErrorIs(t, err, client.ErrUnavailable)
+	assert.ErrorContains(t, err, "127.0.0.1:1")
+}

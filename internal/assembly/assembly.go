@@ -105,6 +105,9 @@ type Parts struct {
 
 // CheckRules returns an error for rules that a limiter of the config cannot keep.
 func (c *Config) CheckRules(rules *events.Rules) error {
+	if err := rules.CheckValues(); err != nil {
+		return err
+	}
 	if rules.HasLeases() && c.Unsealed {
 		return &settings.Fault{Setting: "tokens", Reason: "concurrency limits need {key-secret}, too: a client could alter the reservations of others"}
 	}

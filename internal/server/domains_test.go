@@ -58,7 +58,7 @@ func openShop(t *testing.T, servers []string, replicas int) shop {
 	s := DefaultSettings()
 	s.Log, s.Memcached, s.Replicas = slog.New(slog.DiscardHandler), servers, replicas
 	s.Timeout, s.Grace = 20*time.Second, 40*time.Second // the machine may be busy
-	p := &Server{settings: s, metrics: metrics.New(), peers: peers.New(nil), access: &Access{}, rules: follow.NewRules(
+	p := &Server{settings: s, metrics: metrics.New(), peers: peers.New(peers.Config{}), access: &Access{}, rules: follow.NewRules(
 		events.Example().Hashed(), follow.RulesFile{}, func(*events.Rules) error { return nil }, s.Log)}
 	// No file is followed: fake time would not pass.
 	p.parts, err = assembly.Open(assembly.Config{Settings: s.Settings, Rules: p.rules.RulesInForce, Domains: domains.Rules})

@@ -12,10 +12,10 @@ from types import TracebackType
 from typing import TypeVar
 
 from . import protocol
-from .decisions import CounterdError, Decision, Features, OnFailure, UnavailableError, decide_failure
+from .decisions import CounterdError, Decision, Features, OnFailure, UnavailableError, check_on_failure, decide_failure
 from .protocol import EncodedHit, Hit, Operation, Result
 from .streams import Streams, Token
-from .sync import DEFAULT_MAX_WAITING, DEFAULT_TIMEOUT, check_timeout
+from .sync import DEFAULT_MAX_WAITING, DEFAULT_TIMEOUT, check_max_waiting, check_timeout
 
 T = TypeVar("T")
 
@@ -159,8 +159,8 @@ class AsyncClient:
         self._timeout = check_timeout(timeout)
         self._coalescer = _Coalescer(self._streams, protocol.hold(timeout))
         self._coalesce = coalesce
-        self._on_failure = on_failure
-        self._max_waiting = max_waiting
+        self._on_failure = check_on_failure(on_failure)
+        self._max_waiting = check_max_waiting(max_waiting)
         self._waiting = 0
         self._loop: asyncio.AbstractEventLoop | None = None
 
@@ -276,7 +276,7 @@ class AsyncClient:
             async with asyncio.timeout(timeout):
                 return await _call(self._streams, operation)
         except TimeoutError:
-            raise protocol.no_answer(timeout) from None
+            raise protocol.no_answer(timeout, self._streams.address) from None
 
     async def _decide(self, hit: Hit, timeout: float | None, on_failure: OnFailure | None) -> Decision:
         self._enter()
@@ -298,7 +298,7 @@ class AsyncClient:
                     pending.sent = True
                     decision = await _call(self._streams, protocol.hit(encoded))
         except TimeoutError:
-            error = protocol.no_answer(timeout)
+            error = protocol.no_answer(timeout, self._streams.address)
             error.maybe_counted = pending.sent
             raise error from None
         if decision.allowed and decision.wait > 0 and self._max_waiting > 0:

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from .decisions import RefusedError
+from .decisions import RefusedError, UnavailableError
 from .http1 import MAX_IDLE, READ_SIZE, ResponseReader, failed, write_request
 from .protocol import Address, Answer, Operation, check_token, no_answer
 
@@ -93,7 +93,7 @@ class Connections:
     """The connections to one server."""
 
     def __init__(self, address: Address, token: str | Callable[[], str] | None, tls: ssl.SSLContext | None) -> None:
-        self._address = address
+        self.address = address
         self._token = token
         self._tls = (tls or ssl.create_default_context()) if address.tls else None
         self.reset()
@@ -112,7 +112,7 @@ class Connections:
 
     def exchange(self, operation: Operation[Any], deadline: Deadline) -> Answer:
         """Makes one exchange, whatever the status of its answer."""
-        request = write_request(self._address, operation, self._read_token())
+        request = write_request(self.address, operation, self._read_token())
         sock: socket.socket | None = None
         try:
             sock = self._acquire(deadline)
@@ -120,11 +120,15 @@ class Connections:
         except BaseException as error:
             if sock is not None:
                 sock.close()
+            if isinstance(error, UnavailableError):
+                error.args = (f"{error}, from {self.address}",)
             if not isinstance(error, OSError):
                 raise
             late = isinstance(error, TimeoutError) and deadline.left() == 0
-            fault = no_answer(deadline.timeout) if late else failed(error)
-            fault.maybe_counted = sock is not None
+            fault = failed(error, self.address, reached=sock is not None)
+            if late:
+                fault = no_answer(deadline.timeout, self.address)
+                fault.maybe_counted = sock is not None
             raise fault from (None if late else error)
         self._release(sock, keep)
         return answer
@@ -143,8 +147,8 @@ class Connections:
             with self._lock:
                 sock = self._idle.pop() if self._idle else None
             if sock is None:
-                sock = _connect(self._address, deadline)
-                return sock if self._tls is None else _encrypt(sock, self._tls, self._address.host, deadline)
+                sock = _connect(self.address, deadline)
+                return sock if self._tls is None else _encrypt(sock, self._tls, self.address.host, deadline)
             if not is_stale(sock):
                 return sock
             sock.close()

@@ -7,13 +7,14 @@ import dataclasses
 import datetime
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, get_args
 
 Features: TypeAlias = Mapping[str, str | None]
 """Values by kind, such as {"ip": "203.0.113.9"}. A value of None is left out."""
 
-OnFailure: TypeAlias = Literal["error", "open", "closed"]
-"""What decides where counterd has not: the error, an admission, or a denial."""
+OnFailure: TypeAlias = Literal["error", "allow", "deny", "open", "closed"]
+"""What decides where counterd has not: the error, an admission, or a denial. The words are those of a rule's on_error;
+open is allow, and closed is deny."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,6 +130,13 @@ def _kind_of(status: int, is_problem: bool) -> type[CounterdError]:
     return _KINDS.get(status, InvalidError)
 
 
+def check_on_failure(on_failure: OnFailure) -> OnFailure:
+    """Returns the setting."""
+    if isinstance(on_failure, str) and on_failure in get_args(OnFailure):
+        return on_failure
+    raise InvalidError(f'on_failure must be "error", "allow" or "deny", not {on_failure!r}')
+
+
 def decide_failure(event: str, error: CounterdError, on_failure: OnFailure) -> Decision:
     """Returns the decision in place of an error that is no fault of the caller, or raises the error."""
     if not isinstance(error, (UnavailableError, UnexpectedError)):
@@ -138,13 +146,13 @@ def decide_failure(event: str, error: CounterdError, on_failure: OnFailure) -> D
 
 def decide_without(event: str, error: CounterdError, on_failure: OnFailure) -> Decision:
     """Returns the decision in place of an error, or raises the error."""
-    if on_failure == "error":
+    if check_on_failure(on_failure) == "error":
         raise error
     # A rule that refuses what it cannot count outranks the client, and so does a queue.
     if error.decision is not None:
         return dataclasses.replace(error.decision, failed=error)
     now = datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
-    allowed = on_failure == "open"
+    allowed = on_failure in ("allow", "open")
     return Decision(allowed=allowed, event=event, at=now, retry_after=0 if allowed else 1, failed=error)
 
 

@@ -38,8 +38,9 @@ def write_request(address: Address, operation: Operation[Any], token: str | None
     return "\r\n".join([*lines, "", ""]).encode("ascii") + (operation.body or b"")
 
 
-def failed(error: OSError) -> UnavailableError:
-    return UnavailableError(f"the exchange failed: {type(error).__name__}")
+def failed(error: OSError, address: Address, *, reached: bool) -> UnavailableError:
+    text = f"the exchange with {address} failed" if reached else f"cannot reach {address}"
+    return UnavailableError(f"{text}: {error.strerror or type(error).__name__}", maybe_counted=reached)
 
 
 class ResponseReader:

@@ -11,9 +11,17 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Mu
 from typing import Any, TypeAlias
 
 from .aio import AsyncClient
-from .decisions import CounterdError, Decision, Features, InvalidError, OnFailure, decide_without
+from .decisions import (
+    CounterdError,
+    Decision,
+    Features,
+    InvalidError,
+    OnFailure,
+    check_on_failure,
+    decide_without,
+)
 from .headers import rate_limit_headers, seconds, unanswered
-from .protocol import QUOTA_EXCEEDED
+from .protocol import QUOTA_EXCEEDED, check_event
 from .sync import Client
 
 DECISION = "counterd.decision"
@@ -142,8 +150,8 @@ class WSGIMiddleware:
     cost are functions of the environ. Responses have RateLimit-Policy and RateLimit. A denied request is answered with
     429 and a problem document, or with 503 if it is denied by a failure; errors of the client are raised. Values that
     are empty are left out, and values of more than 1,024 bytes counted by their SHA-256. If no limit applies to a
-    request since its ip is absent, on_failure decides. Leases are renewed until the server closes the response's body, and released then. environ["counterd.decision"] is the
-    decision.
+    request since its ip is absent, on_failure decides. Leases are renewed until the server closes the response's body,
+    and released then. environ["counterd.decision"] is the decision.
     """
 
     def __init__(
@@ -156,8 +164,9 @@ class WSGIMiddleware:
         cost: Callable[[Environ], int] = lambda _: 1,
         on_failure: OnFailure | None = None,
     ) -> None:
-        self._app, self._client, self._event, self._features = app, client, event, features
-        self._cost, self._on_failure = cost, on_failure
+        self._app, self._client, self._features, self._cost = app, client, features, cost
+        self._event = event if callable(event) else check_event(event)
+        self._on_failure = None if on_failure is None else check_on_failure(on_failure)
 
     def __call__(self, environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
         event = self._event(environ) if callable(self._event) else self._event
@@ -217,8 +226,9 @@ class ASGIMiddleware:
         cost: Callable[[Scope], int] = lambda _: 1,
         on_failure: OnFailure | None = None,
     ) -> None:
-        self._app, self._client, self._event, self._features = app, client, event, features
-        self._cost, self._on_failure = cost, on_failure
+        self._app, self._client, self._features, self._cost = app, client, features, cost
+        self._event = event if callable(event) else check_event(event)
+        self._on_failure = None if on_failure is None else check_on_failure(on_failure)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         event = None

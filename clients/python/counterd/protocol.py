@@ -88,6 +88,9 @@ class Address:
     prefix: str
     authority: str
 
+    def __str__(self) -> str:
+        return f"{'https' if self.tls else 'http'}://{self.authority}{self.prefix}"
+
 
 def parse_url(url: str) -> Address:
     """Returns the address that a URL such as http://127.0.0.1:8080 names."""
@@ -108,7 +111,7 @@ def check_token(token: object) -> str:
     """Returns the token."""
     if isinstance(token, str) and re.fullmatch(r"[!-~]+", token):
         return token
-    raise RefusedError("the token is no text of ASCII without white space")
+    raise RefusedError("the token is empty, or contains white space or non-ASCII characters (a trailing newline?)")
 
 
 def read_answer(status: int, media: str | None, text: bytes | bytearray, request_id: str | None) -> Answer:
@@ -125,8 +128,8 @@ def read_answer(status: int, media: str | None, text: bytes | bytearray, request
     return Answer(status, body if succeeds or is_problem(body) else None, request_id)
 
 
-def no_answer(timeout: float) -> UnavailableError:
-    return UnavailableError(f"no answer within {timeout:g} s", maybe_counted=True)
+def no_answer(timeout: float, address: Address | str = "the server") -> UnavailableError:
+    return UnavailableError(f"no answer within {timeout:g} s from {address}", maybe_counted=True)
 
 
 def _encode(value: object) -> bytes:
@@ -136,7 +139,7 @@ def _encode(value: object) -> bytes:
         raise InvalidError("a feature's value is a string of whole characters") from None
 
 
-def _event(event: str) -> str:
+def check_event(event: str) -> str:
     """Returns the name of an event. Another text could lead to another route."""
     if not isinstance(event, str) or not _EVENT.fullmatch(event):
         raise InvalidError("the event's name is 1 to 64 of a-z, 0-9, _, . and -, and begins with a letter")
@@ -183,7 +186,7 @@ def encode_hit(hit: Hit) -> EncodedHit:
     body: dict[str, object] = {"features": _given(hit.features), "cost": _whole(hit.cost)}
     if hit.reserve is not None:
         body["reserve"] = _text(hit.reserve, "reserve")
-    event = _event(hit.event)
+    event = check_event(hit.event)
     return EncodedHit(event, _encode(body), _encode(dict(body, event=event)))
 
 
@@ -279,7 +282,7 @@ def check(event: str, features: Features, cost: int) -> Operation[Decision]:
         return decision
 
     query = [*_feature_query(features), ("cost", str(_whole(cost)))]
-    return Operation("GET", f"/v1/events/{_event(event)}/check?{_query(query)}", None, read)
+    return Operation("GET", f"/v1/events/{check_event(event)}/check?{_query(query)}", None, read)
 
 
 def settle(reservation: str, cost: int) -> Operation[None]:
@@ -311,7 +314,7 @@ def increment(event: str, features: Features, by: int, at: datetime.datetime | N
     body: dict[str, object] = {"features": _given(features), "by": _whole(by)}
     if at is not None:
         body["at"] = int(at.timestamp())
-    return Operation("POST", f"/v1/events/{_event(event)}/increment", _encode(body), read)
+    return Operation("POST", f"/v1/events/{check_event(event)}/increment", _encode(body), read)
 
 
 def count(event: str, features: Features, window: str, at: datetime.datetime | None) -> Operation[int]:
@@ -324,7 +327,7 @@ def count(event: str, features: Features, window: str, at: datetime.datetime | N
     query = [*_feature_query(features), ("window", _text(window, "window"))]
     if at is not None:
         query.append(("at", str(int(at.timestamp()))))
-    return Operation("GET", f"/v1/events/{_event(event)}/count?{_query(query)}", None, read)
+    return Operation("GET", f"/v1/events/{check_event(event)}/count?{_query(query)}", None, read)
 
 
 def _feature_query(features: Features) -> list[tuple[str, str]]:

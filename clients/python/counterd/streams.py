@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from .connections import is_stale
-from .decisions import RefusedError
+from .decisions import RefusedError, UnavailableError
 from .http1 import MAX_IDLE, ResponseReader, failed, write_request
 from .protocol import Address, Answer, Operation, check_token
 
@@ -62,7 +62,7 @@ class Streams:
     """The connections to one server, of one event loop."""
 
     def __init__(self, address: Address, token: Token, tls: ssl.SSLContext | None) -> None:
-        self._address = address
+        self.address = address
         self._token = token
         self._tls = (tls or ssl.create_default_context()) if address.tls else None
         self._idle: list[_Connection] = []
@@ -80,7 +80,7 @@ class Streams:
 
     async def exchange(self, operation: Operation[Any]) -> Answer:
         """Makes one exchange, whatever the status of its answer. It takes as long as the caller lets it."""
-        request = write_request(self._address, operation, await self._read_token())
+        request = write_request(self.address, operation, await self._read_token())
         connection: _Connection | None = None
         try:
             connection = await self._acquire()
@@ -88,11 +88,11 @@ class Streams:
         except BaseException as error:
             if connection is not None:
                 connection.transport.abort()
+            if isinstance(error, UnavailableError):
+                error.args = (f"{error}, from {self.address}",)
             if not isinstance(error, OSError):
                 raise
-            fault = failed(error)
-            fault.maybe_counted = connection is not None
-            raise fault from error
+            raise failed(error, self.address, reached=connection is not None) from error
         if keep and len(self._idle) < MAX_IDLE:
             self._idle.append(connection)
         else:
@@ -117,7 +117,7 @@ class Streams:
                 return connection
             connection.transport.abort()
         _, connection = await asyncio.get_running_loop().create_connection(
-            _Connection, self._address.host, self._address.port, ssl=self._tls, happy_eyeballs_delay=0.25
+            _Connection, self.address.host, self.address.port, ssl=self._tls, happy_eyeballs_delay=0.25
         )
         if connection.transport.is_closing():
             raise ConnectionResetError

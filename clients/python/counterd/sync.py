@@ -13,7 +13,16 @@ from typing import TypeVar
 
 from . import protocol
 from .connections import Connections, Deadline, after_fork
-from .decisions import CounterdError, Decision, Features, InvalidError, OnFailure, UnavailableError, decide_failure
+from .decisions import (
+    CounterdError,
+    Decision,
+    Features,
+    InvalidError,
+    OnFailure,
+    UnavailableError,
+    check_on_failure,
+    decide_failure,
+)
 from .protocol import EncodedHit, Hit, Operation, Result
 
 T = TypeVar("T")
@@ -94,7 +103,7 @@ class _Coalescer:
                 if left == 0:
                     self._queue.pop(pending, None)
                     pending.gone = True
-                    error = protocol.no_answer(pending.deadline.timeout)
+                    error = protocol.no_answer(pending.deadline.timeout, self._connections.address)
                     error.maybe_counted = not queued
                     raise error
                 if queued:
@@ -165,16 +174,23 @@ def _call(connections: Connections, operation: Operation[T], deadline: Deadline)
 
 def check_timeout(timeout: float) -> float:
     """Returns a timeout that clocks can take."""
-    if not timeout > 0:
+    if not isinstance(timeout, (int, float)) or not timeout > 0:
         raise InvalidError("the timeout is a number of seconds above 0")
     return min(timeout, threading.TIMEOUT_MAX)
+
+
+def check_max_waiting(number: int) -> int:
+    """Returns how many hits wait for their turns at most."""
+    if type(number) is not int or number < 0:
+        raise InvalidError("max_waiting is a whole number, at least 0")
+    return number
 
 
 class Client:
     """A client of one counterd server, for threads. It is made once, and shared.
 
     token is that of each request, or a function that returns it. timeout, in seconds, bounds a call with all that it
-    waits for. on_failure says what decides if counterd does not: "error" raises, "open" admits, "closed" denies.
+    waits for. on_failure says what decides if counterd does not: "error" raises, "allow" admits, "deny" denies.
     coalesce=False has each hit make a request of its own. At most max_waiting hits wait for their turns in queues at
     a time; with 0 none waits, and Decision.wait says how long to.
     """
@@ -193,8 +209,8 @@ class Client:
         self._connections = Connections(protocol.parse_url(url), token, tls)
         self._timeout = check_timeout(timeout)
         self._coalescer = _Coalescer(self._connections, protocol.hold(timeout)) if coalesce else None
-        self._on_failure = on_failure
-        self._max_waiting = max_waiting
+        self._on_failure = check_on_failure(on_failure)
+        self._max_waiting = check_max_waiting(max_waiting)
         self._reset()
         reference = weakref.ref(self)
 

@@ -10,6 +10,14 @@ export interface CallOptions {
 
 const MAX_TIMER = 2 ** 31 - 1;
 
+/** Returns a timeout that clocks can take. */
+export function checkTimeout(timeout: number): number {
+  if (typeof timeout !== "number" || !(timeout > 0)) {
+    throw new CounterdError("invalid", "timeout is a number of milliseconds above 0");
+  }
+  return timeout;
+}
+
 /** The time of one call: its signal aborts when the time is over, or the caller's signal aborts. */
 export class Call {
   readonly signal: AbortSignal;
@@ -20,16 +28,14 @@ export class Call {
   readonly #callers: AbortSignal | undefined;
   readonly #onAbort: () => void;
 
-  constructor(timeout: number, signal?: AbortSignal) {
-    if (!(timeout > 0)) {
-      throw new CounterdError("invalid", "timeout is a number of milliseconds above 0");
-    }
+  constructor(timeout: number, address: string, signal?: AbortSignal) {
+    checkTimeout(timeout);
     const controller = new AbortController();
     this.signal = controller.signal;
     this.#end = performance.now() + timeout;
     this.#callers = signal;
     this.#onAbort = () => controller.abort(signal?.reason);
-    this.over = new CounterdError("unavailable", `no answer within ${timeout} ms`, { maybeCounted: true });
+    this.over = new CounterdError("unavailable", `no answer within ${timeout} ms from ${address}`, { maybeCounted: true });
     this.#timer = setTimeout(() => controller.abort(this.over), Math.min(timeout, MAX_TIMER));
     if (signal?.aborted) {
       this.#onAbort();

@@ -1,7 +1,8 @@
-import { Call, orAbort, type CallOptions } from "./call.js";
+import { Call, checkTimeout, orAbort, type CallOptions } from "./call.js";
 import { Coalescer, MAX_HITS, readResults } from "./coalescer.js";
 import {
   CounterdError,
+  checkOnFailure,
   decideFailure,
   readDecision,
   type Decision,
@@ -19,7 +20,7 @@ export interface ClientOptions {
   token?: Token | undefined;
   /** The longest that a call may take, in milliseconds. Default: 10,000. */
   timeout?: number | undefined;
-  /** What decides if counterd does not: error (default) rejects, open admits, closed denies. */
+  /** What decides if counterd does not: error (default) rejects, allow admits, deny denies. */
   onFailure?: OnFailure | undefined;
   /**
    * Whether concurrent hits share requests. Default: true, but false in Cloudflare Workers and Vercel's Edge Runtime,
@@ -66,13 +67,16 @@ export class Client {
 
   constructor(options: ClientOptions) {
     this.#server = new Server(options.url, options.token, options.fetch ?? fetch);
-    this.#timeout = options.timeout ?? DEFAULT_TIMEOUT;
+    this.#timeout = checkTimeout(options.timeout === undefined ? DEFAULT_TIMEOUT : options.timeout);
     const hold = Math.min(MAX_HOLD, this.#timeout * HOLD_SHARE);
     const coalesce = options.coalesce ?? !ISOLATING.some((name) => name in globalThis);
     const giveBack = (reservation: string): Promise<void> => this.release(reservation, { timeout: GIVE_BACK_TIMEOUT });
     this.#coalescer = new Coalescer(this.#server, coalesce, hold, giveBack);
-    this.onFailure = options.onFailure ?? "error";
+    this.onFailure = checkOnFailure(options.onFailure === undefined ? "error" : options.onFailure);
     this.#maxWaiting = options.maxWaiting ?? DEFAULT_MAX_WAITING;
+    if (!Number.isInteger(this.#maxWaiting) || this.#maxWaiting < 0) {
+      throw new CounterdError("invalid", "maxWaiting is a whole number, at least 0");
+    }
   }
 
   /**
@@ -206,7 +210,7 @@ export class Client {
   }
 
   async #call<T>(options: CallOptions, exchange: (call: Call) => Promise<T>): Promise<T> {
-    const call = new Call(options.timeout ?? this.#timeout, options.signal);
+    const call = new Call(options.timeout ?? this.#timeout, this.#server.address, options.signal);
     try {
       return await exchange(call);
     } finally {

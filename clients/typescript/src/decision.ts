@@ -100,8 +100,19 @@ export class CounterdError extends Error {
   }
 }
 
-/** What decides where counterd has not: the error, an admission, or a denial. */
-export type OnFailure = "error" | "open" | "closed";
+/**
+ * What decides where counterd has not: the error, an admission, or a denial. The words are those of a rule's on_error;
+ * open is allow, and closed is deny.
+ */
+export type OnFailure = "error" | "allow" | "deny" | "open" | "closed";
+
+/** Returns the setting. */
+export function checkOnFailure(onFailure: OnFailure): OnFailure {
+  if (!["error", "allow", "deny", "open", "closed"].includes(onFailure)) {
+    throw new CounterdError("invalid", `onFailure must be "error", "allow" or "deny", not ${JSON.stringify(onFailure)}`);
+  }
+  return onFailure;
+}
 
 /** Returns the decision in place of an error that is no fault of the caller, or throws the error. */
 export function decideFailure(event: string, error: unknown, onFailure: OnFailure): Decision {
@@ -114,14 +125,14 @@ export function decideFailure(event: string, error: unknown, onFailure: OnFailur
 
 /** Returns the decision in place of an error, or throws the error. */
 export function decideWithout(event: string, error: CounterdError, onFailure: OnFailure): Decision {
-  if (onFailure === "error") {
+  if (checkOnFailure(onFailure) === "error") {
     throw error;
   }
   // A rule that refuses what it cannot count outranks the client, and so does a queue.
   if (error.decision !== undefined) {
     return { ...error.decision, failed: error };
   }
-  const allowed = onFailure === "open";
+  const allowed = onFailure === "allow" || onFailure === "open";
   return {
     allowed,
     event,

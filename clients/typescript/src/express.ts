@@ -1,5 +1,5 @@
 import type { Client } from "./client.js";
-import { decideRequest, type MiddlewareOptions, type Verdict } from "./middleware.js";
+import { checkOptions, decideRequest, type MiddlewareOptions, type Verdict } from "./middleware.js";
 
 /** What the middleware needs of a response of Node's http. */
 export interface NodeResponse {
@@ -19,6 +19,7 @@ export function expressMiddleware<Request extends object, Response extends NodeR
   client: Client,
   options: MiddlewareOptions<Request>,
 ): (request: Request, response: Response, next: (error?: unknown) => void) => void {
+  checkOptions(options);
   return (request, response, next) => {
     const left = new AbortController();
     let release: (() => Promise<void>) | undefined;
@@ -48,6 +49,6 @@ export function expressMiddleware<Request extends object, Response extends NodeR
         next(error);
       }
     };
-    void decideRequest(client, options, request, left.signal).then(serve, fail);
+    void decideRequest(client, options, request, left.signal).then(serve).catch(fail);
   };
 }

@@ -1,5 +1,5 @@
 import type { Client } from "./client.js";
-import { decideRequest, type MiddlewareOptions } from "./middleware.js";
+import { checkOptions, decideRequest, type MiddlewareOptions } from "./middleware.js";
 
 /**
  * Returns a wrapper of fetch handlers, as edge runtimes, Hono and Deno have them: each request is a hit. The response
@@ -13,6 +13,7 @@ export function fetchMiddleware(
 ): <Rest extends unknown[]>(
   handler: (request: Request, ...rest: Rest) => Response | Promise<Response>,
 ) => (request: Request, ...rest: Rest) => Promise<Response> {
+  checkOptions(options);
   return (handler) =>
     async (request, ...rest) => {
       const verdict = await decideRequest(client, options, request, request.signal);

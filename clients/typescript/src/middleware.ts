@@ -1,6 +1,15 @@
 import type { Client } from "./client.js";
-import { CounterdError, QUOTA_EXCEEDED, decideWithout, type Decision, type Features, type OnFailure } from "./decision.js";
+import {
+  CounterdError,
+  QUOTA_EXCEEDED,
+  checkOnFailure,
+  decideWithout,
+  type Decision,
+  type Features,
+  type OnFailure,
+} from "./decision.js";
 import { rateLimitHeaders, seconds } from "./headers.js";
+import { eventName } from "./hit.js";
 
 /** What a middleware limits, and how. */
 export interface MiddlewareOptions<R> {
@@ -30,6 +39,17 @@ export interface Verdict {
   answer: { status: number; body: string } | undefined;
   /** Releases the leases of the request. It never fails. */
   release: () => Promise<void>;
+}
+
+/** Returns the options, or throws what is wrong with them. */
+export function checkOptions<R>(options: MiddlewareOptions<R>): MiddlewareOptions<R> {
+  if (typeof options.event !== "function") {
+    eventName(options.event);
+  }
+  if (options.onFailure !== undefined) {
+    checkOnFailure(options.onFailure);
+  }
+  return options;
 }
 
 /** Hits the event of a request; undefined: the request is not limited. */

@@ -16,6 +16,8 @@ const MAX_ANSWER = 64 * 2 ** 20;
 
 /** The server that exchanges are made with. */
 export class Server {
+  /** The URL as errors name it. */
+  readonly address: string;
   readonly #base: URL;
   readonly #token: Token | undefined;
   readonly #fetch: typeof fetch;
@@ -38,6 +40,7 @@ export class Server {
       base.pathname += "/";
     }
     this.#base = base;
+    this.address = base.href.replace(/\/$/, "");
     this.#token = token;
     this.#fetch = fetcher;
   }
@@ -67,7 +70,7 @@ export class Server {
       if (error instanceof CounterdError) {
         throw error;
       }
-      throw new CounterdError("unavailable", "the exchange failed: is the server reachable?", {
+      throw new CounterdError("unavailable", `cannot reach ${this.address}: ${reasonOf(error)}`, {
         cause: error,
         maybeCounted: true,
       });
@@ -83,8 +86,14 @@ export class Server {
     } catch (error) {
       throw new CounterdError("refused", "the token function failed", { cause: error });
     }
-    throw new CounterdError("refused", "the token is no text of ASCII without white space");
+    throw new CounterdError("refused", "the token is empty, or contains white space or non-ASCII characters (a trailing newline?)");
   }
+}
+
+/** Returns the code of a fault, such as ECONNREFUSED. Its text may quote the request. */
+function reasonOf(error: unknown): string {
+  const { cause, code, name } = error as { cause?: { code?: unknown }; code?: unknown; name?: unknown };
+  return [cause?.code, code, name].find((text) => typeof text === "string") as string | undefined ?? "the exchange failed";
 }
 
 async function answerOf(response: Response): Promise<Answer> {

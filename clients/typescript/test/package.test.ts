@@ -49,7 +49,7 @@ describe("the README, word for word", () => {
   });
 
   test("its other code compiles with strict types, and runs", async () => {
-    const { url } = await startCounterd();
+    const { url, stop } = await startCounterd();
     // A busy machine may take longer than a user waits.
     write("calls.ts", calls?.replace("2_000", "60_000").replace("500, signal", "60_000, signal").replace("timeout(400)", "timeout(60_000)"), url);
     write(
@@ -72,6 +72,7 @@ describe("the README, word for word", () => {
 
     assert.equal(run("node", ["calls.js"], folder), "true\ntrue\n");
 
+    let survives: () => Promise<string> = async () => "";
     const app = spawn("node", ["app.js"], { cwd: folder, stdio: ["ignore", "pipe", "inherit"] });
     after(() => app.kill());
     for await (const port of createInterface({ input: app.stdout })) {
@@ -80,6 +81,7 @@ describe("the README, word for word", () => {
         [await response.text(), response.headers.get("RateLimit")],
         ["hello", '"ip-100000-per-1h";r=99999'],
       );
+      survives = async () => (await fetch(`http://127.0.0.1:${port}`)).text();
       break;
     }
 
@@ -91,6 +93,9 @@ describe("the README, word for word", () => {
       [await response.text(), response.headers.get("RateLimit")],
       ["hello", '"key-100000-per-1h";r=99999'],
     );
+    await stop();
+    assert.equal(await survives(), "hello", "the service survives the death of its server");
+    assert.equal(await survives(), "hello");
   });
 });
 

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"net/url"
 	"os"
 	"strings"
@@ -112,7 +113,7 @@ func Open(ctx context.Context, config Config) (*Exporter, error) {
 	if err != nil {
 		report(bounded(err)) // a part of it is missing, no more
 	}
-	spans, err := otlptracehttp.New(ctx, otlptracehttp.WithEndpointURL(config.Endpoint))
+	spans, err := otlptracehttp.New(ctx, otlptracehttp.WithEndpointURL(config.Endpoint), otlptracehttp.WithProxy(proxyOf))
 	if err != nil {
 		return nil, fmt.Errorf("otlp: %w", err)
 	}
@@ -123,6 +124,17 @@ func Open(ctx context.Context, config Config) (*Exporter, error) {
 		sender:   sender,
 		tally:    tally,
 	}, nil
+}
+
+var errRedirect = errors.New("the collector redirects: name the URL that it redirects to")
+
+// proxyOf returns the proxy of the environment. For a redirected request it returns an error, so that no other server
+// gets the spans, and the key in the headers. The exporter has no other hook that keeps its certificates.
+func proxyOf(request *http.Request) (*url.URL, error) {
+	if request.Response != nil {
+		return nil, errRedirect
+	}
+	return http.ProxyFromEnvironment(request)
 }
 
 // Spans returns what became of spans so far.

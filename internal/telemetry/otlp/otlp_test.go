@@ -190,3 +190,37 @@ func TestTheEnvironmentIsNotRepeated(t *testing.T) {
 		assert.NotContains(t, text, "hush")
 	}
 }
+
+// The key of a collector goes to that collector alone, wherever it redirects to.
+func TestNoRedirectIsFollowed(t *testing.T) {
+	leaktest.Check(t)
+	t.Setenv("OTEL_EXPORTER_OTLP_HEADERS", "x-api-key=sesame")
+	for _, status := range []int{http.StatusMovedPermanently, http.StatusFound, http.StatusSeeOther, http.StatusTemporaryRedirect, http.StatusPermanentRedirect} {
+		var leaked atomic.Int64
+		elsewhere := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { leaked.Add(1) }))
+		var asked atomic.Int64
+		collector := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			asked.Add(1)
+			assert.Equal(t, "sesame", r.Header.Get("X-Api-Key"))
+			http.Redirect(w, r, elsewhere.URL, status)
+		}))
+		var mu sync.Mutex
+		var reported []error
+		e, err := otlp.Open(t.Context(), otlp.Config{Endpoint: collector.URL, Report: func(err error) {
+			mu.Lock()
+			defer mu.Unlock()
+			reported = append(reported, err)
+		}})
+		require.NoError(t, err)
+		_, span := e.Tracer("test").Start(t.Context(), "x")
+		span.End()
+		_ = e.Close(t.Context())
+		assert.Positive(t, asked.Load())
+		assert.Zero(t, leaked.Load(), "status %d", status)
+		mu.Lock()
+		assert.ErrorContains(t, errors.Join(reported...), "redirects")
+		mu.Unlock()
+		collector.Close()
+		elsewhere.Close()
+	}
+}

@@ -1,0 +1,84 @@
+"""What the constructors refuse, and what the errors of a server that is away say."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import unittest
+from typing import Any
+
+import counterd
+from counterd import ASGIMiddleware, AsyncClient, Client, WSGIMiddleware
+
+from .support import CLIENTS, raw_server
+
+URL = "http://127.0.0.1:1"
+
+
+def closed_port() -> str:
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        return f"http://127.0.0.1:{sock.getsockname()[1]}"
+
+
+class TestSettings(unittest.TestCase):
+    def test_unknown_values_are_errors_in_constructors(self) -> None:
+        for client in (Client, AsyncClient):
+            for settings in (
+                {"on_failure": "permit"}, {"on_failure": "Allow"}, {"on_failure": None}, {"on_failure": True},
+                {"timeout": 0}, {"timeout": "2"}, {"timeout": float("nan")}, {"max_waiting": -1}, {"max_waiting": "9"},
+            ):
+                with self.subTest(client=client, **settings), self.assertRaises(counterd.InvalidError):
+                    client(URL, **settings)  # type: ignore[arg-type]
+        for middleware, made in ((WSGIMiddleware, Client(URL)), (ASGIMiddleware, AsyncClient(URL))):
+            for settings in ({"on_failure": "permit"}, {"event": "Api"}, {"event": 7}):
+                arguments: dict[str, Any] = {"event": "api", "features": lambda _: {}, **settings}
+                with self.subTest(middleware=middleware, **settings), self.assertRaises(counterd.InvalidError):
+                    middleware(None, made, **arguments)  # type: ignore[arg-type]
+        with self.assertRaisesRegex(counterd.InvalidError, 'on_failure must be "error", "allow" or "deny"'):
+            Client(URL, on_failure="permit")  # type: ignore[arg-type]
+        with contextlib.closing(Client(URL)) as client, self.assertRaises(counterd.InvalidError):
+            client.hit("api", {"user": "x"}, on_failure="permit")  # type: ignore[arg-type]
+
+    def test_the_words_are_those_of_on_error(self) -> None:
+        for word, allowed in (("allow", True), ("deny", False), ("open", True), ("closed", False)):
+            for make in CLIENTS.values():
+                with self.subTest(word, make=make), contextlib.closing(make(URL, on_failure=word)) as client:
+                    for decision in (
+                        client.hit("api", {"user": "x"}), client.check("api", {"user": "x"}),
+                        client.batch([counterd.Hit("api", {"user": "x"})])[0],
+                    ):
+                        self.assertEqual((decision.allowed, type(decision.failed)), (allowed, counterd.UnavailableError))
+
+    def test_a_token_with_a_newline(self) -> None:
+        for make in CLIENTS.values():
+            for token in ("sesame\n", lambda: "sesame\n"):
+                with contextlib.closing(make(URL, token=token)) as client:
+                    with self.assertRaisesRegex(counterd.RefusedError, "a trailing newline") as caught:
+                        client.hit("api", {"user": "x"})
+                    self.assertNotIn("sesame", str(caught.exception))
+
+    def test_errors_name_the_address(self) -> None:
+        away = closed_port()
+        for make in CLIENTS.values():
+            with contextlib.closing(make(away + "/prefix/")) as client:
+                with self.assertRaisesRegex(counterd.UnavailableError, f"cannot reach {away}/prefix: .*(refused|failed)"):
+                    client.hit("api", {"user": "x"})
+            for answer in (b"", b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n{", b"no HTTP\r\n\r\n"):
+                def serve(connection: socket.socket) -> None:
+                    connection.sendall(answer)
+                    connection.close()
+
+                with raw_server(serve) as url, contextlib.closing(make(url)) as client:
+                    with self.assertRaises(counterd.UnavailableError) as caught:
+                        client.hit("api", {"user": "x"})
+                    self.assertIn(url, str(caught.exception))
+            with raw_server(lambda connection: connection.recv(1)) as url:
+                with contextlib.closing(make(url, timeout=0.05)) as client:
+                    with self.assertRaisesRegex(counterd.UnavailableError, f"no answer within 0.05 s from {url}"):
+                        client.hit("api", {"user": "x"})
+
+
+if __name__ == "__main__":
+    unittest.main()
