@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"net"
+	"strings"
 	"time"
 
 	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
@@ -160,16 +161,16 @@ func (s *Server) begin(ctx context.Context, info *tap.Info) (context.Context, er
 // usedFields are the fields of the metadata that the server reads.
 var usedFields = map[string]bool{"counterd-token": true, "authorization": true, "traceparent": true, "tracestate": true}
 
-// trim removes from the metadata of a call what nobody reads: gRPC keeps the metadata until the call ends. It returns
-// how many values there were.
-func trim(header metadata.MD) (values int) {
-	for name, of := range header {
-		values += len(of)
-		if !usedFields[name] || name == "tracestate" && len(of[0]) > maxTraceState {
+// trim removes unused fields from the metadata of a call, since gRPC keeps the metadata until the call ends. It returns
+// the number of values that the metadata had.
+func trim(header metadata.MD) (n int) {
+	for name, values := range header {
+		n += len(values)
+		if !usedFields[name] || name == "tracestate" && len(strings.Join(values, "")) > maxTraceState {
 			delete(header, name)
 		}
 	}
-	return values
+	return n
 }
 
 // received notes that the request of a call has been read, and returns what it was until then, if that is known.
@@ -203,7 +204,7 @@ func (s *Server) unary(ctx context.Context, in any, _ *grpc.UnaryServerInfo, nex
 	return next(ctx, in)
 }
 
-// bytesOf returns about what a request and its answer take.
+// bytesOf returns about how many bytes a request and its answer take.
 func bytesOf(request *rlsv3.RateLimitRequest) int {
 	bytes := len(request.Descriptors) * statusBytes
 	for _, d := range request.Descriptors {

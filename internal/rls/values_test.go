@@ -16,7 +16,7 @@ events:
   login:
     limits:
       - {per: all, rate: 9/h}
-      - {per: user, rate: 2/h, algorithm: sliding-log}
+      - {per: user, rate: 2/h}
       - {per: [agent, ip], rate: 2/h}
 `}
 	long := strings.Repeat("x", 1025)
