@@ -54,6 +54,7 @@ type Server struct {
 	rlsv3.UnimplementedRateLimitServiceServer
 	config  Config
 	lines   sparse.Lines // of the log, by their causes
+	looked  sync.Map     // limits that calls have looked at, by domain and name
 	unknown minutely     // the lines about unknown domains
 }
 
@@ -147,8 +148,33 @@ func (s *Server) decide(ctx context.Context, in *rlsv3.RateLimitRequest, c *call
 		return nil, c.failed(ctx, err)
 	}
 	response := q.response(s.config.Service.Rules())
+	s.noteReports(ctx, in, q)
 	c.code = response.OverallCode.String()
 	return response, nil
+}
+
+// noteReports logs use that was reported, and is not counted: a call with a cost of its own on a limit that other calls
+// have looked at.
+func (s *Server) noteReports(ctx context.Context, in *rlsv3.RateLimitRequest, q *query) {
+	for i, d := range in.Descriptors {
+		if d.GetHitsAddend() == nil {
+			continue
+		}
+		for _, n := range q.descriptors[i].parts {
+			rule := q.parts[n].Rule
+			name := rule.Limits[0].Name
+			_, looked := s.looked.Load(q.domain + "/" + name)
+			switch {
+			case d.HitsAddend.Value == 0 && !looked:
+				s.looked.Store(q.domain+"/"+name, true)
+			case d.HitsAddend.Value > 0 && looked && !q.decision.Allowed && !q.descriptors[i].refund && rule.Count != events.CountAll:
+				s.lines.Do("report "+q.domain+"/"+name, func(suppressed int64) {
+					s.logOf(ctx).Warn("use that was reported is not counted: set count: all for the limit",
+						"domain", q.domain, "limit", name, "suppressed", suppressed)
+				})
+			}
+		}
+	}
 }
 
 // beforeDeadline returns a context that ends so long before the caller's deadline that an answer still comes

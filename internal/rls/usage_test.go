@@ -26,6 +26,19 @@ func onMemcached(t *testing.T, s setting, test func(t *testing.T, k *kit)) {
 	}
 }
 
+// Use that a limit without count: all does not count is logged, if the limit is looked at before.
+func TestReportsThatAreNotCountedAreLogged(t *testing.T) {
+	k := newKit(t, setting{config: shop})
+	denied := func() { assert.Equal(t, over, k.ask("shop", costing(4, of("user", "bob"))).OverallCode) }
+	denied()
+	assert.Empty(t, k.log.String(), "a cost that is known before")
+	k.ask("shop", costing(0, of("user", "eve")))
+	k.ask("shop", of("user", "eve"))
+	assert.Empty(t, k.log.String())
+	denied()
+	assert.Contains(t, k.log.String(), `msg="use that was reported is not counted: set count: all for the limit" domain=shop limit=user suppressed=0`)
+}
+
 // Use that is reported after the answer always counts, also beyond the limit, and the next look is denied: of a limit of
 // 1,000 reports of 600 are served twice.
 func TestReportsOfUseCount(t *testing.T) {
