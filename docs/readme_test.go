@@ -229,5 +229,9 @@ func TestTheReadmeMakesTargets(t *testing.T) {
 // steady replaces what differs from run to run.
 func steady(output string) string {
 	output = tiles.ReplaceAllString(moment.ReplaceAllString(output, "TIME"), "${1}N")
+	output = strings.ReplaceAll(emptyHour.ReplaceAllString(output, ""), "},]", "}]")
 	return strings.TrimSpace(perSec.ReplaceAllString(output, "${1}N"))
 }
+
+// emptyHour matches an interval of a history without a count: there is one more if the hour turns meanwhile.
+var emptyHour = regexp.MustCompile(`{"start":"TIME","count":0},?`)
