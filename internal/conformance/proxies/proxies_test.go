@@ -330,7 +330,8 @@ func testProxy(t *testing.T, b *backstage, proxy string, has traits) {
 	assert.Equal(t, served+1, b.served.Load(), "nothing goes through undecided")
 }
 
-// Where nginx passes on what counterd cannot decide, no header of a client makes its request one of those.
+// If nginx passes on what counterd cannot decide, no header of a client makes its request one of those. Caddy passes
+// none on.
 func TestNoHeaderOfAClientLeavesALimit(t *testing.T) {
 	b := newBackstage(t)
 	const undecided = "return 503;"
@@ -358,6 +359,15 @@ func TestNoHeaderOfAClientLeavesALimit(t *testing.T) {
 	b.storeDown.Store(true)
 	response, answer := client.do("GET", "/", "")
 	assert.Equal(t, 200, response.StatusCode, answer)
+	b.storeDown.Store(false)
+
+	served := b.served.Load()
+	for _, name := range []string{"forward_auth.caddy", "Caddyfile"} {
+		client := newCaller(t, runCaddy(t, b, documented(t, name)), "127.0.0.3")
+		response, answer := client.do("GET", "/", "", many...)
+		assert.Equal(t, 431, response.StatusCode, "%s: %s", name, answer)
+	}
+	assert.Equal(t, served, b.served.Load())
 }
 
 // program returns the path of a program, which hint says how to install.
