@@ -45,6 +45,7 @@ func (c *Counters) Settle(ctx context.Context, r engine.Reserved, cost int64) er
 	if now.UnixMilli() >= r.Ends {
 		return engine.ErrEnded
 	}
+	c.reserving.Store(true)
 	s := settling{c, events.Counter{Retention: r.Retention, Precision: r.Precision}, r, cost, rand.Uint64()}
 	defer func() {
 		c.cache.forget(r.Counter)
