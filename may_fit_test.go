@@ -1,6 +1,7 @@
 package counterd_test
 
 import (
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"sync"
@@ -65,9 +66,11 @@ func TestMayFitAfter(t *testing.T) {
 		l := start(t, parse(t, mayFitRules))
 		test(t, l, l)
 	})
-	for name, replicas := range map[string]int{"one server": 1, "two replicas": 2} {
-		t.Run(name, func(t *testing.T) {
-			options := append(onBusyMachine, counterd.WithMemcached(memcachedtest.StartMany(t, replicas)...), counterd.WithReplicas(replicas), counterd.WithKeySecret(testkit.SecretFile(t, "0123456789abcdef\n")))
+	for replicas, protocol := range map[int]string{1: "classic", 2: "meta"} {
+		t.Run(fmt.Sprint(replicas, " ", protocol), func(t *testing.T) {
+			options := append(onBusyMachine, counterd.WithMemcached(memcachedtest.StartMany(t, replicas)...),
+				counterd.WithReplicas(replicas), counterd.WithProtocol(protocol),
+				counterd.WithKeySecret(testkit.SecretFile(t, "0123456789abcdef\n")))
 			test(t, start(t, parse(t, mayFitRules), options...), start(t, parse(t, mayFitRules), options...))
 		})
 	}

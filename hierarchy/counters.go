@@ -50,7 +50,7 @@ type Counters struct {
 	cache      *bucketCache
 	use        func(id string, counter events.Counter, now time.Time)
 	resets     chan struct{} // one for each Reset under way
-	reserving  atomic.Bool   // a hit has reserved
+	reserving  atomic.Bool   // this process has seen a reservation
 
 	// What the simulation breaks to see that it finds it broken.
 	ahead  int64 // seconds for which the clocks of other processes may be ahead

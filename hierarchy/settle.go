@@ -48,6 +48,7 @@ func (c *Counters) Settle(ctx context.Context, r engine.Reserved, cost int64) er
 	if r.Ahead > 0 {
 		return &engine.AheadError{After: r.Ahead}
 	}
+	c.reserving.Store(true)
 	s := settling{c, events.Counter{Retention: r.Retention, Precision: r.Precision}, r, cost, rand.Uint64()}
 	defer func() {
 		c.cache.forget(r.Counter)

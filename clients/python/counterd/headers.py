@@ -6,14 +6,16 @@ import re
 
 from .decisions import Decision, LimitState
 
+_DURATION = re.compile(r"(?:[0-9]{1,7}[smhd]){1,4}")
+"""The numbers are bounded, so that a server that is not counterd's cannot make their parsing slow, or an error."""
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
 def seconds(window: str) -> int | None:
     """Returns a duration in seconds. A unit of a calendar, such as month, has no fixed length: None."""
-    if not re.fullmatch(r"(\d+[smhd])+", window):
+    if not _DURATION.fullmatch(window):
         return None
-    return sum(int(n) * _UNITS[unit] for n, unit in re.findall(r"(\d+)([smhd])", window))
+    return sum(int(n) * _UNITS[unit] for n, unit in re.findall(r"([0-9]+)([smhd])", window))
 
 
 def _quote(name: str) -> str:

@@ -89,10 +89,18 @@ def _decide_absent(event: str, error: InvalidError, on_failure: OnFailure) -> De
     return decide_without(event, error, on_failure)
 
 
+_MAX_LEASE = 30 * 86400
+
+
+def _pause(length: int) -> float:
+    """Returns for how many seconds leases of that length are not renewed: at least one, whatever a server says."""
+    return max(length / 3, 1)
+
+
 def _lease_of(decision: Decision) -> int | None:
     """Returns the length, in seconds, of the shortest lease that an admitted hit has taken."""
     lengths = [seconds(limit.window) or 1 for limit in decision.limits if limit.algorithm == "concurrency"]
-    return min(lengths) if decision.allowed and decision.reservation and lengths else None
+    return min(*lengths, _MAX_LEASE) if decision.allowed and decision.reservation and lengths else None
 
 
 Environ: TypeAlias = dict[str, Any]
@@ -111,7 +119,7 @@ class _Lease:
         self._thread.start()
 
     def _renew(self) -> None:
-        while not self._ended.wait(self._length / 3):
+        while not self._ended.wait(_pause(self._length)):
             try:
                 self._reservation = self._client.renew(self._reservation, f"{self._length}s")
             except CounterdError:
@@ -279,7 +287,7 @@ class ASGIMiddleware:
 
     async def _renew(self, renewed: list[str], length: int) -> None:
         while True:
-            await asyncio.sleep(length / 3)
+            await asyncio.sleep(_pause(length))
             try:
                 renewed[0] = await self._client.renew(renewed[0], f"{length}s")
             except CounterdError:

@@ -6,10 +6,11 @@ import asyncio
 import contextlib
 import socket
 import unittest
+import unittest.mock
 from typing import Any
 
 import counterd
-from counterd import ASGIMiddleware, AsyncClient, Client, WSGIMiddleware
+from counterd import ASGIMiddleware, AsyncClient, Client, WSGIMiddleware, middleware, rate_limit_headers
 
 from .support import CLIENTS, raw_server
 
@@ -78,6 +79,64 @@ class TestSettings(unittest.TestCase):
                 with contextlib.closing(make(url, timeout=0.05)) as client:
                     with self.assertRaisesRegex(counterd.UnavailableError, f"no answer within 0.05 s from {url}"):
                         client.hit("api", {"user": "x"})
+
+
+def decision(**limit: Any) -> counterd.Decision:
+    state: dict[str, Any] = dict(
+        name="n", feature="", limit=1, window="1m", count=1, remaining=0, reset=0, allowed=True, algorithm="concurrency"
+    )
+    state.update(limit)
+    return counterd.Decision(
+        allowed=True, event="api", at="x", retry_after=0, reservation="r", limits=[counterd.LimitState(**state)]
+    )
+
+
+class TestHostileServer(unittest.TestCase):
+    def test_windows_are_parsed_strictly(self) -> None:
+        for window, want in {
+            "1s": 1, "90s": 90, "15m": 900, "24h": 86400, "30d": 2_592_000, "1h30m": 5400, "month": None, "": None, "1": None,
+            "s": None, "-1s": None, "1.5s": None, "1 s": None, "1s\n": None, "\u0661s": None, "99999999s": None,
+            "9" * 5000 + "s": None, "9" * 60_000: None, "1s" * 60_000: None,
+        }.items():
+            with self.subTest(window[:9]):
+                self.assertEqual(counterd.headers.seconds(window), want)
+                limits = rate_limit_headers(decision(window=window, algorithm=""))
+                self.assertEqual(limits["RateLimit-Policy"], '"n";q=1' + (f";w={want}" if want else ""))
+
+    def test_at_least_a_second_is_between_renewals(self) -> None:
+        for window in ("0s", "1s", "month", "3s", "1d", "9999999d"):
+            pauses: list[float] = []
+
+            class Ended:
+                def wait(self, seconds: float) -> bool:
+                    pauses.append(seconds)
+                    return len(pauses) > 1
+
+            class Fake:
+                def renew(self, reservation: str, by: str) -> str:
+                    return reservation
+
+            lease = object.__new__(middleware._Lease)
+            lease._client, lease._reservation, lease._ended = Fake(), "r", Ended()  # type: ignore[assignment]
+            lease._length = middleware._lease_of(decision(window=window)) or 0
+            lease._renew()
+            with self.subTest(window):
+                self.assertTrue(all(1 <= pause <= 864_000 for pause in pauses), pauses)
+
+        async def main() -> list[float]:
+            pauses: list[float] = []
+
+            async def sleep(seconds: float) -> None:
+                pauses.append(seconds)
+                raise asyncio.CancelledError
+
+            limited = ASGIMiddleware(None, AsyncClient(URL), "api", lambda _: {})  # type: ignore[arg-type]
+            for window in ("0s", "1s", "9999999d"):
+                with unittest.mock.patch("asyncio.sleep", sleep), contextlib.suppress(asyncio.CancelledError):
+                    await limited._renew(["r"], middleware._lease_of(decision(window=window)) or 0)
+            return pauses
+
+        self.assertEqual(asyncio.run(main()), [1, 1, 864_000])
 
 
 if __name__ == "__main__":

@@ -35,7 +35,9 @@ export class Call {
     this.#end = performance.now() + timeout;
     this.#callers = signal;
     this.#onAbort = () => controller.abort(signal?.reason);
-    this.over = new CounterdError("unavailable", `no answer within ${timeout} ms from ${address}`, { maybeCounted: true });
+    this.over = new CounterdError("unavailable", `no answer within ${timeout} ms from ${address}`, {
+      maybeCounted: true,
+    });
     this.#timer = setTimeout(() => controller.abort(this.over), Math.min(timeout, MAX_TIMER));
     if (signal?.aborted) {
       this.#onAbort();

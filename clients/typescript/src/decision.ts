@@ -109,7 +109,8 @@ export type OnFailure = "error" | "allow" | "deny" | "open" | "closed";
 /** Returns the setting. */
 export function checkOnFailure(onFailure: OnFailure): OnFailure {
   if (!["error", "allow", "deny", "open", "closed"].includes(onFailure)) {
-    throw new CounterdError("invalid", `onFailure must be "error", "allow" or "deny", not ${JSON.stringify(onFailure)}`);
+    const given = JSON.stringify(onFailure);
+    throw new CounterdError("invalid", `onFailure must be "error", "allow" or "deny", not ${given}`);
   }
   return onFailure;
 }

@@ -155,6 +155,11 @@ function answerOf(decision: Decision): { status: number; body: string } {
   return { status: 429, body: JSON.stringify(body) };
 }
 
+/** The longest lease, in seconds: 30 days. */
+const MAX_LEASE = 2_592_000;
+/** At least so many milliseconds are between renewals, whatever a server says. */
+const MIN_PAUSE = 1_000;
+
 /** Renews the leases that an admitted hit has taken, until the function that it returns releases them. */
 function holdLeases(client: Client, decision: Decision, cost: number): () => Promise<void> {
   const leases = decision.limits.filter(({ algorithm }) => algorithm === "concurrency");
@@ -162,22 +167,27 @@ function holdLeases(client: Client, decision: Decision, cost: number): () => Pro
   if (!decision.allowed || reservation === undefined || leases.length === 0) {
     return async () => undefined;
   }
-  const length = Math.min(...leases.map(({ window }) => seconds(window) ?? 1));
+  const length = leases.reduce((least, { window }) => Math.min(least, seconds(window) || 1), MAX_LEASE);
   let renewal = Promise.resolve();
-  const timer = setInterval(
-    () => {
-      renewal = renewal.then(async () => {
-        try {
-          reservation = await client.renew(reservation as string, `${length}s`);
-        } catch {
-          // The next one tries again; a lease that has ended is free.
-        }
-      });
-    },
-    (length * 1000) / 3,
-  );
+  let timer: ReturnType<typeof setTimeout>;
+  let ended = false;
+  const renew = async (): Promise<void> => {
+    try {
+      reservation = await client.renew(reservation as string, `${length}s`);
+    } catch {
+      // The next one tries again; a lease that has ended is free.
+    }
+    if (!ended) {
+      renewLater();
+    }
+  };
+  const renewLater = (): void => {
+    timer = setTimeout(() => (renewal = renew()), Math.max((length * 1000) / 3, MIN_PAUSE));
+  };
+  renewLater();
   return async () => {
-    clearInterval(timer);
+    ended = true;
+    clearTimeout(timer);
     await renewal;
     try {
       await client.settle(reservation as string, cost);

@@ -86,14 +86,18 @@ export class Server {
     } catch (error) {
       throw new CounterdError("refused", "the token function failed", { cause: error });
     }
-    throw new CounterdError("refused", "the token is empty, or contains white space or non-ASCII characters (a trailing newline?)");
+    throw new CounterdError(
+      "refused",
+      "the token is empty, or contains white space or non-ASCII characters (a trailing newline?)",
+    );
   }
 }
 
 /** Returns the code of a fault, such as ECONNREFUSED. Its text may quote the request. */
 function reasonOf(error: unknown): string {
   const { cause, code, name } = error as { cause?: { code?: unknown }; code?: unknown; name?: unknown };
-  return [cause?.code, code, name].find((text) => typeof text === "string") as string | undefined ?? "the exchange failed";
+  const texts = [cause?.code, code, name, "the exchange failed"];
+  return texts.find((text) => typeof text === "string") as string;
 }
 
 async function answerOf(response: Response): Promise<Answer> {
