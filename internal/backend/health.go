@@ -34,8 +34,8 @@ func logChanges(log *slog.Logger, replicas int) func(memcache.Change, memcache.S
 				log.Warn("a memcached server is full: it evicts counters that have not expired, and counts on it may be too low",
 					"evictions", h.Stats.Evictions, "bytes", h.Stats.Bytes, "max_bytes", h.Stats.MaxBytes)
 			case memcache.OtherSecret:
-				log.Warn("another process that uses a memcached server has another key secret, or has one where this process has none: the two count apart",
-					"host", h.OtherHost)
+				log.Warn("another process that uses a memcached server has another key secret, "+
+					"or has one where this process has none: the two count apart", "host", h.OtherHost)
 			}
 		})
 	}
@@ -87,7 +87,8 @@ func (b *Backend) States() func() []service.ServerState {
 		for _, h := range b.fleet.Health() {
 			states = append(states, service.ServerState{
 				Name: h.Name, Reachable: h.Up, EmptyFrom: timeOf(h.Lost.Since), Evicting: h.Evicted, Away: h.Missed,
-				Repairing: h.Repairing, Repaired: h.Percent, Unrepairable: h.Left, OtherSecret: h.OtherSecret, OtherHost: h.OtherHost,
+				Repairing: h.Repairing, Repaired: h.Percent, Unrepairable: h.Left, OtherSecret: h.OtherSecret,
+				OtherHost: h.OtherHost,
 			})
 		}
 		return states
