@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	"github.com/counterd/counterd/api/wire"
-	"github.com/counterd/counterd/internal/httpdecision"
 )
 
 // accessDocumentation explains tokens, and the page.
@@ -29,8 +28,10 @@ var browserTemplates = template.Must(template.New("").Parse(`
 {{end}}
 {{- define "index"}}{{template "top" .}}
 {{- if .Page}}<p><a href="ui/">The page</a> shows who is denied, by which limit, and why.</p>
-{{else}}<p>The page <code>/ui/</code> is on the address of <code>-admin</code>, not on this one: <a href="{{.Access}}#the-page">how to reach it</a>.</p>
-{{end}}<p>For programs: <a href="openapi.json">OpenAPI 3.1</a>, <a href="{{.Index.Documentation}}">documentation</a>.</p>
+{{else}}<p>The page <code>/ui/</code> is on the address of <code>-admin</code>, not on this one:
+<a href="{{.Access}}#the-page">how to reach it</a>.</p>
+{{end}}<p>For programs: <a href="openapi.json">OpenAPI 3.1</a>,
+<a href="{{.Index.Documentation}}">documentation</a>.</p>
 <ul>{{range .Index.Routes}}
 <li><code>{{range $i, $method := .Methods}}{{if $i}}, {{end}}{{$method}}{{end}} {{.Path}}</code></li>{{end}}
 </ul>
@@ -39,7 +40,8 @@ var browserTemplates = template.Must(template.New("").Parse(`
 </html>
 {{end}}
 {{- define "refusal"}}{{template "top" .}}
-{{- if eq .Problem.Status 401}}<p>This page needs a token. Reload it, and log in with any user name, and a token as the password.</p>
+{{- if eq .Problem.Status 401}}<p>This page needs a token.
+Reload it, and log in with any user name, and a token as the password.</p>
 <p>The token is one of the file that <code>-tokens</code> names, of the class <code>see</code>: its last word, as in
 <code>oncall see TOKEN</code>. <a href="{{.Access}}#the-page">How to make one</a>.</p>
 {{else}}<p>{{.Problem.Detail}}</p>
@@ -70,10 +72,12 @@ func (h *handler) replyHTML(w http.ResponseWriter, status int, name string, view
 		w.WriteHeader(http.StatusInternalServerError)
 		return
 	}
-	httpdecision.SetFields(w.Header(), httpdecision.Field{Name: "Content-Type", Value: "text/html; charset=utf-8"},
-		httpdecision.Field{Name: "Cache-Control", Value: "no-store"}, httpdecision.Field{Name: "X-Content-Type-Options", Value: "nosniff"},
-		httpdecision.Field{Name: "Content-Security-Policy", Value: "default-src 'none'; base-uri 'none'; frame-ancestors 'none'"},
-		httpdecision.Field{Name: "Referrer-Policy", Value: "no-referrer"})
+	set := w.Header().Set
+	set("Content-Type", "text/html; charset=utf-8")
+	set("Cache-Control", "no-store")
+	set("X-Content-Type-Options", "nosniff")
+	set("Content-Security-Policy", "default-src 'none'; base-uri 'none'; frame-ancestors 'none'")
+	set("Referrer-Policy", "no-referrer")
 	w.WriteHeader(status)
 	_, _ = text.WriteTo(w) // only a client that has left misses it
 }

@@ -82,7 +82,7 @@ func TestUsage(t *testing.T) {
 		{"-year is 1970 to 9999", "replay -year 26"},
 		{"one of them at a time", "replay -rules " + one + " -suggest"},
 		{"-reset is for -increment", "replay -suggest -reset"},
-		{"-increment writes into a server", "replay -increment -rules " + one},
+		{"-increment excludes -rules", "replay -increment -rules " + one},
 		{"-write is for -suggest", "replay -rules " + one + " -write a"},
 		{"-html is for -rules and -suggest; -top is for -rules", "replay -increment -html a -top 3"},
 		{"for flag -deny: it is a percentage from 0 to below 100", "replay -suggest -deny 100"},

@@ -39,10 +39,10 @@ type offlineFlags struct {
 func (f *offlineFlags) add(set *flag.FlagSet) {
 	set.StringVar(&f.rules, "rules", "", "say what the rules of this `file` would have done, without a server")
 	set.BoolVar(&f.suggest, "suggest", false, "suggest limits, without a server (default without -rules and -increment)")
-	set.BoolVar(&f.increment, "increment", false, "increment the event at the server for each line, and compare every count")
+	set.BoolVar(&f.increment, "increment", false, "increment the event at the server\nfor each line, and compare every count")
 	set.TextVar(&f.deny, "deny", whatif.DefaultDeny, "with -suggest: the `percentage` of features that may be denied")
-	set.BoolVar(&f.failures, "failures", false, "with -suggest: the log is of failures, as of logins: suggest limits that catch\n"+
-		"who made most of them (default with -format sshd)")
+	set.BoolVar(&f.failures, "failures", false, "with -suggest: the log is of failures, as of logins: suggest limits\n"+
+		"that catch who made most of them (default with -format sshd)")
 	set.StringVar(&f.write, "write", "", "with -suggest: write the rules to this `file`; - or none: print them")
 	set.StringVar(&f.html, "html", "", "with -rules or -suggest: write the report to this `file`, with plots")
 	set.StringVar(&f.cost, "cost", "", "with -rules or -suggest: the `field` that holds what a hit costs; a line without it\n"+
@@ -58,8 +58,8 @@ func (f *offlineFlags) check(set *flag.FlagSet, log *logFlags) error {
 	if err := refused(set,
 		refusal{!f.suggest, "deny write failures", "is for -suggest"},
 		refusal{f.increment, "html cost top memory", "is for -rules and -suggest"},
-		refusal{!f.increment, "url windows c timeout reset " + credentialFlags, "is for -increment, which writes into a server"},
-		refusal{f.increment && (f.suggest || f.rules != ""), "increment", "writes into a server: without -rules and -suggest"},
+		refusal{!f.increment, "url windows c timeout reset " + credentialFlags, "is for -increment, as a server is"},
+		refusal{f.increment && (f.suggest || f.rules != ""), "increment", "excludes -rules and -suggest"},
 		refusal{f.suggest, "rules", "says what rules would have done and -suggest finds some: one of them at a time"},
 		refusal{f.top < 0, "top", "is at least 0"},
 		refusal{strings.ContainsAny(f.cost, ",="), "cost", "is the name of one field"},
@@ -136,7 +136,8 @@ func (f *replayFlags) withoutServer(ctx context.Context, log *accesslog.Log, s *
 		}
 	}
 	report, err := whatif.Suggest(ctx, whatif.SuggestConfig{
-		Config: config, Name: f.log.name(), Kinds: kinds, EventName: f.event, Deny: f.offline.deny, Failures: f.offline.failures,
+		Config: config, Name: f.log.name(), Kinds: kinds, EventName: f.event, Deny: f.offline.deny,
+		Failures: f.offline.failures,
 	})
 	if err != nil {
 		return offlineAdvice(err)

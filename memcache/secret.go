@@ -126,7 +126,8 @@ func putSecret(conn io.Writer, answers *bufio.Reader, verb, key, text string) er
 	return err
 }
 
-// learn takes in that there is another secret, which, and the host of a process with it. If other is empty, there is none.
+// learn takes in that there is another secret, which, and the host of a process with it. If other is empty, there is
+// none.
 func (s *secrets) learn(other, host string) {
 	if other == "" {
 		host = ""

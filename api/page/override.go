@@ -128,7 +128,9 @@ func (p *pages) changeOverride(r *http.Request, fields, query url.Values) error 
 		verdict = cmp.Or(verdict, "rates")
 	}
 	if rates != "" && verdict != "rates" {
-		return &events.OverrideError{Reason: "Rates were typed: set these rates, or empty the field to allow or to deny always"}
+		return &events.OverrideError{
+			Reason: "Rates were typed: set these rates, or empty the field to allow or to deny always",
+		}
 	}
 	switch verdict {
 	case "end":

@@ -165,7 +165,8 @@ type server struct{ Good, Name, State string }
 
 func (p *pages) newFrame(title, here string) *frame {
 	return &frame{
-		Title: title, Here: here, Now: clockTime(p.Clock().Truncate(time.Second)), Host: shown(p.Host), Health: p.health(), status: http.StatusOK,
+		Title: title, Here: here, Now: clockTime(p.Clock().Truncate(time.Second)), Host: shown(p.Host), Health: p.health(),
+		status: http.StatusOK,
 	}
 }
 

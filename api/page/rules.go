@@ -68,7 +68,8 @@ func (p *pages) ruleEventOf(event *events.Event) ruleEvent {
 		rule := &event.Rules[i]
 		for _, limit := range rule.Limits {
 			e.Rows = append(e.Rows, ruleRow{
-				Name: shown(limit.Name), Rate: rate(limit), Per: cmp.Or(shown(strings.Join(rule.Per, " and ")), "the event as a whole"),
+				Name: shown(limit.Name), Rate: rate(limit),
+				Per:       cmp.Or(shown(strings.Join(rule.Per, " and ")), "the event as a whole"),
 				Algorithm: cmp.Or(limit.Algorithm, events.DefaultAlgorithm), Throttle: rule.Throttle.String(), Count: rule.Count.String(),
 				OnError: rule.OnError.String(), Place: cmp.Or(rule.Place, "the program"), Shadow: rule.Shadow, Notes: notes(rule),
 			})

@@ -235,7 +235,8 @@ func (p *Parts) startDenied() {
 // startOverrides starts the temporary overrides, which the processes with the key secret share.
 func (p *Parts) startOverrides(secret []byte) {
 	config := overrides.Config{
-		Store: p.Backend.Store, Alone: !p.Backend.HasServers(), Rules: p.ruled, Suits: p.config.CheckRules, Clock: p.Settings.Clock,
+		Store: p.Backend.Store, Alone: !p.Backend.HasServers(), Rules: p.ruled, Suits: p.config.CheckRules,
+		Clock: p.Settings.Clock,
 		OnError: func(err error) {
 			p.Settings.Log.Warn("the temporary overrides cannot be read, or not be written", "error", err)
 		},

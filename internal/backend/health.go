@@ -39,8 +39,8 @@ func logChanges(log *slog.Logger, replicas int) func(memcache.Change, memcache.S
 				log.Error("two names in the list lead to one memcached server: this name is not used; name each server once",
 					"used", h.SameAs)
 			case memcache.OtherSecret:
-				log.Warn("another process that uses a memcached server has another key secret, or has one where this process has none: the two count apart",
-					"host", h.OtherHost)
+				log.Warn("another process that uses a memcached server has another key secret, "+
+					"or has one where this process has none: the two count apart", "host", h.OtherHost)
 			}
 		})
 	}
@@ -101,8 +101,8 @@ func (b *Backend) States() func() []service.ServerState {
 		for _, h := range b.fleet.Health() {
 			states = append(states, service.ServerState{
 				Name: h.Name, Reachable: h.Up, EmptyFrom: timeOf(h.Lost.Since), Evicting: h.Evicted, Away: h.Missed,
-				Repairing: h.Repairing, Repaired: h.Percent, Unrepairable: h.Left, OtherSecret: h.OtherSecret, OtherHost: h.OtherHost,
-				Several: h.Several,
+				Repairing: h.Repairing, Repaired: h.Percent, Unrepairable: h.Left, OtherSecret: h.OtherSecret,
+				OtherHost: h.OtherHost, Several: h.Several,
 			})
 		}
 		return states

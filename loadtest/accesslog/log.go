@@ -260,7 +260,8 @@ func linesOf(r io.Reader) iter.Seq2[string, error] {
 			line, err := readLine(in)
 			switch {
 			case zipped && err == gzip.ErrHeader:
-				err = fmt.Errorf("%w: %w", unread("bytes behind the gzip data are not gzip, such as zeros of a block device", "gzip -dc"), err)
+				reason := "bytes behind the gzip data are not gzip, such as zeros of a block device"
+				err = fmt.Errorf("%w: %w", unread(reason, "gzip -dc"), err)
 			case zipped && err == io.ErrUnexpectedEOF:
 				err = fmt.Errorf("%w: %w", unread("the gzip data is cut off", "gzip -dc"), err)
 			}

@@ -64,8 +64,8 @@ func (m Mapping) Fields() []string {
 }
 
 // Features returns the features of the values of these fields: one that is empty or "-" is no
-// feature, and there may be none. An address may be in brackets, have a port or a zone. An error is of a value that its kind does not take, as an
-// address that is a name; it wraps ErrMalformed.
+// feature, and there may be none. An address may be in brackets, have a port or a zone. An error is
+// of a value that its kind does not take, as an address that is a name; it wraps ErrMalformed.
 func (m Mapping) Features(values []string) (events.Features, error) {
 	features := make(events.Features, len(m))
 	for i, k := range m {

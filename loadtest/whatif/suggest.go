@@ -83,7 +83,8 @@ func (r *Suggestion) try(ctx context.Context, config Config) error {
 		reckoned = k.Attack.Denied
 	}
 	if len(r.Kinds) == 1 && (all.EverDenied != reckoned || all.Features != k.Features) {
-		return fmt.Errorf("%w: of %s it denied %d of %d, not %d of %d", ErrDenies, k.Kind, all.EverDenied, all.Features, reckoned, k.Features)
+		return fmt.Errorf("%w: of %s it denied %d of %d, not %d of %d",
+			ErrDenies, k.Kind, all.EverDenied, all.Features, reckoned, k.Features)
 	}
 	return nil
 }

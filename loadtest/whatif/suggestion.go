@@ -126,7 +126,8 @@ func (k *Kind) rows() [][]string {
 // verdict says what the limits do, and which are left out.
 func (r *Suggestion) verdict(k *Kind) string {
 	if r.Failures {
-		return fmt.Sprintf("Of failures the rules are those of the column attack, [%s]: %s", strings.Join(k.Attack.Rates, ", "), k.attackers())
+		return fmt.Sprintf("Of failures the rules are those of the column attack, [%s]: %s",
+			strings.Join(k.Attack.Rates, ", "), k.attackers())
 	}
 	deny := r.Deny
 	text := fmt.Sprintf("Together the limits would have denied %s; %s%% are %d.", k.caught(k.Denied, k.DeniedTraffic), deny, deny.Of(k.Features))
@@ -145,7 +146,8 @@ func (r *Suggestion) verdict(k *Kind) string {
 		text += "."
 	}
 	if k.Attack.Denied > 0 {
-		text += fmt.Sprintf("\nOf a log of failures or of an attack -failures takes the column attack, [%s]: %s", strings.Join(k.Attack.Rates, ", "), k.attackers())
+		text += fmt.Sprintf("\nOf a log of failures or of an attack -failures takes the column attack, [%s]: %s",
+			strings.Join(k.Attack.Rates, ", "), k.attackers())
 	}
 	if w := k.bucket(); w.Burst > 0 {
 		text += fmt.Sprintf("\nThe hits of a %s do not come at once: a token bucket, %s, would have denied %d of %d features.",
@@ -275,7 +277,8 @@ func (r *Suggestion) file() string {
 	text := "events:\n  " + r.Event + ":\n    limits:\n"
 	for _, k := range r.Kinds {
 		if r.Failures {
-			text += fmt.Sprintf("      - per: %s\n        rate: [%s]\n        count: all\n", k.Kind, strings.Join(k.Attack.Rates, ", "))
+			text += fmt.Sprintf("      - per: %s\n        rate: [%s]\n        count: all\n",
+				k.Kind, strings.Join(k.Attack.Rates, ", "))
 			continue
 		}
 		text += fmt.Sprintf("      - per: %s\n        rate: [%s]\n", k.Kind, k.rates())

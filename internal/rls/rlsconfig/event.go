@@ -52,7 +52,9 @@ func (d *domainConfig) Match(e *events.Event, list []events.Applied, features ev
 	m.walk(&d.root)
 	slices.SortFunc(m.found, func(a, b reached) int { return a.limit.index - b.limit.index })
 	for _, one := range m.found {
-		replaced := slices.ContainsFunc(m.found, func(other reached) bool { return slices.Contains(other.limit.Replaces, one.limit.Name) })
+		replaced := slices.ContainsFunc(m.found, func(other reached) bool {
+			return slices.Contains(other.limit.Replaces, one.limit.Name)
+		})
 		if one.limit.Name != "" && replaced {
 			continue
 		}
