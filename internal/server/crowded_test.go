@@ -19,16 +19,15 @@ import (
 	"github.com/counterd/counterd/internal/testkit/leaktest"
 )
 
-// crowdedAdmin serves operators as a process does, with metrics that the test holds back. It
+// crowdedAdmin serves operators as a process does, with metrics and a page that the test holds back. It
 // returns the address.
-func crowdedAdmin(t *testing.T, metrics http.Handler) string {
+func crowdedAdmin(t *testing.T, metrics, page http.Handler) string {
 	t.Helper()
 	leaktest.Check(t)
 	log := slog.New(slog.DiscardHandler)
 	p, err := Listen(Settings{Listen: "127.0.0.1:0", Admin: "127.0.0.1:0", Settings: settings.Settings{Log: log}}, &Access{}, 10)
 	require.NoError(t, err)
-	form := http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { _, _ = io.ReadAll(r.Body) })
-	p.Handle(api.ServerConfig{Metrics: metrics, Page: form, Log: log}, 10)
+	p.Handle(api.ServerConfig{Metrics: metrics, Page: page, Log: log}, 10)
 	p.admin.server.ReadHeaderTimeout, p.admin.server.ReadTimeout = 0, 0
 	served := make(chan error, 1)
 	go func() { served <- p.admin.serve() }()
@@ -52,7 +51,7 @@ func TestIdleTimeout(t *testing.T) {
 
 // Slow connections to the address of operators, more than it takes, leave room for probes.
 func TestSlowConnectionsStarveNoProbe(t *testing.T) {
-	address := crowdedAdmin(t, http.NotFoundHandler())
+	address := crowdedAdmin(t, http.NotFoundHandler(), http.NotFoundHandler())
 	for i := range 5 * adminConnections {
 		conn, err := net.Dial("tcp", address)
 		require.NoError(t, err)
@@ -71,7 +70,7 @@ func TestLongRequestsStarveNoProbe(t *testing.T) {
 	address := crowdedAdmin(t, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
 		arrived <- struct{}{}
 		<-release
-	}))
+	}), http.NotFoundHandler())
 	answers := make(chan int, 2*adminConnections)
 	var asking sync.WaitGroup
 	for i := range 2 * adminConnections {
@@ -99,7 +98,13 @@ func TestLongRequestsStarveNoProbe(t *testing.T) {
 func TestSlowFormsStarveNoProbe(t *testing.T) {
 	for name, before := range map[string]string{"strangers": "", "operators": "GET /ui/ HTTP/1.1\r\nHost: x\r\n\r\n"} {
 		t.Run(name, func(t *testing.T) {
-			address := crowdedAdmin(t, http.NotFoundHandler())
+			arrived := make(chan struct{}, adminConnections)
+			address := crowdedAdmin(t, http.NotFoundHandler(), http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+				if r.Method == http.MethodPost {
+					arrived <- struct{}{}
+				}
+				_, _ = io.ReadAll(r.Body)
+			}))
 			var conns []net.Conn
 			for range adminConnections - 8 {
 				conn, err := net.Dial("tcp", address)
@@ -117,7 +122,9 @@ func TestSlowFormsStarveNoProbe(t *testing.T) {
 			for i, conn := range conns {
 				_, err := io.WriteString(conn, "POST /ui/reset HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n")
 				require.NoError(t, err)
-				if i >= adminRequests {
+				if i < adminRequests {
+					<-arrived
+				} else {
 					response, err := http.ReadResponse(bufio.NewReader(conn), nil)
 					require.NoError(t, err, "it is refused at once")
 					require.Equal(t, 503, response.StatusCode)
