@@ -60,7 +60,7 @@ func newListener(t *testing.T, h http.Handler) *listener {
 func TestLongProfiles(t *testing.T) {
 	p := newListener(t, nil)
 	p.server.Handler = api.NewAdminHandler(api.ServerConfig{Profiles: profiles()})
-	const longest = 100 * time.Millisecond
+	const longest = time.Second // also for the request, on a busy machine
 	p.server.ReadTimeout, p.server.WriteTimeout = longest, longest
 	served := make(chan error, 1)
 	go func() { served <- p.serve() }()
@@ -69,11 +69,11 @@ func TestLongProfiles(t *testing.T) {
 		require.ErrorIs(t, <-served, http.ErrServerClosed)
 	}()
 	url := "http://" + p.Addr().String()
-	for _, path := range []string{"/debug/pprof/trace?seconds=0.5", "/debug/pprof/profile?seconds=1"} {
+	for _, path := range []string{"/debug/pprof/trace?seconds=1.5", "/debug/pprof/profile?seconds=2"} {
 		began := time.Now()
 		status, _ := ask(t, url+path)
 		assert.Equal(t, 200, status, path)
-		assert.GreaterOrEqual(t, time.Since(began), 500*time.Millisecond, "%s is whole", path)
+		assert.GreaterOrEqual(t, time.Since(began), 3*longest/2, "%s is whole", path)
 	}
 }
 
