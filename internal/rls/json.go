@@ -15,6 +15,7 @@ import (
 	"google.golang.org/protobuf/encoding/protojson"
 
 	"github.com/counterd/counterd/api/wire"
+	"github.com/counterd/counterd/internal/httpdecision"
 	"github.com/counterd/counterd/internal/limiter"
 	"github.com/counterd/counterd/internal/service"
 )
@@ -64,7 +65,10 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	answer, err := protojson.Marshal(response)
-	if err != nil { // the store or the configuration has no text that is not UTF-8
+	if err == nil {
+		err = httpdecision.HoldAnswer(w, len(answer))
+	}
+	if err != nil { // too many clients do not read their answers
 		http.Error(w, "Service Unavailable", http.StatusServiceUnavailable)
 		return
 	}

@@ -60,6 +60,22 @@ func TestHostileJSON(t *testing.T) {
 	}
 }
 
+// fullWriter has no memory for a long answer.
+type fullWriter struct{ *httptest.ResponseRecorder }
+
+func (fullWriter) HoldAnswer(int64) error { return service.ErrOverload }
+func (fullWriter) HeldAnswer() int64      { return 0 }
+
+// A long answer in JSON takes of the memory for all answers.
+func TestUnsentJSONIsBounded(t *testing.T) {
+	k := newKit(t, setting{config: shop})
+	w := fullWriter{httptest.NewRecorder()}
+	body := `{"domain": "shop", "descriptors": [` + strings.Repeat("{},", 999) + "{}]}"
+	k.ServeHTTP(w, posted(t.Context(), strings.NewReader(body)))
+	assert.Equal(t, http.StatusServiceUnavailable, w.Code)
+	assert.Less(t, w.Body.Len(), 100)
+}
+
 // A request in JSON is decided as over gRPC, and a fault in it is named.
 func TestJSON(t *testing.T) {
 	k := newKit(t, setting{config: shop, rules: `events: {both: {limits: [{per: user, concurrent: 3, lease: 1m}]}}`})
