@@ -146,6 +146,7 @@ func TestCounterdStartsWithWhatItIsTold(t *testing.T) {
 		"tokens": file(t, "tokens", tokensForTests), "key-secret": file(t, "key-secret", strings.Repeat("k", 32)),
 		"rules.yaml":     file(t, "rules.yaml", string(read(t, "rules/rules.yaml"))),
 		"memcached-auth": file(t, "memcached-auth", "user:password\n"),
+		"limits":         file(t, "shop.yaml", "domain: shop\n"),
 	}
 	files["cert.pem"], files["key.pem"], _ = selfSigned(t)
 	files["tls.crt"], files["tls.key"], files["ca.crt"] = files["cert.pem"], files["key.pem"], files["cert.pem"]

@@ -123,7 +123,7 @@ func (s settings) elsewhere(t *testing.T, servers []string, files map[string]str
 	env := []string{}
 	for name, value := range s {
 		switch name {
-		case "COUNTERD_LISTEN", "COUNTERD_ADMIN":
+		case "COUNTERD_LISTEN", "COUNTERD_ADMIN", "COUNTERD_RLS":
 			value = "127.0.0.1:0"
 		case "COUNTERD_MEMCACHED":
 			require.Len(t, strings.Split(value, ","), len(servers))
