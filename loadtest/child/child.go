@@ -19,7 +19,7 @@ import (
 const (
 	startTimeout = 30 * time.Second // until a child is ready
 	stopTimeout  = 30 * time.Second // until a child has ended by itself: counterd drains for up to 18 s
-	endIsKnown   = time.Second      // after the calls to a child that ended have failed
+	endIsKnown   = 10 * time.Second // after the calls to a child that ended have failed, on a busy machine
 	startTries   = 5                // each on another port
 	logTail      = 4 << 10          // bytes of a child's log
 )
