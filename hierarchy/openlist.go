@@ -9,15 +9,18 @@ import (
 	"github.com/counterd/counterd/internal/store"
 )
 
-// openItem is the item of bytes that lists the open reservations of a counter: the second until which the item lives,
-// and a record of each reservation and of each settlement. A denied hit reads it, to report whether it may fit when
-// reservations are given back. Nothing is admitted by it: records may be missing.
+// openItem is the item that lists the open reservations of a counter: the second until which the item lives, and a
+// record of each reservation and of each settlement. A denied hit reads it, to report whether it may fit when
+// reservations are given back. Records may be missing, so the list never decides an admission.
 const openItem = uint64(store.OtherLevels+4) << store.NumberBits
 
 const (
-	openHead   = 9 // a version, and the second
+	openHead   = 9 // a byte of the format, and the second until which the item lives
 	openRecord = 32
-	maxOpen    = 8 << 10 // bytes; beyond half of that the item is rewritten
+	// In bytes: of a longer item the rest is not read, a longer item is rewritten, and is then no longer than that.
+	maxOpenRead    = 16 << 10
+	maxOpenList    = 4 << 10
+	maxOpenRewrite = 2 << 10
 )
 
 // appendOpen appends the record of a reservation. A cost of 0 makes it the record of the settlement.
@@ -32,12 +35,12 @@ func appendOpenHead(expires int64) []byte {
 	return binary.BigEndian.AppendUint64([]byte{1}, uint64(expires))
 }
 
-// openReservations are the reservations of a counter that are neither settled nor ended, by their ID. The value of a
-// settled one is zero.
+// openReservations are the reservations of a counter that have not ended, by their ID. A settled one stays as the zero
+// value, so that no record that is read later opens it again.
 type openReservations map[uint64]engine.Reserved
 
-// read adds the records of an item, and returns the second until which the item lives. An item that another client
-// wrote has none.
+// read adds the records of an item, and returns the second until which the item lives. If the item is not of this
+// format, or claims to live too long, read adds nothing and returns 0.
 func (o openReservations) read(item []byte, now int64) (expires int64) {
 	if len(item) < openHead || item[0] != 1 || (len(item)-openHead)%openRecord != 0 {
 		return 0
@@ -46,15 +49,16 @@ func (o openReservations) read(item []byte, now int64) (expires int64) {
 	if expires > now/1000+3*reservedSeconds {
 		return 0
 	}
-	for b := item[openHead:min(len(item), 2*maxOpen)]; len(b) >= openRecord; b = b[openRecord:] {
+	for b := item[openHead:min(len(item), maxOpenRead)]; len(b) >= openRecord; b = b[openRecord:] {
 		word := func(i int) int64 { return int64(binary.BigEndian.Uint64(b[8*i:])) }
 		r := engine.Reserved{ID: uint64(word(0)), Time: word(1), Ends: word(2), Cost: word(3)}
-		_, settled := o[r.ID]
+		_, known := o[r.ID]
 		switch {
+		// No process writes such a record.
 		case r.ID>>engine.IDBits != 0, r.Cost < 0, r.Cost > engine.MaxBy, r.Ends-r.Time > reservedSeconds*1000:
 		case r.Cost == 0:
 			o[r.ID] = engine.Reserved{}
-		case !settled && r.Ends > now:
+		case !known && r.Ends > now:
 			o[r.ID] = r
 		}
 	}
@@ -62,10 +66,10 @@ func (o openReservations) read(item []byte, now int64) (expires int64) {
 }
 
 // isOpen reports whether a decided hit has an open reservation. Reservations of rules with count: all are left out,
-// since each further try costs.
+// since denied tries count there, too, and a client must not be told to try again.
 func isOpen(h *engine.Hit) bool { return h.Stays && !h.Counts && h.Ends != 0 && h.Reserved.ID != 0 }
 
-// cost returns the cost of the reservations that were made in the second first or later.
+// cost returns the cost of the reservations that were made in the given second or later.
 func (o openReservations) cost(first int64) (sum int64) {
 	for _, r := range o {
 		if r.Time/1000 >= first {
@@ -75,7 +79,8 @@ func (o openReservations) cost(first int64) (sum int64) {
 	return sum
 }
 
-// Later returns a function that lists the reservations of the admitted hits, or nil if there are none.
+// Later returns a function that adds the reservations of the admitted hits to the list, after they were decided. It
+// returns nil if there are none, if the session is one of this process alone, or if the store cannot append.
 func (s *session) Later() func(context.Context, store.Store) {
 	var records []byte
 	ends := int64(0)
@@ -89,12 +94,12 @@ func (s *session) Later() func(context.Context, store.Store) {
 		return nil
 	}
 	counter, now := s.id, s.moment.Now.UnixMilli()
-	return func(ctx context.Context, st store.Store) { listOpen(ctx, st, counter, records, ends, now) }
+	return func(ctx context.Context, st store.Store) { recordOpen(ctx, st, counter, records, ends, now) }
 }
 
-// listOpen appends the records to the counter's list. A list that expires before ends, or is long, is rewritten.
-func listOpen(ctx context.Context, st store.Store, counter string, records []byte, ends, now int64) {
-	expires := ends + max(ends-now/1000, 1) // so that it is rewritten once in the time of a reservation
+// recordOpen appends the records to the counter's list. A list that expires before ends, or is long, is rewritten.
+func recordOpen(ctx context.Context, st store.Store, counter string, records []byte, ends, now int64) {
+	expires := ends + max(ends-now/1000, 1) // twice as long as the reservation lasts: so it is seldom rewritten
 	op := store.Op{
 		Counter: counter, Data: true, Versions: true,
 		Writes: []store.Write{
@@ -114,15 +119,16 @@ func listOpen(ctx context.Context, st store.Store, counter string, records []byt
 		default:
 			item := part.Reads[0].Data
 			lives := open.read(item, now)
-			if lives >= ends && len(item) <= maxOpen/2 {
+			if lives >= ends && len(item) <= maxOpenList {
 				continue
 			}
 			next.Expires, next.Version = max(expires, lives), part.Reads[0].Version
 		}
+		// The append may have failed, or the item is replaced: add these records.
 		open.read(append(appendOpenHead(0), records...), now)
 		next.Data = appendOpenHead(next.Expires)
 		for _, r := range open {
-			if r.Cost > 0 && len(next.Data) < maxOpen/4 {
+			if r.Cost > 0 && len(next.Data) < maxOpenRewrite {
 				next.Data = appendOpen(next.Data, r, r.Cost)
 			}
 		}
@@ -132,25 +138,26 @@ func listOpen(ctx context.Context, st store.Store, counter string, records []byt
 
 // openRead is the read of a counter's list.
 type openRead struct {
-	op    store.Op
-	begun bool
+	op       store.Op
+	prepared bool
 }
 
-// wantOpen prepares the read of the list, once in a search, if this process has seen reservations. It reports whether
-// the next round trip makes the read.
-func (s *session) wantOpen() bool {
-	if s.open.begun || s.step != searching || s.moment.Alone || !s.counters.reserving.Load() {
+// prepareOpenRead prepares the read of the list, once in a session, if this process has seen reservations. It reports
+// whether the next round trip makes the read.
+func (s *session) prepareOpenRead() bool {
+	if s.open.prepared || s.step != searching || s.moment.Alone || !s.counters.reserving.Load() {
 		return false
 	}
-	s.open.begun = true
+	s.open.prepared = true
 	s.open.op = store.Op{Counter: s.id, Data: true, Reads: append(s.open.op.Reads[:0], store.Read{Item: openItem})}
 	return true
 }
 
-// MayFit reports whether the hit of the search would fit if all open reservations were given back.
+// MayFit reports whether the open reservations that are known cost at least what the hit of the search lacks. Missing
+// records may make it false.
 func (s *session) MayFit(search int) bool {
 	open, now := openReservations{}, s.moment.Now.UnixMilli()
-	if s.open.begun {
+	if s.open.prepared {
 		for _, part := range partsOf(&s.open.op) {
 			if part.Err == nil {
 				open.read(part.Reads[0].Data, now)

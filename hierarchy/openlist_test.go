@@ -24,7 +24,7 @@ func TestTheListOfOpenReservations(t *testing.T) {
 	}
 	list := func(id uint64, ends int64) {
 		r := engine.Reserved{ID: id, Time: now * 1000, Ends: ends * 1000, Cost: 1}
-		listOpen(t.Context(), kept, "c", appendOpen(nil, r, 1), ends+1, now*1000)
+		recordOpen(t.Context(), kept, "c", appendOpen(nil, r, 1), ends+1, now*1000)
 	}
 	cost := func(first int64) int64 {
 		open := openReservations{}
@@ -41,7 +41,7 @@ func TestTheListOfOpenReservations(t *testing.T) {
 
 	for id := range uint64(1000) {
 		list(id, now+3600)
-		require.LessOrEqual(t, len(read()), maxOpen)
+		require.LessOrEqual(t, len(read()), maxOpenRead)
 	}
 	assert.Greater(t, cost(now), int64(60))
 
@@ -51,7 +51,7 @@ func TestTheListOfOpenReservations(t *testing.T) {
 		require.NoError(t, put.Err)
 		list(7, now+30)
 		assert.EqualValues(t, 1, cost(now), "%.20q", foreign)
-		assert.LessOrEqual(t, len(read()), maxOpen)
+		assert.LessOrEqual(t, len(read()), maxOpenRead)
 	}
 	bad := appendOpen(appendOpenHead(now), engine.Reserved{ID: 1, Time: now * 1000, Ends: 1 << 62}, 1)
 	bad = appendOpen(bad, engine.Reserved{ID: 2, Time: now * 1000, Ends: now*1000 + 1}, engine.MaxBy+1)

@@ -114,7 +114,7 @@ func (s *session) Next(now time.Time) []*store.Op {
 	s.began = now
 	for {
 		s.plan(now)
-		wantsOpen := s.wantOpen()
+		wantsOpen := s.prepareOpenRead()
 		if s.due() > 0 || len(s.reads) > 0 {
 			ops := s.pack(s.due())
 			if wantsOpen {

@@ -15,19 +15,20 @@ import (
 	"github.com/counterd/counterd/internal/testkit"
 )
 
-// In a calm simulation hits only interleave. What others cannot promise holds there: the servers hold what was
-// admitted and no more, a hit that met no others is denied only without room, and its RetryAfter is exact.
+// In a calm simulation nothing fails: hits only interleave. So it can check what other simulations cannot promise: each
+// bucket that a server holds has exactly the cost that was counted, a hit that overlapped no other is admitted exactly if
+// it fits, and its RetryAfter is exact.
 
-// aloneOutcome counts the hits that met no others.
+// aloneOutcome counts what was judged.
 type aloneOutcome struct {
-	seeds  int // in which no server was too late
+	seeds  int // in which nothing failed
 	hits   int
 	denied int
-	stale  int // answered by a cached denial that had counted hits which were undone since
+	stale  int // wrongly, while denials are cached: such a denial may have counted hits that were undone since
 }
 
-// leaks compares what the servers hold with what was admitted.
-func (s *simulation) leaks() (faults []string) {
+// miscounts compares the buckets that the servers hold with what was counted.
+func (s *simulation) miscounts() (faults []string) {
 	type slot struct {
 		counter string
 		bucket  Bucket
@@ -56,7 +57,7 @@ func (s *simulation) leaks() (faults []string) {
 			for id, held := range buckets {
 				bucket := bucketOf(id)
 				if wanted := want[slot{counter, bucket}]; held.Value != wanted {
-					faults = append(faults, fmt.Sprintf("server %d: bucket %v of %q holds %d, %d were admitted", server, bucket, counter, held.Value, wanted))
+					faults = append(faults, fmt.Sprintf("server %d: bucket %v of %q holds %d, and %d was counted", server, bucket, counter, held.Value, wanted))
 				}
 			}
 		}
@@ -76,7 +77,8 @@ func (s *simulation) servers() []*storetest.Items {
 	return items
 }
 
-// judgeAlone judges the hits that met no others. A cached denial may be stale for a second.
+// judgeAlone judges the hits that overlapped no other, but for elastic throttles. If denials are cached, a wrong denial is
+// only counted as stale.
 func (s *simulation) judgeAlone(o *aloneOutcome) (faults []string) {
 	for _, op := range s.operation {
 		elastic := slices.ContainsFunc(op.hits[0].Event.Rules, func(r events.Rule) bool { return r.Throttle.Kind == events.Elastic })
@@ -168,8 +170,8 @@ func (s *simulation) overlaps(op *operation) bool {
 	})
 }
 
-// isLate reports whether a server was too late for some hit.
-func (s *simulation) isLate() bool {
+// hasFailures reports whether anything failed or was unfinished, so that the promises above do not hold.
+func (s *simulation) hasFailures() bool {
 	return s.copies != nil && s.copies.left.Load() || slices.ContainsFunc(s.operation, func(op *operation) bool {
 		return op.ended == 0 || slices.ContainsFunc(op.results, func(r limiter.Result) bool {
 			return r.Err != nil || slices.ContainsFunc(r.Decision.Limits, func(s events.LimitState) bool { return s.Failed })
@@ -177,19 +179,19 @@ func (s *simulation) isLate() bool {
 	})
 }
 
-// calmFaults runs one calm simulation.
-func calmFaults(t *testing.T, seed uint64, broken sabotage, o *aloneOutcome) []string {
-	broken.calm = true
-	s := simulateOne(t, seed, broken)
+// calmFaults runs one calm simulation, and judges it.
+func calmFaults(t *testing.T, seed uint64, world sabotage, o *aloneOutcome) []string {
+	world.calm = true
+	s := simulateOne(t, seed, world)
 	faults, _, _ := s.judge()
-	if s.isLate() {
+	if s.hasFailures() {
 		return faults
 	}
 	o.seeds++
-	return append(append(faults, s.leaks()...), s.judgeAlone(o)...)
+	return append(append(faults, s.miscounts()...), s.judgeAlone(o)...)
 }
 
-// Nothing leaks, a hit that meets no others is denied only without room, and RetryAfter is exact.
+// Nothing leaks, a hit that overlaps no other is denied only without room, and RetryAfter is exact.
 func TestCalm(t *testing.T) {
 	for name, world := range map[string]sabotage{
 		"sliding": {}, "fixed": {algorithm: "fixed-window"}, "calendar": {algorithm: "fixed-window", zone: "Europe/Berlin"},

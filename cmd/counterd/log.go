@@ -8,24 +8,24 @@ import (
 )
 
 const (
-	// maxUnwritten bounds the text of the log that waits for its reader.
+	// maxUnwritten bounds the bytes of lines that wait to be written. A write under way has at most as many.
 	maxUnwritten = 256 << 10
-	// lastLines is how long the end of the process waits for the reader of the log.
-	lastLines = time.Second
+	// flushTimeout is how long the end of the process waits until the log is written.
+	flushTimeout = time.Second
 )
 
-// logWriter writes the log in a goroutine of its own, so that no request waits for the reader of the log. Lines that
-// find no room, or whose reader has died, are dropped and counted. It is safe for concurrent use.
+// logWriter writes the log in a goroutine of its own, so that no request waits for the reader of the log. A line is
+// dropped and counted if there is no room for it, or if its write fails. It is safe for concurrent use.
 type logWriter struct {
 	to io.Writer
 
-	mu        sync.Mutex
-	changed   sync.Cond // on mu, of unwritten and writing
-	unwritten []byte    // whole lines
-	lines     int64     // in unwritten
-	writing   bool
-	dropped   int64
-	onDrop    func(lines int64) // called after a write if lines were dropped before; may be nil
+	mu            sync.Mutex
+	changed       sync.Cond // uses mu; signals a change of unwritten or writing
+	unwritten     []byte    // whole lines
+	lines         int64     // in unwritten
+	writing       bool
+	dropped       int64
+	reportDropped func(lines int64) // called after the next write that succeeds; may be nil
 }
 
 func newLogWriter(to io.Writer) *logWriter {
@@ -71,8 +71,8 @@ func (w *logWriter) run() {
 			w.dropped += lines
 			continue
 		}
-		if w.dropped > reported && w.onDrop != nil {
-			onDrop, lines := w.onDrop, w.dropped-reported
+		if w.dropped > reported && w.reportDropped != nil {
+			onDrop, lines := w.reportDropped, w.dropped-reported
 			reported = w.dropped
 			w.mu.Unlock()
 			onDrop(lines)
@@ -92,8 +92,8 @@ func (w *logWriter) Dropped() int64 {
 func (w *logWriter) report(log *slog.Logger) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.onDrop = func(lines int64) {
-		log.Warn("lines of the log were dropped: its reader was too slow", "lines", lines)
+	w.reportDropped = func(lines int64) {
+		log.Warn("lines of the log were dropped: its reader was too slow, or writes failed", "lines", lines)
 	}
 }
 

@@ -45,7 +45,7 @@ func main() {
 	context.AfterFunc(ctx, stop)
 	stderr := newLogWriter(os.Stderr)
 	status := run(ctx, os.Args[1:], os.Stdout, stderr)
-	stderr.flush(lastLines)
+	stderr.flush(flushTimeout)
 	os.Exit(status)
 }
 

@@ -10,20 +10,21 @@ import (
 	"github.com/counterd/counterd/internal/limiter"
 )
 
-// calls counts the calls under way. Close ends it:
+// calls counts the calls under way, so that Close can refuse new ones and wait for the rest:
 //
 //	call:  running++, then closed is read: if it is set, running-- and ErrClosed
-//	Close: closed is set, then running is read: until it is 0, Close waits
+//	Close: closed is set, then running++ and running--: whoever takes running to 0 closes drained
 //
-// Whichever is first, Close waits for the call, or the call is refused.
+// Each side writes before it reads, so that at least one sees the other: Close waits for the call, or the call is
+// refused.
 type calls struct {
-	_       [64]byte // on no cache line that callers only read
+	_       [64]byte // each call writes running: fields that calls only read share no cache line with it
 	running atomic.Int64
 	_       [64]byte
 	closed  atomic.Bool
-	ended   chan struct{} // closed when running is 0 after closed was set: no call is under way any more
-	once    sync.Once     // of ended
-	late    atomic.Bool   // Close no longer waits
+	drained chan struct{} // is closed once Close was called and no call is under way
+	once    sync.Once     // closes drained
+	gaveUp  atomic.Bool   // Close no longer waits; calls may still be under way
 }
 
 // enter begins a call, which leave ends. If the service is closed, enter returns ErrClosed, and leave must not be
@@ -41,33 +42,35 @@ func (c *calls) leave() {
 	if c.running.Add(-1) > 0 || !c.closed.Load() {
 		return
 	}
-	c.once.Do(func() { close(c.ended) })
+	c.once.Do(func() { close(c.drained) })
 }
 
 // close refuses later calls, and waits for those under way, at most for the given time.
-func (c *calls) close(longest time.Duration) {
+func (c *calls) close(timeout time.Duration) {
 	c.closed.Store(true)
-	c.running.Add(1)
+	c.running.Add(1) // so that leave closes drained if no call is under way
 	c.leave()
-	late := time.NewTimer(longest)
-	defer late.Stop()
+	timer := time.NewTimer(timeout)
+	defer timer.Stop()
 	select {
-	case <-c.ended:
-	case <-late.C:
-		c.late.Store(true)
+	case <-c.drained:
+	case <-timer.C:
+		c.gaveUp.Store(true)
 	}
 }
 
-// refuseLate makes a result ErrClosed that on_error decided because the store was closed under its call, or may have.
-func (c *calls) refuseLate(result *limiter.Result) {
+// refuseOutlived makes a result ErrClosed if Close gave up waiting and a limit of the result failed: on_error may have
+// decided it only because the store was closed during the call.
+func (c *calls) refuseOutlived(result *limiter.Result) {
 	failed := func(s events.LimitState) bool { return s.Failed }
-	if c.late.Load() && slices.ContainsFunc(result.Decision.Limits, failed) {
+	if c.gaveUp.Load() && slices.ContainsFunc(result.Decision.Limits, failed) {
 		*result = limiter.Result{Err: ErrClosed}
 	}
 }
 
-// Close waits for the calls under way, at most for the given time. Later calls return ErrClosed.
-func (s *Service) Close(longest time.Duration) { s.calls.close(longest) }
+// Close waits for the calls under way, at most for the given time. Later calls return ErrClosed, and so may a call that
+// is still under way when the time is over.
+func (s *Service) Close(timeout time.Duration) { s.calls.close(timeout) }
 
 // Closed reports whether Close was called.
 func (s *Service) Closed() bool { return s.calls.closed.Load() }

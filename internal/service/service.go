@@ -60,7 +60,7 @@ func New(config Config) (*Service, error) {
 	if len(faults) > 0 {
 		return nil, errors.Join(faults...)
 	}
-	return &Service{config: config, calls: calls{ended: make(chan struct{})}}, nil
+	return &Service{config: config, calls: calls{drained: make(chan struct{})}}, nil
 }
 
 // Event is an event, and the rules that were in force when a request asked for it. All
@@ -126,7 +126,7 @@ func (s *Service) decide(ctx context.Context, hit limiter.Hit, call limiter.Call
 		return limiter.Result{Err: err}
 	}
 	defer func() {
-		s.calls.refuseLate(&result)
+		s.calls.refuseOutlived(&result)
 		s.calls.leave()
 	}()
 	if s.config.StartSpan == nil {
@@ -153,7 +153,7 @@ func (s *Service) Hits(ctx context.Context, hits []limiter.Hit) (results []limit
 	}
 	defer func() {
 		for i := range results {
-			s.calls.refuseLate(&results[i])
+			s.calls.refuseOutlived(&results[i])
 		}
 		s.calls.leave()
 	}()

@@ -21,16 +21,17 @@ var (
 	onErrors      = [...]events.OnError{events.OnErrorAllow, events.OnErrorDeny, events.OnErrorLocal}
 )
 
-// shadowDenied is the verdict of a limit that would have denied, were it not a shadow.
+// shadowDenied takes the place of Unavailable, which no limit needs: it is the verdict of a limit that would have denied,
+// were it not a shadow.
 const shadowDenied = service.Unavailable
 
-// decisions counts decisions by event and limit. A scrape has the series of the rules in force, also if they are zero,
-// and drops the counters of other events and limits. A hit finds its counters without a lock and creates them if they
+// decisions counts decisions by event and limit. A scrape sends the series of the rules in force, zero ones too, and
+// drops the counters of other events and limits. A hit finds its counters without a lock and creates them if they
 // do not exist, so it waits for no reload and no scrape.
 type decisions struct {
 	decided, onError, limit, near *prometheus.Desc
 
-	rules  atomic.Pointer[func() []*events.Rules] // in force; no two have an event of one name
+	rules  atomic.Pointer[func() []*events.Rules] // returns the rules in force, which share no event; nil before follow
 	events named[eventCounters]
 }
 
@@ -38,7 +39,7 @@ type decisions struct {
 type eventCounters struct {
 	decided [len(calls)][len(verdicts)]atomic.Int64
 	onError [len(onErrors)]atomic.Int64
-	limits  named[limitCounters] // by their series
+	limits  named[limitCounters] // by their label
 }
 
 // limitCounters are the counters of one limit.
@@ -91,10 +92,10 @@ func newDecisions() *decisions {
 	}
 }
 
-// follow counts decisions from now on, by the events and limits of the rules in force.
+// follow starts the counting; a scrape then sends the series of the rules that inForce returns.
 func (d *decisions) follow(inForce func() []*events.Rules) { d.rules.Store(&inForce) }
 
-// OnDecision counts a decision, for a limiter.Config.
+// OnDecision counts a decision, for a limiter.Config. Before follow it counts nothing.
 func (m *Metrics) OnDecision(_ context.Context, h limiter.Hit, d *events.Decision, call limiter.Call) {
 	if m.decisions.rules.Load() == nil {
 		return
@@ -106,7 +107,7 @@ func (m *Metrics) OnDecision(_ context.Context, h limiter.Hit, d *events.Decisio
 	}
 }
 
-// countLimits counts what the limits of a hit said.
+// countLimits counts the decision of each limit of a hit, and each on_error that stood in for the store.
 func (c *eventCounters) countLimits(limits []events.LimitState) {
 	var failed [len(onErrors)]bool
 	for i := range limits {
@@ -146,7 +147,7 @@ func isNear(s *events.LimitState) bool {
 	return s.Listing != events.Allowed && s.Count >= s.Most()-s.Most()/5
 }
 
-// Describe is what a prometheus.Collector has.
+// Describe implements prometheus.Collector.
 func (d *decisions) Describe(to chan<- *prometheus.Desc) {
 	for _, desc := range []*prometheus.Desc{d.decided, d.onError, d.limit, d.near} {
 		to <- desc
