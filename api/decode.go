@@ -291,6 +291,8 @@ func bodyFault(err error) wire.Fault {
 		return wire.Fault{Detail: "the field is unknown", Pointer: shown(e.JSONPointer)}
 	case errors.Is(err, strconv.ErrRange):
 		return wire.Fault{Detail: "the number is too large", Pointer: shown(e.JSONPointer)}
+	case errors.Is(err, wire.ErrNotWhole):
+		return wire.Fault{Detail: "a whole number is wanted", Pointer: shown(e.JSONPointer)}
 	}
 	if own, ok := errors.AsType[*bodyError](err); ok {
 		return wire.Fault(*own)

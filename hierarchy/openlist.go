@@ -123,6 +123,9 @@ func recordOpen(ctx context.Context, st store.Store, counter string, records []b
 				continue
 			}
 			next.Expires, next.Version = max(expires, lives), part.Reads[0].Version
+			if len(item) > maxOpenRead { // others append all the time: a swap would lose
+				next.Kind = store.Put
+			}
 		}
 		// The append may have failed, or the item is replaced: add these records.
 		open.read(append(appendOpenHead(0), records...), now)

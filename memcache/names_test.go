@@ -91,3 +91,31 @@ func TestAServerUnderTwoNames(t *testing.T) {
 		require.Equal(t, "192.0.2.1:11211", fleet.Health()[0].Name)
 	})
 }
+
+// A name that leads to the server of another name for a while, as after a failover, stays in the list.
+func TestANameThatMovesStaysInTheList(t *testing.T) {
+	inBubbles(t, func(t *testing.T, protocol memcache.Protocol) {
+		servers := map[string]*memcachedtest.Memory{"a.example:11211": memcachedtest.StartMemory(t), "b.example:11211": memcachedtest.StartMemory(t)}
+		var moved atomic.Bool
+		config := memcache.Config{Servers: []string{"a.example:11211", "b.example:11211"}, Protocol: protocol}
+		fleet, err := memcache.NewFleet(t.Context(), memcache.Dialed(config, func(ctx context.Context, name string, deadline time.Time) (net.Conn, error) {
+			if moved.Load() {
+				name = "a.example:11211"
+			}
+			return memcachedtest.Dial(ctx, servers[name].Addr, deadline)
+		}))
+		require.NoError(t, err)
+		defer fleet.Close()
+		fleet.Ping(t.Context())
+		time.Sleep(10 * time.Second)
+		moved.Store(true)
+		servers["b.example:11211"].Stop()
+		time.Sleep(10 * time.Second)
+		moved.Store(false)
+		servers["b.example:11211"].Restart()
+		servers["a.example:11211"].Stop()
+		servers["a.example:11211"].Restart()
+		time.Sleep(time.Minute)
+		require.Len(t, fleet.Health(), 2)
+	})
+}

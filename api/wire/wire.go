@@ -425,7 +425,8 @@ func (m *Moment) UnmarshalJSON(text []byte) (err error) {
 	return err
 }
 
-var errNotWhole = errors.New("the number is not whole")
+// ErrNotWhole is the error of ParseInteger for a number with a fraction.
+var ErrNotWhole = errors.New("the number is not whole")
 
 // maxExponent bounds the exponents that ParseInteger computes with.
 const maxExponent = 1 << 24
@@ -456,7 +457,7 @@ func ParseInteger(number string) (int64, error) {
 	zeros := len(digits) - len(significant) - len(fraction) + exponent
 	switch {
 	case zeros < 0:
-		return 0, errNotWhole
+		return 0, ErrNotWhole
 	case len(significant)+zeros > len("9223372036854775807"):
 		return 0, strconv.ErrRange
 	}

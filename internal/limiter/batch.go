@@ -452,7 +452,7 @@ func (s *counterSet) windowsOf(c *counterState, a *events.Applied, limits []even
 			k := s.windows.next()
 			of := ruling{rule: rule, listing: a.Listing}
 			*k = limitWindow{rule: rule, limit: limit, ceiling: rule.Throttle.Ceiling(limit.Most()), enforced: of.enforced(), index: len(c.windows)}
-			c.deniesAll = c.deniesAll || k.ceiling == 0
+			c.deniesAll = c.deniesAll || k.enforced && k.ceiling == 0
 			if k.enforced {
 				k.maxWait = limit.LongestWait(k.ceiling)
 			}

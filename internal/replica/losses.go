@@ -668,10 +668,10 @@ func (m *Memory) learn(k *marker, marked bool) {
 }
 
 // alias returns the last, by name, of this memory and another one of the list that has the same marker, or nil if there
-// is none. The memories are locked.
+// is none. A name that led to another server before is none: it may lead there again. The memories are locked.
 func (m *Memory) alias() *Memory {
 	for _, other := range m.all.memories {
-		same := other != m && other.known != nil && other.known.ID == m.known.ID
+		same := other != m && other.known != nil && other.known.ID == m.known.ID && m.earlier == 0 && other.earlier == 0
 		if same && slices.Contains(m.all.list, m.name) && slices.Contains(m.all.list, other.name) {
 			first, last := m, other
 			if other.name < m.name {

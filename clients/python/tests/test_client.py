@@ -95,11 +95,11 @@ class Battery:
         client = self.client()
         user = {"user": self.key("batch")}
         results = client.batch(
-            [Hit("two", user, 2), Hit("two", user), Hit("absent", user), Hit("two", {"user": ""}), Hit("two", {"user": "x"}, 0)]
+            [Hit("two", user, 2), Hit("two", user), Hit("absent", user), Hit("two", {**user, "ip": "nowhere"}), Hit("two", user, -1)]
         )
         kinds = [type(result) if isinstance(result, CounterdError) else result.allowed for result in results]
         self.assertEqual(kinds, [True, False, counterd.UnknownEventError, counterd.InvalidError, counterd.InvalidError])
-        self.assertEqual(results[3].faults[0].pointer, "/hits/3/features/user")
+        self.assertEqual(results[3].faults[0].pointer, "/hits/3/features/ip")
         self.assertFalse(results[3].maybe_counted)
         with self.assertRaises(counterd.InvalidError):
             client.batch([])
@@ -119,10 +119,9 @@ class Battery:
         relay.gate.clear()
         client = self.client(relay.url)
         hits = [
-            lambda: client.hit("two", {"user": ""}),
-            lambda: client.hit("two", {"user": "x" * 2000}),
+            lambda: client.hit("two", {"user": "x", "ip": "nowhere"}),
             lambda: client.hit("two", {"User": "x"}),
-            lambda: client.hit("two", {"user": "x"}, 0),
+            lambda: client.hit("two", {"user": "x"}, -1),
             lambda: client.hit("two", {"user": "x"}, 1.5),
             lambda: client.hit("two", {"user": "x"}, True),
             lambda: client.hit("two", {"user": "x"}, 10**30),
@@ -190,7 +189,7 @@ class Battery:
         relay.gate.clear()
         client, alone = self.client(relay.url), self.client(coalesce=False)
         user = {"user": "x"}
-        faults = [("two", user, 0), ("two", {"User": "x"}), ("absent", user), ("two", {"user": ""}, -1)]
+        faults = [("two", user, -1), ("two", {"User": "x"}), ("absent", user), ("two", {"ip": "nowhere"}, -1)]
         with concurrent.futures.ThreadPoolExecutor(16) as pool:
             first = pool.submit(client.hit, "api", {"key": "0"})
             relay.reached()
@@ -202,7 +201,7 @@ class Battery:
             self.assertTrue(first.result().allowed)
             errors = [hit.exception() for hit in hits]
         self.assertEqual([path for path, _ in relay.seen], ["/v1/events/api/hit", "/v1/batch"])
-        self.assertEqual(errors[0].faults, (counterd.Fault("it is 1 to 1000000", "/cost"),))
+        self.assertEqual(errors[0].faults, (counterd.Fault("it is 0 to 1000000", "/cost"),))
         for fault, error in zip(faults, errors):
             with self.assertRaises(CounterdError) as caught:
                 alone.hit(*fault)

@@ -70,15 +70,15 @@ test("a batch has a decision or an error for each hit", async () => {
     { event: "two", features: user, cost: 2 },
     { event: "two", features: user },
     { event: "absent", features: user },
-    { event: "two", features: { user: "" } },
-    { event: "two", features: { user: "other" }, cost: 0 },
+    { event: "two", features: { ...user, ip: "nowhere" } },
+    { event: "two", features: { user: "other" }, cost: -1 },
   ]);
   assert.deepEqual(
     results.map((result) => (result instanceof CounterdError ? result.kind : result.allowed)),
     [true, false, "unknown", "invalid", "invalid"],
   );
   const fault = results[3] as CounterdError;
-  assert.equal(fault.faults[0]?.pointer, "/hits/3/features/user");
+  assert.equal(fault.faults[0]?.pointer, "/hits/3/features/ip");
   assert.equal(fault.maybeCounted, false);
   await assert.rejects(client.batch([]), isKind("invalid"));
 });
@@ -143,10 +143,9 @@ describe("coalescing", () => {
     const client = clientOf(relay.url);
     const anything = (value: unknown): any => value;
     const faults = [
-      client.hit("two", { user: "" }),
-      client.hit("two", { user: "x".repeat(2000) }),
+      client.hit("two", { user: "x", ip: "nowhere" }),
       client.hit("two", { User: "x" }),
-      client.hit("two", { user: "x" }, { cost: 0 }),
+      client.hit("two", { user: "x" }, { cost: -1 }),
       client.hit("two", { user: "x" }, { cost: 1.5 }),
       client.hit("two", { user: "x" }, { cost: 1e21 }),
       client.hit("two", { user: "x" }, { cost: NaN }),
@@ -186,10 +185,10 @@ describe("coalescing", () => {
     const client = clientOf(relay.url);
     const alone = new Client({ url: server.url, coalesce: false });
     const faults: [Features, DecideOptions][] = [
-      [{ user: "x" }, { cost: 0 }],
+      [{ user: "x" }, { cost: -1 }],
       [{ ip: "nowhere" }, {}],
       [{}, {}],
-      [{ ip: "nowhere", user: "" }, { cost: 0 }],
+      [{ ip: "nowhere", User: "" }, { cost: -1 }],
     ];
     const first = client.hit("two", { user: "first" });
     await until(() => relay.seen.length === 1);

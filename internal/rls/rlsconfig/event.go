@@ -2,6 +2,7 @@ package rlsconfig
 
 import (
 	"crypto/sha256"
+	"encoding/hex"
 	"maps"
 	"slices"
 	"strconv"
@@ -29,7 +30,7 @@ func CounterOf(domain string, window time.Duration, entries []Entry) (events.Cou
 	if bytes > maxEntries {
 		_, id := events.CounterOf(nil, 0, pairs...)
 		sum := sha256.Sum256([]byte(id))
-		pairs = append(pairs[:0], [2]string{"/sha256", string(sum[:])})
+		pairs = append(pairs[:0], [2]string{"/sha256", hex.EncodeToString(sum[:])})
 	}
 	event := strconv.AppendInt(append(eventSpace[:0], events.DomainPrefix...), int64(window/time.Second), 10)
 	event = append(append(event, '/'), domain...)

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -310,4 +311,10 @@ func BenchmarkFind(b *testing.B) {
 			}
 		})
 	}
+}
+
+// The counter of long entries has a name that answers can show.
+func TestLongEntriesHaveANameInText(t *testing.T) {
+	counter, _ := CounterOf("shop", time.Minute, []Entry{{"user", strings.Repeat("x", 1100)}})
+	assert.Regexp(t, "^/sha256:[0-9a-f]{64}$", counter.Feature.String())
 }
