@@ -101,7 +101,7 @@ func TestAllRows(t *testing.T) {
 		assert.LessOrEqual(t, of(id)["trips"], 1.0, id)
 		// Memcached counts an add twice that makes its item longer by a digit.
 		assert.GreaterOrEqual(t, of(id)["adds"], 4*of(id)["trips"], id)
-		assert.LessOrEqual(t, of(id)["adds"], 4.5*of(id)["trips"], id)
+		assert.LessOrEqual(t, of(id)["adds"], 4.5*of(id)["trips"]+beside(id, 4*6), id) // of few trips each number grows as often
 		assert.Contains(t, of(id), "allocs", id)
 	}
 	for _, id := range []string{"A15", "A16", "A17", "A18", "A20"} { // one rewrite of a log in many hits takes another
