@@ -100,11 +100,11 @@ elif command -v apk >/dev/null; then apk add --quiet prometheus; \
 else false; fi
 endef
 
-# The tag testall adds the tests that make test leaves out.
+# The tag testall adds the tests that make test leaves out, openissues those that fail until an open issue is resolved.
 check:
 	@unformatted=$$(gofmt -l .); test -z "$$unformatted" || { echo "gofmt -w $$unformatted"; exit 1; }
-	go vet -tags testall ./...
-	go tool staticcheck -tags testall ./...
+	go vet -tags testall,openissues ./...
+	go tool staticcheck -tags testall,openissues ./...
 
 # go test ./... alone does the same. Simulations run a budget of their seeds: internal/testkit. check has run go vet.
 unit: built

@@ -41,3 +41,11 @@ func TestUnfinishedHeadersHoldLittleMemory(t *testing.T) {
 	t.Logf("%d connections are left: %d MiB", c.listener.Open(), grown>>20)
 	assert.Less(t, grown, int64(280<<20), "half of what all their headers take")
 }
+
+// repeated returns a header field so many times.
+func repeated(count int) (fields []hpack.HeaderField) {
+	for range count {
+		fields = append(fields, hpack.HeaderField{Name: "x", Value: "v"})
+	}
+	return fields
+}

@@ -109,14 +109,6 @@ func fieldsOf(count, size int, indexed bool) (fields []hpack.HeaderField) {
 	return fields
 }
 
-// repeated returns a header field so many times.
-func repeated(count int) (fields []hpack.HeaderField) {
-	for range count {
-		fields = append(fields, hpack.HeaderField{Name: "x", Value: "v"})
-	}
-	return fields
-}
-
 // Requests over HTTP/2 without a token whose answers are never taken hold little memory,
 // however large or many their headers are, and also where net/http itself refuses them.
 func TestStalledAnswersHoldLittleMemory(t *testing.T) {

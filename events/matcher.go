@@ -3,6 +3,7 @@ package events
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"unicode/utf8"
 )
 
@@ -28,17 +29,13 @@ func (e *Event) match(list []Applied, features Features) ([]Applied, error) {
 
 // matched returns the counter of exactly those features, for an event with a Matcher.
 func (e *Event) matched(features Features) (Counter, error) {
-	list, err := e.match(nil, features)
-	for _, a := range list {
+	for _, a := range e.Matcher.Match(e, nil, features) {
 		if len(a.Rule.Per) == len(features) {
 			a.Counter.of = e
 			return a.Counter, nil
 		}
 	}
-	if err == nil {
-		err = &FeatureError{Index: -1, Reason: e.wanted()}
-	}
-	return Counter{}, err
+	return Counter{}, &FeatureError{Index: -1, Reason: e.wanted()}
 }
 
 // EventName returns the name of the event that returned the counter: for a domain it is not that in the counter.
@@ -60,7 +57,7 @@ func ParseFeaturesOf(event string, list []string) (Features, error) {
 
 // IsDomain reports whether an event of that name is a domain of Envoy's configuration.
 func IsDomain(event string) bool {
-	return len(event) > len(DomainPrefix) && event[:len(DomainPrefix)] == DomainPrefix
+	return strings.HasPrefix(event, DomainPrefix) && event != DomainPrefix
 }
 
 // entryFault says what is wrong with an entry of a descriptor, or nothing.
