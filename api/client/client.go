@@ -35,8 +35,9 @@ type Features = map[string]string
 // Config sets up a Client. Only URL is needed.
 type Config struct {
 	URL string // the server's, as in http://127.0.0.1:8080
-	// Token returns the token of each request: see TokenFile. nil: requests carry none.
-	// Over http every host on the path can read it.
+	// Token returns the token of each request: see TokenFile. If nil, requests carry no token.
+	// New calls it once, and fails if there is no token that a header can carry. Over http every host on the path can
+	// read the token.
 	Token   func() (string, error)
 	Timeout time.Duration // longest time for one call, with the wait for a turn in a queue; 0: DefaultTimeout
 	Conns   int           // idle connections kept; 0: DefaultConns
@@ -72,6 +73,9 @@ func New(config Config) (*Client, error) {
 	}
 	if config.Timeout < 0 || config.Conns < 0 {
 		return nil, fmt.Errorf("%w: the timeout and the number of connections are not below 0", ErrInvalid)
+	}
+	if _, err := readToken(config.Token); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrInvalid, err)
 	}
 	transport := config.Transport
 	if transport == nil {
@@ -351,8 +355,8 @@ func setMoment(query url.Values, name string, at time.Time) {
 	}
 }
 
-// errNoToken is what a file without a token, or with more than one, is.
-var errNoToken = errors.New("the file does not hold one token, and nothing else")
+// errNoToken is the error of a file that is empty or contains more than one word.
+var errNoToken = errors.New("write one token into the file, and nothing else")
 
 // TokenFile returns a function that reads the token from the file at each call: a token
 // that is replaced there is sent from then on. Replace the file by a rename, so that no

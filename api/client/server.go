@@ -181,18 +181,32 @@ func (s server) hit(ctx context.Context, event string, hit any) (decision wire.D
 	return decision, err
 }
 
-// authorize gives the request its token.
+// authorize adds the token to the request.
 func (s server) authorize(request *http.Request) error {
-	if s.token == nil {
-		return nil
-	}
-	token, err := s.token()
+	token, err := readToken(s.token)
 	if err != nil {
-		return fmt.Errorf("%w: no token: %w", ErrRefused, err)
+		return fmt.Errorf("%w: %w", ErrRefused, err)
+	}
+	if token != "" {
+		request.Header.Set("Authorization", "Bearer "+token)
+	}
+	return nil
+}
+
+var errToken = errors.New("the token is empty, or contains white space, control or non-ASCII characters: " +
+	"trim what was read, such as a newline at its end")
+
+// readToken returns a token that a header can carry. If read is nil, there is no token, and readToken returns "".
+func readToken(read func() (string, error)) (string, error) {
+	if read == nil {
+		return "", nil
+	}
+	token, err := read()
+	if err != nil {
+		return "", fmt.Errorf("no token: %w", err)
 	}
 	if token == "" || strings.ContainsFunc(token, func(r rune) bool { return r <= ' ' || r > '~' }) {
-		return fmt.Errorf("%w: the token is empty, or contains white space or non-ASCII characters (a trailing newline?)", ErrRefused)
+		return "", errToken
 	}
-	request.Header.Set("Authorization", "Bearer "+token)
-	return nil
+	return token, nil
 }

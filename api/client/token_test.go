@@ -27,6 +27,7 @@ func TestTheTokenOfAFileIsSent(t *testing.T) {
 		w.WriteHeader(http.StatusForbidden)
 	}))
 	defer server.Close()
+	require.NoError(t, os.WriteFile(path, []byte("sesame\n"), 0o600))
 	c, err := client.New(client.Config{URL: server.URL, Token: client.TokenFile(path)})
 	require.NoError(t, err)
 	defer c.Close()
@@ -41,7 +42,6 @@ func TestTheTokenOfAFileIsSent(t *testing.T) {
 		}
 		return 0
 	}
-	require.NoError(t, os.WriteFile(path, []byte("sesame\n"), 0o600))
 	assert.Equal(t, http.StatusForbidden, status())
 	require.NoError(t, os.WriteFile(path, []byte("new\n"), 0o600))
 	assert.Equal(t, http.StatusUnauthorized, status())
@@ -76,14 +76,24 @@ func TestTLS(t *testing.T) {
 	require.ErrorIs(t, stranger.Reset(t.Context(), "e", nil), client.ErrUnavailable)
 }
 
-// A token that no header can have is refused by its name, not as a failure of the server.
-func TestATokenWithANewline(t *testing.T) {
-	for _, token := range []string{"sesame\n", "", "ses ame", "sésame"} {
-		c, err := client.New(client.Config{URL: "http://127.0.0.1:1", Token: func() (string, error) { return token, nil }})
+// A token that no header can carry is refused by New, and by the call if it becomes so later.
+func TestATokenThatNoHeaderCanCarry(t *testing.T) {
+	token := ""
+	config := client.Config{URL: "http://127.0.0.1:1", Token: func() (string, error) { return token, nil }}
+	for _, token = range []string{"sesame\n", "", "ses ame", "ses\name", "sesame\x01", "sésame"} {
+		_, err := client.New(config)
+		require.ErrorIs(t, err, client.ErrInvalid, "%q", token)
+		assert.ErrorContains(t, err, "trim what was read")
+		assert.NotContains(t, err.Error(), "sesame")
+
+		bad := token
+		token = "sesame"
+		c, err := client.New(config)
 		require.NoError(t, err)
+		token = bad
 		_, err = c.Events(t.Context())
 		require.ErrorIs(t, err, client.ErrRefused, "%q", token)
-		assert.ErrorContains(t, err, "a trailing newline?")
+		assert.ErrorContains(t, err, "trim what was read")
 		assert.NotContains(t, err.Error(), "sesame")
 	}
 	c, err := client.New(client.Config{URL: "http://127.0.0.1:1"})
@@ -91,4 +101,19 @@ func TestATokenWithANewline(t *testing.T) {
 	_, err = c.Events(t.Context())
 	require.ErrorIs(t, err, client.ErrUnavailable)
 	assert.ErrorContains(t, err, "127.0.0.1:1")
+}
+
+// New refuses a file that is missing, or does not contain exactly one token.
+func TestAFileWithoutAToken(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "token")
+	config := client.Config{URL: "http://127.0.0.1:1", Token: client.TokenFile(path)}
+	_, err := client.New(config)
+	require.ErrorIs(t, err, client.ErrInvalid)
+	require.ErrorIs(t, err, os.ErrNotExist)
+	for _, text := range []string{"", "\n", "sesame new", "sesame\nnew\n", "sesame\x01\n"} {
+		require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
+		_, err := client.New(config)
+		require.ErrorIs(t, err, client.ErrInvalid, "%q", text)
+		assert.NotContains(t, err.Error(), "sesame")
+	}
 }

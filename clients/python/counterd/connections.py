@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from .decisions import RefusedError, UnavailableError
+from .decisions import InvalidError, RefusedError, UnavailableError
 from .http1 import MAX_IDLE, READ_SIZE, ResponseReader, failed, write_request
 from .protocol import Address, Answer, Operation, check_token, no_answer
 
@@ -94,6 +94,8 @@ class Connections:
 
     def __init__(self, address: Address, token: str | Callable[[], str] | None, tls: ssl.SSLContext | None) -> None:
         self.address = address
+        if token is not None and not callable(token):
+            check_token(token, InvalidError)
         self._token = token
         self._tls = (tls or ssl.create_default_context()) if address.tls else None
         self.reset()
@@ -135,7 +137,7 @@ class Connections:
 
     def _read_token(self) -> str | None:
         if not callable(self._token):
-            return None if self._token is None else check_token(self._token)
+            return self._token
         try:
             token = self._token()
         except Exception as error:

@@ -107,11 +107,14 @@ def parse_url(url: str) -> Address:
     return Address(tls, parts.hostname, port or (443 if tls else 80), parts.path.rstrip("/"), parts.netloc)
 
 
-def check_token(token: object) -> str:
-    """Returns the token."""
+def check_token(token: object, fault: type[RefusedError | InvalidError] = RefusedError) -> str:
+    """Returns the token. If no header can carry it, raises the fault."""
     if isinstance(token, str) and re.fullmatch(r"[!-~]+", token):
         return token
-    raise RefusedError("the token is empty, or contains white space or non-ASCII characters (a trailing newline?)")
+    raise fault(
+        "the token is empty, or contains white space, control or non-ASCII characters: "
+        "trim what was read, such as a newline at its end"
+    )
 
 
 def read_answer(status: int, media: str | None, text: bytes | bytearray, request_id: str | None) -> Answer:

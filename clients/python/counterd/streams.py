@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from .connections import is_stale
-from .decisions import RefusedError, UnavailableError
+from .decisions import InvalidError, RefusedError, UnavailableError
 from .http1 import MAX_IDLE, ResponseReader, failed, write_request
 from .protocol import Address, Answer, Operation, check_token
 
@@ -63,6 +63,8 @@ class Streams:
 
     def __init__(self, address: Address, token: Token, tls: ssl.SSLContext | None) -> None:
         self.address = address
+        if token is not None and not callable(token):
+            check_token(token, InvalidError)
         self._token = token
         self._tls = (tls or ssl.create_default_context()) if address.tls else None
         self._idle: list[_Connection] = []
@@ -101,7 +103,7 @@ class Streams:
 
     async def _read_token(self) -> str | None:
         if not callable(self._token):
-            return None if self._token is None else check_token(self._token)
+            return self._token
         try:
             token = self._token()
             if inspect.isawaitable(token):

@@ -41,6 +41,9 @@ export class Server {
     }
     this.#base = base;
     this.address = base.href.replace(/\/$/, "");
+    if (token !== undefined && typeof token !== "function") {
+      checkToken(token, "invalid");
+    }
     this.#token = token;
     this.#fetch = fetcher;
   }
@@ -78,19 +81,25 @@ export class Server {
   }
 
   async #readToken(token: Token): Promise<string> {
+    let text: unknown;
     try {
-      const text = typeof token === "string" ? token : await token();
-      if (typeof text === "string" && /^[\x21-\x7e]+$/.test(text)) {
-        return text;
-      }
+      text = typeof token === "string" ? token : await token();
     } catch (error) {
       throw new CounterdError("refused", "the token function failed", { cause: error });
     }
-    throw new CounterdError(
-      "refused",
-      "the token is empty, or contains white space or non-ASCII characters (a trailing newline?)",
-    );
+    return checkToken(text, "refused");
   }
+}
+
+/** Returns the token. If no header can carry it, throws an error of that kind. */
+function checkToken(token: unknown, kind: "invalid" | "refused"): string {
+  if (typeof token === "string" && /^[\x21-\x7e]+$/.test(token)) {
+    return token;
+  }
+  throw new CounterdError(
+    kind,
+    "the token is empty, or contains white space, control or non-ASCII characters: trim what was read, such as a newline at its end",
+  );
 }
 
 /** Returns the code of a fault, such as ECONNREFUSED. Its text may quote the request. */

@@ -134,7 +134,7 @@ test("tokens are sent, and a wrong one is no failure that opens", async () => {
   };
   await refused(undefined);
   await refused("secret-token-that-is-unknown");
-  await refused("secret-token\r\nX-Injected: 1");
+  await refused(() => "secret-token\r\nX-Injected: 1");
   await refused(() => {
     throw new Error("the vault is closed");
   });

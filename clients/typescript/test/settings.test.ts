@@ -53,12 +53,16 @@ test("the words are those of a rule's on_error", async () => {
   }
 });
 
-test("a token with a newline", async () => {
-  for (const token of ["sesame\n", () => "sesame\n"]) {
-    const fault = await new Client({ url, token }).hit("api", user).catch((error: unknown) => error);
-    assert.ok(fault instanceof CounterdError && fault.kind === "refused");
-    assert.match(fault.message, /a trailing newline/);
+test("a token that no header can carry", async () => {
+  const wrong = (kind: string) => (fault: unknown): boolean => {
+    assert.ok(fault instanceof CounterdError && fault.kind === kind);
+    assert.match(fault.message, /trim what was read/);
     assert.doesNotMatch(fault.message, /sesame/);
+    return true;
+  };
+  for (const token of ["sesame\n", "", "ses ame", "ses\r\name", "sesame\x01", "sésame", 7 as unknown as string]) {
+    assert.throws(() => new Client({ url, token }), wrong("invalid"));
+    await assert.rejects(new Client({ url, token: () => token }).hit("api", user), wrong("refused"));
   }
 });
 
