@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
-	"strconv"
 
 	"github.com/counterd/counterd/internal/httpdecision"
 	"github.com/counterd/counterd/internal/service"
@@ -85,11 +84,11 @@ func (q *query) denyStatus() int {
 	if !q.values.Has(denyStatus) {
 		return http.StatusTooManyRequests
 	}
-	for _, status := range []int{http.StatusUnauthorized, http.StatusForbidden, http.StatusTooManyRequests} {
-		if q.values.Get(denyStatus) == strconv.Itoa(status) {
-			return status
-		}
+	status := int(q.integer(denyStatus))
+	switch status {
+	case http.StatusUnauthorized, http.StatusForbidden, http.StatusTooManyRequests:
+	default:
+		q.fault(denyStatus, "it is 401, 403 or 429")
 	}
-	q.fault(denyStatus, "it is 401, 403 or 429")
-	return 0
+	return status
 }

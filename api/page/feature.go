@@ -8,10 +8,10 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
+	"github.com/counterd/counterd/api/wire"
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/internal/limiter"
 	"github.com/counterd/counterd/internal/service"
@@ -73,11 +73,11 @@ type search struct {
 func (p *pages) searchOf(query url.Values) (s search, err error) {
 	s.cost = 1
 	if text := query.Get("cost"); text != "" {
-		cost, fault := strconv.ParseUint(strings.TrimSpace(text), 10, 32)
+		cost, fault := wire.ParseInteger(strings.TrimSpace(text))
 		if fault != nil {
-			cost = limiter.MaxCost + 1 // what is no number is no cost either
+			cost = -1 // not a cost
 		}
-		s.cost = int64(cost)
+		s.cost = cost
 		err = limiter.CheckCost(s.cost)
 	}
 	var fault error
