@@ -20,7 +20,7 @@ var browserTemplates = template.Must(template.New("").Parse(`
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <meta name="color-scheme" content="light dark">
-<title>{{.Title}} – counterd</title>
+<title>{{.Title}}{{if ne .Title "counterd"}} – counterd{{end}}</title>
 </head>
 <body>
 <main>

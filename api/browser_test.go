@@ -41,6 +41,7 @@ func TestTheIndexInABrowser(t *testing.T) {
 	g := newGuarded(t)
 	body := html(t, inBrowser(t, g.admin, "/", ""), 200)
 	assert.Contains(t, body, `<a href="ui/">`)
+	assert.Contains(t, body, "<title>counterd</title>")
 	assert.Contains(t, body, `<a href="openapi.json">`)
 	config := g.config
 	config.Page = nil

@@ -218,6 +218,8 @@ func (p *pages) faultOf(err error) (status int, words string) {
 	ranged, isRange := errors.AsType[*engine.RangeError](err)
 	bad, isOverride := errors.AsType[*events.OverrideError](err)
 	switch {
+	case errors.Is(err, service.ErrUnknownDomain):
+		return http.StatusNotFound, "The configuration in force has no domain of this name."
 	case errors.Is(err, events.ErrUnknownEvent):
 		return http.StatusNotFound, "The rules in force have no event of this name."
 	case isRange:

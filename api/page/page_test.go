@@ -128,6 +128,7 @@ func TestErrors(t *testing.T) {
 		words  string
 	}{
 		featurePage("nope", "user:bob"):                         {404, "The rules in force have no event of this name."},
+		featurePage("rls/nope", "user:bob"):                     {404, "The configuration in force has no domain of this name."},
 		"/ui/?event=nope":                                       {404, "The rules in force have no event of this name."},
 		"/ui/limits?event=nope":                                 {404, "The rules in force have no event of this name."},
 		featurePage("login", "bob"):                             {400, "A feature is written kind:value, as in ip:192.0.2.1."},

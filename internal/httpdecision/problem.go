@@ -43,6 +43,8 @@ var statuses = []struct {
 }{
 	{service.ErrUnauthorized, http.StatusUnauthorized, "A token is wanted that is known here: Authorization: Bearer, or Counterd-Token."},
 	{service.ErrForbidden, http.StatusForbidden, "The token is not good for this route."},
+	{service.ErrUnknownDomain, http.StatusNotFound, "No domain of this name is known: its name is all between rls/ and the end of the path, or " +
+		"/explain, /counters or /override there. GET /v1/events lists the domains."},
 	{events.ErrUnknownEvent, http.StatusNotFound, "No event of this name is known; GET /v1/events lists those that are."},
 	{errMalformed, http.StatusBadRequest, ""},
 	{events.ErrInvalid, http.StatusBadRequest, ""},

@@ -2,7 +2,9 @@ package service
 
 import (
 	"errors"
+	"fmt"
 
+	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/internal/limiter/engine"
 )
 
@@ -11,6 +13,8 @@ var (
 	ErrUnauthorized = errors.New("service: no token, or an unknown one")
 	// ErrForbidden is what a Refusal wraps whose request has a token of other classes.
 	ErrForbidden = errors.New("service: the token may not do this")
+	// ErrUnknownDomain is the ErrUnknownEvent of a domain that Envoy's configuration does not have.
+	ErrUnknownDomain = fmt.Errorf("%w: a domain of Envoy's configuration", events.ErrUnknownEvent)
 	// ErrOverload refuses a request because of what others ask. Nothing was done for it.
 	ErrOverload = engine.ErrOverload
 	// ErrNotReset is what the error of a Reset wraps that the store did not complete: the

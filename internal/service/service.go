@@ -87,6 +87,9 @@ func (s *Service) Event(name string) (Event, error) {
 func (s *Service) EventOrDomain(name string) (Event, error) {
 	rules := s.Rules()
 	event, err := rules.Event(name)
+	if err != nil && events.IsDomain(name) {
+		err = ErrUnknownDomain
+	}
 	return Event{event, rules}, err
 }
 
