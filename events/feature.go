@@ -61,6 +61,11 @@ func Countable(kind, value string) string {
 	if fits {
 		return value
 	}
+	return HashValue(value)
+}
+
+// HashValue returns sha256: and the 64 hexadecimal digits of the value's hash.
+func HashValue(value string) string {
 	sum := sha256.Sum256([]byte(value))
 	return hashed + hex.EncodeToString(sum[:])
 }

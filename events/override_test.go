@@ -1,6 +1,7 @@
 package events_test
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -118,6 +119,26 @@ func TestOverrides(t *testing.T) {
 		assert.Equal(t, []string{"ip-5-per-1m ip-100-per-24h "}, decided(t, rules, "login", one))
 		assert.Equal(t, []string{"key-6-per-1m-burst-3 "}, decided(t, rules, "login", events.Features{"key": "1"}))
 	})
+}
+
+// The hash by which a value is counted, which top shows, names the value's counter and its overrides.
+func TestTheHashOfAValue(t *testing.T) {
+	base := parse(t, overriddenRules)
+	for kind, value := range map[string]string{"user": strings.Repeat("x", 1025), "key": strings.Repeat("k", 4000), "ip": "no address"} {
+		applied, err := base.Events["login"].Apply(nil, events.Features{kind: events.Countable(kind, value)})
+		require.NoError(t, err)
+		features, err := events.ParseFeatures([]string{applied[0].Counter.Feature.String()})
+		require.NoError(t, err)
+		counter, err := base.Events["login"].Counter(features)
+		require.NoError(t, err)
+		assert.Equal(t, applied[0].Counter.ID(), counter.ID())
+		set, err := base.Events["login"].CheckOverride(events.Override{Event: "login", Kind: kind, Value: features[kind], Listing: events.Denied})
+		require.NoError(t, err)
+		rules := base.With(map[string][]events.Override{"login": {set}}, 0)
+		applied, err = rules.Events["login"].Apply(nil, events.Features{kind: events.Countable(kind, value)})
+		require.NoError(t, err)
+		assert.Equal(t, events.Denied, applied[0].Listing, kind)
+	}
 }
 
 // A limit is overridden where an override has set its listing or its rate, and no other limit of the rule is.

@@ -465,7 +465,7 @@ func (r *Rule) canonicalOf(kind, value string) (string, error) {
 	if r.Verbatim {
 		reason = entryFault(kind, value)
 	}
-	if reason == "" && kind == KindIP && !r.Verbatim {
+	if reason == "" && kind == KindIP && !r.Verbatim && !isHashed(value) {
 		value, reason = canonicalIP(value, r.CountedPrefix(), r.NAT64...)
 	}
 	if reason != "" {

@@ -153,7 +153,7 @@ func (q *query) byConfig(i int, c configured, config *rlsconfig.Config) {
 		return
 	}
 	rule := c.limit.RuleIn(q.event, config)
-	counter, id := rlsconfig.CounterOf(q.domain, rule.Limits[0].Window, c.entries)
+	counter, id := c.limit.CounterOf(q.domain, rule.Limits[0].Window, c.entries)
 	applied := events.Applied{Rule: rule, Counter: counter, ID: id}
 	applied.Listing, applied.Overridden = rule.ExceptionOf(counter.Feature)
 	n := uint32(min(rule.LimitsOf(counter.Feature)[0].N, math.MaxUint32)) // of a temporary override

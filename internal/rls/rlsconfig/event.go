@@ -1,8 +1,7 @@
 package rlsconfig
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
+	"cmp"
 	"maps"
 	"slices"
 	"strconv"
@@ -15,26 +14,51 @@ import (
 // maxEntries is the most bytes of entries by which a counter is named as they are.
 const maxEntries = 1 << 10
 
-// CounterOf returns the counter of a descriptor's entries, and its ID. Windows of another length have counters of
-// their own, as the entries of another domain have. No event of the rules has such a name.
-func CounterOf(domain string, window time.Duration, entries []Entry) (events.Counter, string) {
+// CounterOf returns the counter of the entries by which the limit counts a descriptor, and its ID. Windows of another
+// length have counters of their own, as the entries of another domain have. No event of the rules has such a name.
+// If the entries are long, their values are shortened.
+func (l *Limit) CounterOf(domain string, window time.Duration, entries []Entry) (events.Counter, string) {
 	var (
 		pairSpace  [4][2]string // on the stack
 		eventSpace [64]byte
 	)
-	pairs, bytes := pairSpace[:0], 0
+	pairs := pairSpace[:0]
 	for _, e := range entries {
 		pairs = append(pairs, [2]string{e.Key, e.Value})
-		bytes += len(e.Key) + len(e.Value)
 	}
-	if bytes > maxEntries {
+	if length(pairs) > maxEntries {
+		l.shorten(pairs)
+	}
+	if length(pairs) > maxEntries { // by its keys and patterns, which are configured, or those of a limit in the request
 		_, id := events.CounterOf(nil, 0, pairs...)
-		sum := sha256.Sum256([]byte(id))
-		pairs = append(pairs[:0], [2]string{"/sha256", hex.EncodeToString(sum[:])})
+		pairs = append(pairs[:0], [2]string{"/hashed", events.HashValue(id)})
 	}
 	event := strconv.AppendInt(append(eventSpace[:0], events.DomainPrefix...), int64(window/time.Second), 10)
 	event = append(append(event, '/'), domain...)
 	return events.CounterOf(event, window, pairs...)
+}
+
+func length(pairs [][2]string) (n int) {
+	for _, pair := range pairs {
+		n += len(pair[0]) + len(pair[1])
+	}
+	return n
+}
+
+// shorten replaces values by their hashes, between the first and the last part of the patterns that they match: so as
+// features they lead to the limit, and are not shortened again. Values that are shorter than that, or configured, stay.
+func (l *Limit) shorten(pairs [][2]string) {
+	for i, pair := range pairs {
+		pattern := "*"
+		if i < len(l.Path) { // which a limit of the request itself lacks
+			pattern = cmp.Or(l.Path[i].Value, pattern)
+		}
+		before, after, isPattern := strings.Cut(pattern, "*")
+		short := before + events.HashValue(pair[1]) + strings.ReplaceAll(after, "*", "")
+		if isPattern && pair[1] != pattern && len(short) < len(pair[1]) {
+			pairs[i][1] = short
+		}
+	}
 }
 
 // RuleIn returns the rule of the limit in an event with temporary overrides, which is the domain's of the same
@@ -61,7 +85,7 @@ func (d *domainConfig) Match(e *events.Event, list []events.Applied, features ev
 		}
 		rule := &e.Rules[one.limit.index]
 		applied := events.Applied{Rule: rule}
-		applied.Counter, applied.ID = CounterOf(one.limit.Domain, one.limit.Window(), one.counted)
+		applied.Counter, applied.ID = one.limit.CounterOf(one.limit.Domain, one.limit.Window(), one.counted)
 		applied.Listing, applied.Overridden = rule.ExceptionOf(applied.Counter.Feature)
 		list = append(list, applied)
 	}

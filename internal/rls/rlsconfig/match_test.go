@@ -7,10 +7,11 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/counterd/counterd/events"
 )
 
 // of makes a descriptor of keys and values in turn.
@@ -313,8 +314,38 @@ func BenchmarkFind(b *testing.B) {
 	}
 }
 
-// The counter of long entries has a name that answers can show.
-func TestLongEntriesHaveANameInText(t *testing.T) {
-	counter, _ := CounterOf("shop", time.Minute, []Entry{{"user", strings.Repeat("x", 1100)}})
-	assert.Regexp(t, "^/sha256:[0-9a-f]{64}$", counter.Feature.String())
+// The counter of long entries has a name that answers can show, and that leads to it: so what top shows can be reset,
+// explained and overridden.
+func TestLongEntriesHaveANameThatLeadsToTheirCounter(t *testing.T) {
+	c := parseOne(t, matching)
+	long := strings.Repeat("x", 1100)
+	for name, entries := range map[string][]Entry{
+		"a bare key":     of("path", long, "verb", "get"),
+		"a wildcard":     of("user", "ann"+long),
+		"any value":      of("file", long),
+		"a pattern":      of("a", long+"c"),
+		"in UTF-8":       of("ключ", "日"+long+"語"),
+		"below an exact": of("user", "ann", "user", long),
+		"long together":  of("path", long[:600], "verb", long[:600]),
+	} {
+		limit, counted := c.Find("shop", entries)
+		if limit == nil {
+			t.Errorf("%s: no limit", name)
+			continue
+		}
+		counter, id := limit.CounterOf("shop", limit.Window(), counted)
+		text := counter.Feature.String()
+		assert.Less(t, len(text), 200, name)
+		assert.Contains(t, text, "sha256:", name)
+		features := events.Features{}
+		for kind, value := range counter.Feature.All() {
+			features[kind] = value
+		}
+		if len(features) < len(entries) {
+			continue // a key twice has no features
+		}
+		found, err := c.Event("shop").Counter(features)
+		require.NoError(t, err, "%s: %s", name, text)
+		assert.Equal(t, id, found.ID(), name)
+	}
 }
