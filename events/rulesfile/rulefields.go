@@ -354,7 +354,8 @@ func (r ruleReader) nameLimits(rule *ruleFields, explicit string) {
 	tooLong := false
 	for _, limits := range rule.all() {
 		for i := range limits {
-			limits[i].Name, limits[i].Series = base+"-"+formOf(limits[i]), base+"-"+seriesFormOf(limits[i])
+			name, series := autoName(limits[i])
+			limits[i].Name, limits[i].Series = base+"-"+name, base+"-"+series
 			if explicit != "" && len(limits) == 1 {
 				limits[i].Name, limits[i].Series = explicit, ""
 			}
@@ -366,33 +367,20 @@ func (r ruleReader) nameLimits(rule *ruleFields, explicit string) {
 	}
 }
 
-// formOf returns what an automatic name says of a limit behind the kinds: its rate, of a bucket with the burst
-// or the queue, or the number of leases. Leases of one counter are equally long.
-func formOf(l events.Limit) string {
+// autoName returns what the automatic name of a limit has behind the kinds: its rate, of a bucket with the burst or the
+// queue, or the number of leases. Leases of one counter are equally long. The series is the name without the numbers that
+// an edit of the rate changes.
+func autoName(l events.Limit) (name, series string) {
 	rate := fmt.Sprintf("%d-per-%s", l.N, l.WindowName())
 	switch l.Algorithm {
 	case events.Concurrency:
-		return fmt.Sprintf("%d-concurrent", l.N)
+		return fmt.Sprintf("%d-concurrent", l.N), "concurrent"
 	case events.TokenBucket:
-		return fmt.Sprintf("%s-burst-%d", rate, l.Burst)
+		return fmt.Sprintf("%s-burst-%d", rate, l.Burst), "burst"
 	case events.LeakyBucket:
-		return fmt.Sprintf("%s-queue-%d", rate, l.Burst-1)
+		return fmt.Sprintf("%s-queue-%d", rate, l.Burst-1), "queue"
 	default:
-		return rate
-	}
-}
-
-// seriesFormOf is formOf without the numbers that an edit of the rate changes.
-func seriesFormOf(l events.Limit) string {
-	switch l.Algorithm {
-	case events.Concurrency:
-		return "concurrent"
-	case events.TokenBucket:
-		return "burst"
-	case events.LeakyBucket:
-		return "queue"
-	default:
-		return "per-" + l.WindowName()
+		return rate, "per-" + l.WindowName()
 	}
 }
 
