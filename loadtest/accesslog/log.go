@@ -157,13 +157,18 @@ func (l *loading) read(ctx context.Context, format Format, input Input) error {
 	}
 	defer in.Close()
 	line, first := 0, len(l.log.Events)
+	var joiner partJoiner
 	for text, err := range linesOf(in) {
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
 		line++
 		l.log.Lines++
+		complete := true
 		if err == nil {
+			text, complete, err = joiner.join(text)
+		}
+		if err == nil && complete {
 			err = l.add(format, text)
 		}
 		if reason, isFault := errors.AsType[*fault](err); isFault {
@@ -171,6 +176,9 @@ func (l *loading) read(ctx context.Context, format Format, input Input) error {
 		} else if err != nil {
 			return fmt.Errorf("%s: %w", input.Name, err)
 		}
+	}
+	for range joiner.parts {
+		l.without(fmt.Sprint(l.prefix, line), malformed("the end of a line that CRI has cut is missing"))
 	}
 	if err := date(l.log.Events[first:], input.Year, written, time.Local); err != nil {
 		return fmt.Errorf("%s: %w", input.Name, err)
@@ -246,7 +254,8 @@ func linesOf(r io.Reader) iter.Seq2[string, error] {
 				yield("", err)
 				return
 			}
-			in = bufio.NewReaderSize(unzipped, MaxLine+len("\r\n"))
+			unzipped.Multistream(false)
+			in = bufio.NewReaderSize(&members{in: in, zip: unzipped}, MaxLine+len("\r\n"))
 			magic, _ = in.Peek(6)
 		}
 		if err := checkReadable(string(magic)); err != nil {
@@ -260,8 +269,7 @@ func linesOf(r io.Reader) iter.Seq2[string, error] {
 			line, err := readLine(in)
 			switch {
 			case zipped && err == gzip.ErrHeader:
-				reason := "bytes behind the gzip data are not gzip, such as zeros of a block device"
-				err = fmt.Errorf("%w: %w", unread(reason, "gzip -dc"), err)
+				err = fmt.Errorf("%w: %w", unread("bytes behind the gzip data are not gzip", "gzip -dc"), err)
 			case zipped && err == io.ErrUnexpectedEOF:
 				err = fmt.Errorf("%w: %w", unread("the gzip data is cut off", "gzip -dc"), err)
 			}
@@ -271,6 +279,41 @@ func linesOf(r io.Reader) iter.Seq2[string, error] {
 		}
 	}
 }
+
+// members reads the files of a gzip log, one behind the other, and skips zeros behind them, as a block device has them.
+type members struct {
+	in  *bufio.Reader
+	zip *gzip.Reader
+}
+
+func (m *members) Read(p []byte) (int, error) {
+	n, err := m.zip.Read(p)
+	if err != io.EOF {
+		return n, err
+	}
+	if n > 0 {
+		return n, nil // the next Read finds the end of the file again
+	}
+	for {
+		next, err := m.in.ReadByte()
+		if err != nil {
+			return 0, err
+		}
+		if next != 0 {
+			break
+		}
+	}
+	if err := m.in.UnreadByte(); err != nil {
+		return 0, err
+	}
+	if err := m.zip.Reset(m.in); err != nil {
+		return 0, err
+	}
+	m.zip.Multistream(false)
+	return 0, nil
+}
+
+var errLong = malformed(fmt.Sprintf("it is longer than %d bytes", MaxLine))
 
 // readLine returns the next line. Of one that is too long it keeps nothing; at the end of the log
 // it returns io.EOF.
@@ -285,7 +328,7 @@ func readLine(in *bufio.Reader) (string, error) {
 	}
 	text := strings.TrimSuffix(strings.TrimSuffix(string(line), "\n"), "\r")
 	if tooLong || len(text) > MaxLine {
-		return "", malformed(fmt.Sprintf("it is longer than %d bytes", MaxLine))
+		return "", errLong
 	}
 	return text, nil
 }

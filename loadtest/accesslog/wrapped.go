@@ -45,6 +45,48 @@ func unwrap(line string) (inner string, ok bool) {
 	return line[len(head):], head != ""
 }
 
+// criHead matches what a runtime of Kubernetes (CRI) writes in front of a line: its stream, and F, or P if the line goes
+// on in the next one of the stream.
+var criHead = regexp.MustCompile(`^` + isoTime + ` (stdout|stderr) ([FP])(?::\S*)? `)
+
+// partJoiner joins the lines that CRI has cut into parts.
+type partJoiner struct {
+	parts map[string]string // by stream: the parts of a line so far; of one that is too long MaxLine + 1 bytes
+}
+
+// join returns a line as it was before CRI cut it, behind the head of its last part, and true; or false if line is an
+// earlier part. If the line is longer than MaxLine, the error is ErrMalformed.
+func (j *partJoiner) join(line string) (joined string, complete bool, err error) {
+	if !strings.Contains(line[:min(len(line), 64)], " std") {
+		return line, true, nil // as most
+	}
+	at := criHead.FindStringSubmatchIndex(line)
+	if at == nil {
+		return line, true, nil
+	}
+	head, stream, isPart := line[:at[1]], line[at[2]:at[3]], line[at[4]] == 'P'
+	before, isRest := j.parts[stream]
+	if !isPart && !isRest {
+		return line, true, nil
+	}
+	text := before
+	if len(text) <= MaxLine {
+		text += line[at[1]:min(len(line), at[1]+MaxLine+1-len(text))]
+	}
+	if isPart {
+		if j.parts == nil {
+			j.parts = map[string]string{}
+		}
+		j.parts[stream] = text
+		return "", false, nil
+	}
+	delete(j.parts, stream)
+	if len(text) > MaxLine {
+		return "", true, errLong
+	}
+	return head + text, true, nil
+}
+
 // maxHeads bounds how many of them are in front of each other, as those of Compose, a runtime and a syslog daemon.
 const maxHeads = 4
 

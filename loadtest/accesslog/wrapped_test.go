@@ -2,6 +2,7 @@ package accesslog
 
 import (
 	"context"
+	"maps"
 	"strings"
 	"testing"
 	"time"
@@ -118,6 +119,52 @@ func TestLinesWithoutAStatus(t *testing.T) {
 	assert.Len(t, log.Events, 2, "also where it was compressed")
 }
 
+// Zeros behind gzip data, as a block device has them, end the log.
+func TestGzipWithZerosBehind(t *testing.T) {
+	for _, zeros := range []int{1, 9, 10, 512, 200_000} {
+		lines := maps.Collect(linesOf(strings.NewReader(string(zip(t, "a\n")) + strings.Repeat("\x00", zeros))))
+		assert.Equal(t, map[string]error{"a": nil}, lines, zeros)
+	}
+	lines := maps.Collect(linesOf(strings.NewReader(string(zip(t, "a\n")) + string(zip(t, "b\n")) + "\x00\x00")))
+	assert.Equal(t, map[string]error{"a": nil, "b": nil}, lines)
+}
+
+// The runtimes of Kubernetes cut long lines into parts, P, of which the last is F.
+func TestPartialLinesOfCRI(t *testing.T) {
+	const head = "2026-05-17T10:05:04.669794202Z "
+	part := func(stream, tag, text string) string { return head + stream + " " + tag + " " + text + "\n" }
+	for name, c := range map[string]struct{ text, want string }{
+		"two parts":      {part("stdout", "P", "a") + part("stdout", "F", "b"), head + "stdout F ab"},
+		"three":          {part("stdout", "P", "a") + part("stdout", "P", "b") + part("stdout", "F", "c"), head + "stdout F abc"},
+		"with more tags": {part("stdout", "P:x", "a") + part("stdout", "F:x", "b"), head + "stdout F:x ab"},
+		"two streams":    {part("stdout", "P", "a") + part("stderr", "F", "x") + part("stdout", "F", "b"), head + "stderr F x|" + head + "stdout F ab"},
+		"at the end":     {part("stdout", "P", "a"), ""},
+		"too long":       {strings.Repeat(part("stdout", "P", strings.Repeat("a", MaxLine/2)), 9) + part("stdout", "F", "b") + part("stdout", "F", "c"), "long|" + head + "stdout F c"},
+		"whole lines":    {part("stdout", "F", "a") + part("stdout", "F", "b"), head + "stdout F a|" + head + "stdout F b"},
+		"no part at all": {"stdout P a\nb\n", "stdout P a|b"},
+	} {
+		var lines []string
+		var joiner partJoiner
+		for text, err := range linesOf(strings.NewReader(c.text)) {
+			require.NoError(t, err)
+			line, complete, err := joiner.join(text)
+			if err != nil {
+				assert.ErrorIs(t, err, ErrMalformed, name)
+				line = "long"
+			}
+			if complete {
+				lines = append(lines, line)
+			}
+		}
+		assert.Equal(t, c.want, strings.Join(lines, "|"), name)
+	}
+	log, err := readAs(t, "auto", part("stdout", "P", aLine[:20])+part("stdout", "F", aLine[20:])+part("stderr", "P", aLine))
+	require.NoError(t, err)
+	assert.Len(t, log.Events, 1)
+	assert.Equal(t, []Fault{{Reason: "the end of a line that CRI has cut is missing", Lines: 1}}, log.Faults)
+	assert.Equal(t, 3, int(log.Lines))
+}
+
 // What cannot be read is named, with the program that makes it readable.
 func TestUnreadableLogs(t *testing.T) {
 	utf16 := func(text string) string { return strings.Join(strings.Split(text, ""), "\x00") + "\x00" }
@@ -130,8 +177,8 @@ func TestUnreadableLogs(t *testing.T) {
 		"xz":                         {"\xfd7zXZ\x00\x00\x04", "it is compressed by xz, and plain text or gzip is wanted: xz -dc FILE"},
 		"zstd":                       {"\x28\xb5\x2f\xfd....", "it is compressed by zstd, and plain text or gzip is wanted: zstd -dc FILE"},
 		"zip":                        {"PK\x03\x04....", "it is compressed by zip, and plain text or gzip is wanted: unzip -p FILE"},
-		"gzip with zeros behind":     {string(zip(t, aLine+"\n")) + strings.Repeat("\x00", 512), "bytes behind the gzip data are not gzip, such as zeros of a block device: gzip -dc FILE"},
-		"gzip with garbage behind":   {string(zip(t, aLine+"\n")) + "garbage garbage garbage", "bytes behind the gzip data are not gzip, such as zeros of a block device: gzip -dc FILE"},
+		"gzip with zeros, and more":  {string(zip(t, aLine+"\n")) + strings.Repeat("\x00", 512) + "garbage garbage", "bytes behind the gzip data are not gzip: gzip -dc FILE"},
+		"gzip with garbage behind":   {string(zip(t, aLine+"\n")) + "garbage garbage garbage", "bytes behind the gzip data are not gzip: gzip -dc FILE"},
 		"gzip that is cut off":       {string(zip(t, strings.Repeat(aLine+"\n", 9)))[:60], "the gzip data is cut off: gzip -dc FILE"},
 		"UTF-16, compressed by gzip": {string(zip(t, "\xff\xfe"+utf16(aLine))), "it is text in UTF-16"},
 	} {
