@@ -41,7 +41,11 @@ func TestABurstAdmitsWhatFits(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			event := testkit.Event(t, test.limits)
 			clock := testkit.NewClock(time.Time{})
-			storestest.OnEverySoloStore(t, clock.Now, func(t *testing.T, open func() store.Store) {
+			on := storestest.OnEveryStore
+			if test.most > 1 {
+				on = storestest.OnEverySoloStore // with two replicas one round of 150 admitted 9 of 10: an open issue
+			}
+			on(t, clock.Now, func(t *testing.T, open func() store.Store) {
 				var limiters []*limiter.Limiter
 				for range 3 {
 					limiters = append(limiters, newLimiter(t, open(), clock.Now))
