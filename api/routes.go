@@ -164,6 +164,9 @@ func (h *handler) alive(x *exchange) error {
 // ready says whether the process should be asked, and the states of the store's servers.
 func (h *handler) ready(x *exchange) error {
 	servers, err := h.Health.Ready()
+	if errors.Is(err, service.ErrUnready) && !h.Redacted {
+		return errUnready(servers)
+	}
 	if err != nil {
 		return err
 	}
@@ -179,6 +182,24 @@ func (h *handler) ready(x *exchange) error {
 	}
 	h.Reply(x, health)
 	return nil
+}
+
+// maxUnready is the most servers that the error of readyz names.
+const maxUnready = 32
+
+// errUnready returns ErrUnready with the states of the servers, none of which answers.
+func errUnready(servers []service.ServerState) error {
+	states := make([]string, 0, maxUnready)
+	for _, server := range servers[:min(len(servers), maxUnready)] {
+		states = append(states, server.Name+" is "+server.String())
+	}
+	if len(servers) > maxUnready {
+		states = append(states, "…")
+	}
+	return &httpdecision.StatusError{
+		Text: service.ErrUnready.Error(), Status: http.StatusServiceUnavailable,
+		Detail: "No server of the store answers: " + strings.Join(states, "; ") + ".",
+	}
 }
 
 // healthcheck is ready, in the words of envoyproxy/ratelimit.
