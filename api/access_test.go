@@ -647,4 +647,7 @@ func TestDiscreetReadyz(t *testing.T) {
 	assert.JSONEq(t, `{"status": "ready"}`, request(t, h, "GET", "/readyz", "").Body.String())
 	reachable = false
 	assert.NotContains(t, problem(t, request(t, h, "GET", "/readyz", ""), 503).Detail, "10.0.0.1")
+	g.config.Redacted = false
+	assert.Equal(t, "No server of the store answers: 10.0.0.1:11211 is unreachable.",
+		problem(t, request(t, newDescribedAdmin(g.config), "GET", "/readyz", ""), 503).Detail)
 }

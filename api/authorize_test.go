@@ -40,7 +40,7 @@ func newAuthorizer(t *testing.T, yaml string, store store.Store) (http.Handler, 
 }
 
 // A route that takes no body answers at once, whatever the headers say of a body: a proxy may repeat those of its client,
-// and not send the body. The connection is of no use afterwards.
+// and not send the body. Then the server closes the connection: a process that ends does not wait for the body either.
 func TestABodyThatDoesNotComeIsNotAwaited(t *testing.T) {
 	for request, want := range map[string]int{
 		"GET /v1/authorize/e HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\n":           204,
@@ -64,9 +64,31 @@ func TestABodyThatDoesNotComeIsNotAwaited(t *testing.T) {
 			_, err = io.Copy(io.Discard, response.Body)
 			require.NoError(t, err)
 			assert.Zero(t, time.Since(began), request)
-			require.NoError(t, conn.Close())
+			require.NoError(t, c.server.Shutdown(t.Context()))
+			assert.LessOrEqual(t, time.Since(began), 2*time.Second, request)
+			_, err = conn.reader.ReadByte()
+			assert.ErrorIs(t, err, io.EOF, request)
 		})
 	}
+}
+
+// A body that is sent after all is read before the connection ends. Otherwise the system would reset the connection, and
+// the client might lose the answer.
+func TestABodyThatIsLeftAndComesLate(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		h, _ := newAuthorizer(t, "events: {e: {limits: [{per: ip, rate: 8/m}]}}", newStore())
+		conn := newPipedClients(t, h, nil).dial()
+		_, err := io.WriteString(conn, "POST /v1/authorize/e HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\n")
+		require.NoError(t, err)
+		time.Sleep(100 * time.Millisecond)
+		response, err := http.ReadResponse(conn.reader, nil)
+		require.NoError(t, err)
+		assert.Equal(t, 204, response.StatusCode)
+		_, err = io.WriteString(conn, "12345")
+		require.NoError(t, err, "it is read")
+		_, err = conn.reader.ReadByte()
+		assert.ErrorIs(t, err, io.EOF)
+	})
 }
 
 func newStore() *memcache.Embedded {

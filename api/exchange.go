@@ -62,8 +62,12 @@ func (o *route) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	r.Body = requestBody{x}
 	// A draining process has the client open its next connection to another one, before this one is cut.
-	if h.Health.Drain() || x.leavesBody() {
+	leavesBody := x.leavesBody()
+	if h.Health.Drain() || leavesBody {
 		w.Header()["Connection"] = []string{"close"}
+	}
+	if leavesBody {
+		defer x.boundBody(leftBodyTimeout)
 	}
 	if h.StartSpan != nil {
 		x.trace(h)
@@ -123,7 +127,17 @@ func (x *exchange) cutBody() {
 		return
 	}
 	x.Header()["Connection"] = []string{"close"}
-	_ = http.NewResponseController(x.ResponseWriter).SetReadDeadline(time.Now()) // else that of the server holds
+	x.boundBody(0)
+}
+
+// leftBodyTimeout is how long a connection goes on after the answer to a request whose body nobody reads. net/http waits as
+// long before it closes a connection whose client still sends: else the system would reset it, and the client could lose
+// the answer.
+const leftBodyTimeout = 500 * time.Millisecond
+
+// boundBody ends reading the body after a time. If the deadline cannot be set, the server's read timeout holds.
+func (x *exchange) boundBody(timeout time.Duration) {
+	_ = http.NewResponseController(x.ResponseWriter).SetReadDeadline(time.Now().Add(timeout))
 }
 
 // act does the action for a request that is admitted. The connection is a client's at the latest

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync/atomic"
 
 	"github.com/gorilla/mux"
 
@@ -105,10 +106,10 @@ func (t table) addOperators() {
 	t.add(service.ClassPublic, gets, "/healthz", unread(h.alive))
 	t.add(service.ClassPublic, gets, "/readyz", unread(h.ready))
 	if h.Metrics != nil {
-		t.add(service.ClassOperate, gets, "/metrics", handOn(h.Metrics))
+		t.add(service.ClassOperate, gets, "/metrics", handOnAFew(h.Metrics))
 	}
 	if h.Profiles != nil {
-		t.add(service.ClassOperate, slices.Concat(gets, posts), "/debug/pprof/{profile:.*}", handOn(h.Profiles))
+		t.add(service.ClassOperate, slices.Concat(gets, posts), "/debug/pprof/{profile:.*}", handOnAFew(h.Profiles))
 	}
 	if h.Page != nil {
 		t.add(service.ClassSee, gets, pageRoute, handOn(h.Page))
@@ -163,6 +164,9 @@ func (h *handler) alive(x *exchange) error {
 // ready says whether the process should be asked, and the states of the store's servers.
 func (h *handler) ready(x *exchange) error {
 	servers, err := h.Health.Ready()
+	if errors.Is(err, service.ErrUnready) && !h.Redacted {
+		return errUnready(servers)
+	}
 	if err != nil {
 		return err
 	}
@@ -178,6 +182,24 @@ func (h *handler) ready(x *exchange) error {
 	}
 	h.Reply(x, health)
 	return nil
+}
+
+// maxUnready is the most servers that the error of readyz names.
+const maxUnready = 32
+
+// errUnready returns ErrUnready with the states of the servers, none of which answers.
+func errUnready(servers []service.ServerState) error {
+	states := make([]string, 0, maxUnready)
+	for _, server := range servers[:min(len(servers), maxUnready)] {
+		states = append(states, server.Name+" is "+server.String())
+	}
+	if len(servers) > maxUnready {
+		states = append(states, "…")
+	}
+	return &httpdecision.StatusError{
+		Text: service.ErrUnready.Error(), Status: http.StatusServiceUnavailable,
+		Detail: "No server of the store answers: " + strings.Join(states, "; ") + ".",
+	}
 }
 
 // healthcheck is ready, in the words of envoyproxy/ratelimit.
@@ -231,6 +253,22 @@ func handOn(to http.Handler) action {
 	return func(x *exchange) error {
 		to.ServeHTTP(x, x.request)
 		return nil
+	}
+}
+
+// maxHandedOn is the most requests that handOnAFew answers at a time.
+const maxHandedOn = 5
+
+// handOnAFew is handOn for answers of unknown size, which are in memory until their clients have read them: few are
+// answered at a time, and one more gets ErrOverload.
+func handOnAFew(to http.Handler) action {
+	var answering atomic.Int64
+	return func(x *exchange) error {
+		defer answering.Add(-1)
+		if answering.Add(1) > maxHandedOn {
+			return service.ErrOverload
+		}
+		return handOn(to)(x)
 	}
 }
 

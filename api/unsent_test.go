@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"testing/synctest"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -60,4 +61,43 @@ func TestUnsentAnswersAreBounded(t *testing.T) {
 		require.NoError(t, err)
 		require.NoError(t, conn.Close())
 	})
+}
+
+// Of metrics and of profiles, whose size nobody knows before, five answers at a time may be unread. One more is a 503.
+func TestUnreadMetricsAndProfilesAreBounded(t *testing.T) {
+	large := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = w.Write(make([]byte, 1<<20))
+	})
+	for _, path := range []string{"/metrics", "/debug/pprof/heap"} {
+		bubble.Test(t, func(t *testing.T) {
+			g := newGuarded(t)
+			g.config.Gate, g.config.Metrics, g.config.Profiles = nil, large, large
+			c := newPipedClients(t, newDescribedAdmin(g.config), nil)
+			ask := func() (*rawConn, *http.Response) {
+				conn := c.dial()
+				_, err := fmt.Fprintf(conn, "GET %s HTTP/1.1\r\nHost: x\r\n\r\n", path)
+				require.NoError(t, err)
+				response, err := http.ReadResponse(conn.reader, nil)
+				require.NoError(t, err)
+				return conn, response
+			}
+			var unread []*rawConn
+			for range 5 {
+				conn, response := ask()
+				require.Equal(t, 200, response.StatusCode)
+				unread = append(unread, conn)
+			}
+			conn, response := ask()
+			require.Equal(t, 503, response.StatusCode)
+			assert.Equal(t, "1", response.Header.Get("Retry-After"))
+			require.NoError(t, conn.Close())
+			for _, conn := range unread {
+				require.NoError(t, conn.Close())
+			}
+			synctest.Wait()
+			conn, response = ask()
+			require.Equal(t, 200, response.StatusCode)
+			require.NoError(t, conn.Close())
+		})
+	}
 }

@@ -123,8 +123,12 @@ type Fleet struct {
 	clocks   *clocks.Clocks
 	closing  chan struct{}
 
-	changing sync.Mutex // of the servers
-	servers  servers
+	changing sync.Mutex // protects the fields up to leaving
+	servers  servers    // in use
+	names    []string   // of the last SetServers: those of servers, and of aliases
+	aliases  map[string]bool
+	looking  context.Context // of the looks at aliases, until the next SetServers or Close
+	endLooks context.CancelFunc
 	leaving  sync.WaitGroup // servers that are no longer used, and the stall detector
 }
 
@@ -154,7 +158,8 @@ func NewFleet(ctx context.Context, config Config) (*Fleet, error) {
 		return nil, err
 	}
 	config.KeySecret = nil // keep the secret out of sight of readers of the config
-	f := &Fleet{common: &common{Config: config, mark: keyer.mark}, keyer: keyer, replicas: max(config.Replicas, 1), closing: make(chan struct{})}
+	f := &Fleet{common: &common{Config: config, mark: keyer.mark}, keyer: keyer, replicas: max(config.Replicas, 1), closing: make(chan struct{}),
+		aliases: map[string]bool{}, endLooks: func() {}}
 	f.dialer = memproto.Dialer{TLS: config.TLS, Credentials: config.Credentials}
 	if err := f.dialer.Check(); err != nil {
 		return nil, err
@@ -184,23 +189,14 @@ func NewFleet(ctx context.Context, config Config) (*Fleet, error) {
 func (f *Fleet) SetServers(ctx context.Context, names []string) error {
 	f.changing.Lock()
 	defer f.changing.Unlock()
-	return f.setServers(ctx, names)
-}
-
-// dropAlias has the fleet not use a server that is in the list under another name, too. The servers are not being changed
-// meanwhile: if they are, the next look at the server drops it.
-func (f *Fleet) dropAlias(s *server) {
-	if !f.changing.TryLock() {
-		return
+	if err := f.setServers(ctx, names); err != nil {
+		return err
 	}
-	defer f.changing.Unlock()
-	var names []string
-	for _, other := range f.servers {
-		if other != s {
-			names = append(names, other.Name())
-		}
-	}
-	_ = f.setServers(context.Background(), names) // they were checked before
+	f.names = slices.Clone(names)
+	clear(f.aliases)
+	f.endLooks()
+	f.looking, f.endLooks = context.WithCancel(context.Background())
+	return nil
 }
 
 // setServers is SetServers, with changing locked.
@@ -254,6 +250,7 @@ func (f *Fleet) Close() error {
 		f.common.closed.Store(true)
 		close(f.closing)
 	}
+	f.endLooks()
 	f.set.Close()
 	faults := make([]error, len(f.servers))
 	var closing sync.WaitGroup

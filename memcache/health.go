@@ -16,7 +16,7 @@ type Change int
 
 const (
 	Down        Change = iota + 1 // it does not answer: calls fail at once, and it is probed
-	Back                          // it answers again
+	Back                          // it answers again, or its name leads to a server that no other name leads to, after Same
 	Emptied                       // it has forgotten what it held before Since: it came back empty, a flush_all came, or it is new
 	Repaired                      // what it had forgotten or missed was copied to it from other servers
 	Evicting                      // it is full, and has dropped what had not expired: counts on it may be too low

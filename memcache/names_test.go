@@ -119,3 +119,86 @@ func TestANameThatMovesStaysInTheList(t *testing.T) {
 		require.Len(t, fleet.Health(), 2)
 	})
 }
+
+// A process that starts while a name leads to another server of the list, as during a failover, does not use the name as
+// long as it does. It then uses the name as other processes do, also if another server of the list restarts meanwhile.
+func TestANameThatLeadsElsewhereAtTheStartIsTakenBack(t *testing.T) {
+	const first, second, third = "a.example:11211", "b.example:11211", "c.example:11211"
+	for _, name := range []string{first, second} { // the name that leads to the server of the other one
+		t.Run(name, func(t *testing.T) {
+			inBubbles(t, func(t *testing.T, protocol memcache.Protocol) {
+				servers := map[string]*memcachedtest.Memory{}
+				for _, name := range []string{first, second, third} {
+					servers[name] = memcachedtest.StartMemory(t)
+				}
+				used := map[string]string{first: second, second: first}[name]
+				var home atomic.Bool
+				told := make(changes, 1000)
+				config := memcache.Config{Servers: []string{first, second, third}, Replicas: 2, Protocol: protocol, OnServerChange: told.changed}
+				fleet, err := memcache.NewFleet(t.Context(), memcache.Dialed(config, func(ctx context.Context, asked string, deadline time.Time) (net.Conn, error) {
+					if asked == name && !home.Load() {
+						asked = used
+					}
+					return memcachedtest.Dial(ctx, servers[asked].Addr, deadline)
+				}))
+				require.NoError(t, err)
+				defer fleet.Close()
+				fleet.Ping(t.Context())
+				time.Sleep(10 * time.Second)
+				require.Equal(t, []string{first, third}, namesOf(fleet))
+				for range 20 { // no look takes the new marker of the server for that of another one
+					servers[used].Stop()
+					servers[used].Restart()
+					time.Sleep(3 * time.Second)
+					require.Equal(t, []string{first, third}, namesOf(fleet))
+				}
+				home.Store(true)
+				if name == first { // open connections end when a name moves because its server does
+					servers[second].Stop()
+					servers[second].Restart()
+				}
+				time.Sleep(10 * time.Second)
+				require.Equal(t, []string{first, second, third}, namesOf(fleet))
+				told.await(t, "same "+second)
+				told.await(t, "back "+second)
+				home.Store(false) // a second failover: the process goes on as others do
+				servers[name].Stop()
+				servers[name].Restart()
+				time.Sleep(10 * time.Second)
+				require.Equal(t, []string{first, second, third}, namesOf(fleet))
+			})
+		})
+	}
+}
+
+// A list that names a server once more is used as it is, also while a name is not used.
+func TestAListWithoutANameThatIsNotUsed(t *testing.T) {
+	inBubbles(t, func(t *testing.T, protocol memcache.Protocol) {
+		server, other := memcachedtest.StartMemory(t), memcachedtest.StartMemory(t)
+		const first, second, third = "a.example:11211", "b.example:11211", "c.example:11211"
+		var home atomic.Bool
+		config := memcache.Config{Servers: []string{first, second}, Protocol: protocol}
+		fleet, err := memcache.NewFleet(t.Context(), memcache.Dialed(config, func(ctx context.Context, name string, deadline time.Time) (net.Conn, error) {
+			if name == third || name == second && home.Load() {
+				return memcachedtest.Dial(ctx, other.Addr, deadline)
+			}
+			return memcachedtest.Dial(ctx, server.Addr, deadline)
+		}))
+		require.NoError(t, err)
+		defer fleet.Close()
+		fleet.Ping(t.Context())
+		require.Equal(t, []string{first}, namesOf(fleet))
+		require.NoError(t, fleet.SetServers(t.Context(), []string{first, third}))
+		home.Store(true)
+		time.Sleep(time.Minute)
+		require.Equal(t, []string{first, third}, namesOf(fleet))
+	})
+}
+
+// namesOf returns the names of the servers in use.
+func namesOf(fleet *memcache.Fleet) (names []string) {
+	for _, h := range fleet.Health() {
+		names = append(names, h.Name)
+	}
+	return names
+}

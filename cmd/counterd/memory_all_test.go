@@ -94,9 +94,10 @@ func TestLargeRequestsTakeBoundedMemory(t *testing.T) {
 	}{
 		"batches that are not read": {"/v1/batch", `{"hits":[` + strings.Join(hits, ",") + `]}`, 100, 350}, // the embedded store included
 		"overrides of empty rates":  {"/v1/events/e/override", `{"rates":[` + strings.Repeat(`"",`, 349_000) + `""]}`, 24, 300},
+		"JSON of empty descriptors": {"/json", `{"domain":"d","descriptors":[` + strings.Repeat(`{},`, 349_000) + `{}]}`, 48, 300},
 	} {
 		t.Run(name, func(t *testing.T) {
-			p := startProcess(t, "-rules", rules)
+			p := startProcess(t, "-rules", rules, "-rls", "127.0.0.1:0")
 			var asking sync.WaitGroup
 			for range test.requests {
 				asking.Go(func() {

@@ -667,34 +667,6 @@ func (m *Memory) learn(k *marker, marked bool) {
 	}
 }
 
-// alias returns the last, by name, of this memory and another one of the list that has the same marker, or nil if there
-// is none. A name that led to another server before is none: it may lead there again. The memories are locked.
-func (m *Memory) alias() *Memory {
-	for _, other := range m.all.memories {
-		same := other != m && other.known != nil && other.known.ID == m.known.ID && m.earlier == 0 && other.earlier == 0
-		if same && slices.Contains(m.all.list, m.name) && slices.Contains(m.all.list, other.name) {
-			first, last := m, other
-			if other.name < m.name {
-				first, last = other, m
-			}
-			last.sameAs = first.name
-			return last
-		}
-	}
-	return nil
-}
-
-// NameFaults reports whether the name of the server leads to several servers, which count apart, and returns another
-// name that leads to the same server, or none.
-func (m *Memory) NameFaults() (several bool, sameAs string) {
-	if m.all == nil {
-		return false, ""
-	}
-	m.all.mu.Lock()
-	defer m.all.mu.Unlock()
-	return m.several, m.sameAs
-}
-
 // Count takes in statistics of the server: how many items it holds, and how many it has dropped
 // since its start that had not expired. The marker keeps those, so that a process that starts
 // later knows of them.

@@ -67,15 +67,15 @@ func TestSlowConnectionsStarveNoProbe(t *testing.T) {
 // those beyond the bound are refused.
 func TestLongRequestsStarveNoProbe(t *testing.T) {
 	arrived, release := make(chan struct{}, 2*adminConnections), make(chan struct{})
-	address := crowdedAdmin(t, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+	address := crowdedAdmin(t, http.NotFoundHandler(), http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
 		arrived <- struct{}{}
 		<-release
-	}), http.NotFoundHandler())
+	}))
 	answers := make(chan int, 2*adminConnections)
 	var asking sync.WaitGroup
 	for i := range 2 * adminConnections {
 		asking.Go(func() {
-			answered, _ := ask(t, "http://"+address+"/metrics")
+			answered, _ := ask(t, "http://"+address+"/ui/")
 			answers <- answered
 		})
 		if i < adminRequests {

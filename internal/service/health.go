@@ -69,7 +69,7 @@ type Health struct {
 	Drain func() bool
 }
 
-// Ready returns the states of the servers. It returns ErrDraining, or ErrUnready where no
+// Ready returns the states of the servers. It returns ErrDraining, or ErrUnready with the states if no
 // server answers. One server that answers is enough: to take all processes out of service
 // because one of many servers is down would make a part's outage that of the whole.
 func (h Health) Ready() ([]ServerState, error) {
@@ -88,5 +88,5 @@ func (h Health) Ready() ([]ServerState, error) {
 			return states, nil
 		}
 	}
-	return nil, ErrUnready
+	return states, ErrUnready
 }

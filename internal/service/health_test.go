@@ -19,8 +19,9 @@ func TestReady(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, states, got)
 	states = states[:1]
-	_, err = health.Ready()
+	got, err = health.Ready()
 	assert.ErrorIs(t, err, service.ErrUnready)
+	assert.Equal(t, states, got, "the caller names them")
 	draining = true
 	_, err = health.Ready()
 	assert.ErrorIs(t, err, service.ErrDraining)

@@ -25,14 +25,21 @@ var (
 // were it not a shadow.
 const shadowDenied = service.Unavailable
 
+// minCreated is how many counters hits create at least before one drops those of removed events and limits.
+const minCreated = 256
+
 // decisions counts decisions by event and limit. A scrape sends the series of the rules in force, zero ones too, and
 // drops the counters of other events and limits. A hit finds its counters without a lock and creates them if they
-// do not exist, so it waits for no reload and no scrape.
+// do not exist, so it waits for no reload and no scrape. If nobody scrapes, a hit drops the others now and then: reloads
+// would otherwise leave more and more.
 type decisions struct {
 	decided, onError, limit, near *prometheus.Desc
 
 	rules  atomic.Pointer[func() []*events.Rules] // returns the rules in force, which share no event; nil before follow
 	events named[eventCounters]
+
+	created  atomic.Int64 // counters since the last drop
+	dropping sync.Mutex
 }
 
 // eventCounters are the counters of one event.
@@ -51,11 +58,14 @@ type limitCounters struct {
 // named are counters by their names. They are safe for concurrent use.
 type named[V any] struct{ counters sync.Map }
 
-// get returns the counters of a name. It creates them if they do not exist.
-func (n *named[V]) get(name string) *V {
+// get returns the counters of a name. It creates them, and adds 1 to created, if they do not exist.
+func (n *named[V]) get(name string, created *atomic.Int64) *V {
 	counters, ok := n.counters.Load(name)
 	if !ok {
-		counters, _ = n.counters.LoadOrStore(name, new(V))
+		counters, ok = n.counters.LoadOrStore(name, new(V))
+	}
+	if !ok {
+		created.Add(1)
 	}
 	return counters.(*V)
 }
@@ -100,15 +110,82 @@ func (m *Metrics) OnDecision(_ context.Context, h limiter.Hit, d *events.Decisio
 	if m.decisions.rules.Load() == nil {
 		return
 	}
-	counters := m.decisions.events.get(h.Event.Name)
+	var created atomic.Int64
+	counters := m.decisions.events.get(h.Event.Name, &created)
 	counters.decided[call-limiter.CallHit][service.OutcomeOf(d)].Add(1)
 	if call == limiter.CallHit {
-		counters.countLimits(d.Limits)
+		counters.countLimits(d.Limits, &created)
+	}
+	if n := created.Load(); n > 0 {
+		m.decisions.noteCreated(n)
 	}
 }
 
+// noteCreated drops the counters that are not of the rules in force if hits have created very many since the last drop.
+func (d *decisions) noteCreated(n int64) {
+	created := d.created.Add(n)
+	if created <= minCreated {
+		return
+	}
+	inForce := (*d.rules.Load())()
+	most := int64(minCreated)
+	for _, rules := range inForce {
+		most += 4 * int64(len(rules.Events))
+	}
+	if created > most && d.dropping.TryLock() {
+		d.drop(inForce)
+		d.dropping.Unlock()
+	}
+}
+
+// drop drops the counters that are not of those rules, unless others are in force by now: hits may have counted their
+// events and limits already. The next drop then does it.
+func (d *decisions) drop(inForce []*events.Rules) {
+	d.created.Store(0)
+	gone := d.events.names()
+	goneLimits := make(map[*eventCounters]map[string]bool)
+	for _, rules := range inForce {
+		for name, event := range rules.Events {
+			if !gone[name] {
+				continue // nothing of it was counted
+			}
+			delete(gone, name)
+			counters := d.events.get(name, &d.created)
+			names := counters.limits.names()
+			for series := range seriesOf(event) {
+				delete(names, series)
+			}
+			goneLimits[counters] = names
+		}
+	}
+	if !slices.Equal(inForce, (*d.rules.Load())()) {
+		return
+	}
+	d.events.drop(gone)
+	for counters, names := range goneLimits {
+		counters.limits.drop(names)
+	}
+}
+
+// seriesOf returns the series of the event's limits. Limits of one name, and those of overrides, share one.
+func seriesOf(event *events.Event) map[string]bool {
+	series := make(map[string]bool)
+	add := func(limits []events.Limit) {
+		for _, limit := range limits {
+			series[cmp.Or(limit.Series, limit.Name)] = true
+		}
+	}
+	for i := range event.Rules {
+		add(event.Rules[i].Limits)
+		for _, limits := range event.Rules[i].Overrides {
+			add(limits)
+		}
+	}
+	return series
+}
+
 // countLimits counts the decision of each limit of a hit, and each on_error that stood in for the store.
-func (c *eventCounters) countLimits(limits []events.LimitState) {
+func (c *eventCounters) countLimits(limits []events.LimitState, created *atomic.Int64) {
 	var failed [len(onErrors)]bool
 	for i := range limits {
 		s := &limits[i]
@@ -118,7 +195,7 @@ func (c *eventCounters) countLimits(limits []events.LimitState) {
 				continue
 			}
 		}
-		c.limits.get(cmp.Or(s.Series, s.Name)).count(s)
+		c.limits.get(cmp.Or(s.Series, s.Name), created).count(s)
 	}
 	for onError, did := range failed {
 		if did {
@@ -161,27 +238,16 @@ func (d *decisions) Collect(to chan<- prometheus.Metric) {
 		return
 	}
 	inForce := (*load)()
-	gone := d.events.names()
-	goneLimits := make(map[*eventCounters]map[string]bool)
 	for _, rules := range inForce {
 		for name, event := range rules.Events {
-			delete(gone, name)
-			counters := d.events.get(name)
-			goneLimits[counters] = counters.collect(d, event, to)
+			d.events.get(name, &d.created).collect(d, event, to)
 		}
 	}
-	// If a reload came in between, hits may have counted its events and limits already: the next scrape drops the others.
-	if !slices.Equal(inForce, (*load)()) {
-		return
-	}
-	d.events.drop(gone)
-	for counters, names := range goneLimits {
-		counters.limits.drop(names)
-	}
+	d.drop(inForce)
 }
 
-// collect sends the event's series. It returns the names of limits that the event does not have.
-func (c *eventCounters) collect(d *decisions, event *events.Event, to chan<- prometheus.Metric) (gone map[string]bool) {
+// collect sends the event's series.
+func (c *eventCounters) collect(d *decisions, event *events.Event, to chan<- prometheus.Metric) {
 	send := func(desc *prometheus.Desc, count *atomic.Int64, labels ...string) {
 		to <- prometheus.MustNewConstMetric(desc, prometheus.CounterValue, float64(count.Load()), labels...)
 	}
@@ -193,28 +259,11 @@ func (c *eventCounters) collect(d *decisions, event *events.Event, to chan<- pro
 	for _, onError := range onErrors {
 		send(d.onError, &c.onError[onError], event.Name, onError.String())
 	}
-	gone = c.limits.names()
-	sent := make(map[string]bool) // limits of one name, and those of overrides, share their series
-	sendLimits := func(limits []events.Limit) {
-		for _, limit := range limits {
-			series := cmp.Or(limit.Series, limit.Name)
-			if sent[series] {
-				continue
-			}
-			sent[series] = true
-			delete(gone, series)
-			counters := c.limits.get(series)
-			for verdict, name := range limitVerdicts {
-				send(d.limit, &counters.decided[verdict], event.Name, series, name)
-			}
-			send(d.near, &counters.near, event.Name, series)
+	for series := range seriesOf(event) {
+		counters := c.limits.get(series, &d.created)
+		for verdict, name := range limitVerdicts {
+			send(d.limit, &counters.decided[verdict], event.Name, series, name)
 		}
+		send(d.near, &counters.near, event.Name, series)
 	}
-	for i := range event.Rules {
-		sendLimits(event.Rules[i].Limits)
-		for _, limits := range event.Rules[i].Overrides {
-			sendLimits(limits)
-		}
-	}
-	return gone
 }

@@ -95,6 +95,35 @@ func TestLimitsDoNotShareSeries(t *testing.T) {
 	assert.Equal(t, []string{`"ip-3-per-1h"} 0`, `"ip-3-per-1m"} 0`, `"ip-5-per-1m"} 0`, `"ip-per-1h"} 0`}, limits)
 }
 
+// Counters of events and limits that reloads have removed take bounded memory, also if nobody scrapes.
+func TestReloadsWithoutAScrapeTakeBoundedMemory(t *testing.T) {
+	for name, rules := range map[string]string{
+		"events": "events: {a: {limits: [{per: ip, rate: 9/h}]}, b%d: {limits: [{per: ip, rate: 9/h}]}}",
+		"limits": "events: {a: {limits: [{per: ip, rate: 9/h}, {per: ip, rate: 8/m, name: n%d}]}}",
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := watch(t, fmt.Sprintf(rules, 0))
+			const reloads = 1000
+			for i := range reloads {
+				w.reload(fmt.Sprintf(rules, i))
+				for _, event := range w.rules.Load().Events {
+					d := &events.Decision{Allowed: true}
+					for _, rule := range event.Rules {
+						for _, l := range rule.Limits {
+							d.Limits = append(d.Limits, events.LimitState{Name: l.Name, Series: l.Series, Allowed: true, Limit: 9})
+						}
+					}
+					w.OnDecision(t.Context(), limiter.Hit{Event: event, Cost: 1}, d, limiter.CallHit)
+				}
+			}
+			assert.Less(t, w.Counted(), 300)
+			line := `counterd_decisions_total{call="hit",event="a",verdict="allowed"} 1000`
+			assert.Equal(t, []string{line}, w.scrape(line), "what is in force is kept")
+			assert.Less(t, w.Counted(), 5)
+		})
+	}
+}
+
 // manyLimits returns rules with that many events, each with two limits.
 func manyLimits(n, rate int) string {
 	var b strings.Builder
