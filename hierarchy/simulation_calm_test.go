@@ -47,20 +47,30 @@ func (s *simulation) miscounts() (faults []string) {
 					hash := hashOf(a.ID)
 					counter = string(hash[:])
 				}
-				for l := Second; l <= Day; l++ {
-					want[slot{counter, BucketAt(l, result.Decision.At.Unix())}] += op.hits[i].Cost
+				for bucket := range BucketsOf(a.Counter, result.Decision.At.Unix()) {
+					want[slot{counter, bucket}] += op.hits[i].Cost
 				}
 			}
 		}
+	}
+	copies, found := 1, map[slot]int{}
+	if s.copies != nil {
+		copies = s.copies.replicas
 	}
 	for server, items := range s.servers() {
 		for counter, buckets := range items.Of {
 			for id, held := range buckets {
 				bucket := bucketOf(id)
+				found[slot{counter, bucket}]++
 				if wanted := want[slot{counter, bucket}]; held.Value != wanted {
 					faults = append(faults, fmt.Sprintf("server %d: bucket %v of %q holds %d, and %d was counted", server, bucket, counter, held.Value, wanted))
 				}
 			}
+		}
+	}
+	for bucket, counted := range want {
+		if found[bucket] != copies {
+			faults = append(faults, fmt.Sprintf("%d servers hold bucket %v of %q, in which %d was counted", found[bucket], bucket.bucket, bucket.counter, counted))
 		}
 	}
 	return faults

@@ -29,7 +29,7 @@ type Mutant struct {
 	Name     string
 	File     string // path from the folder of the test
 	Old, New string // Old occurs exactly once in the file
-	Test     string // test of the simulation, whose failures print "seed N"
+	Test     string // test of the simulation or a subtest, NAME/SUBTEST; failures print "seed N"
 	Seed     uint64 // first seed to run; a seed that is known to find the fault saves time
 }
 
@@ -63,7 +63,7 @@ func (m *Mutant) find(t *testing.T, path, faulty string) {
 	build := exec.CommandContext(t.Context(), "go", "test", "-c", "-vet=off", "-overlay", overlay, "-o", binary, ".")
 	out, err := build.CombinedOutput()
 	require.NoError(t, err, "%s", out)
-	command := exec.CommandContext(t.Context(), binary, "-test.run", "^"+m.Test+"$")
+	command := exec.CommandContext(t.Context(), binary, "-test.run", "^"+strings.ReplaceAll(m.Test, "/", "$/^")+"$")
 	command.Env = append(os.Environ(), fmt.Sprintf("%s=%d", variable, m.Seed))
 	out, err = command.CombinedOutput()
 	require.Error(t, err, "%s does not find it in %d seeds: %s", m.Test, seeds, out)
