@@ -150,7 +150,7 @@ seeds: built
 		echo "$$folder $$tests"; \
 		COUNTERD_TEST=$(SEEDS) $(BUILT) go test -vet=off -timeout 60m -run "^($$tests)\$$" $$folder; \
 	done
-SCALED = testkit\.($(if $(filter seeds,$(SEEDS)),Seeds|)Fifth|Thorough|All|Lasting)\(
+SCALED = (testkit\.($(if $(filter seeds,$(SEEDS)),Seeds|)Fifth|Thorough|All|Lasting)|mutant\.Test)\(
 
 # What is in deploy, held to the product and to the tools of its readers. It starts what the
 # Dockerfile makes, so it needs Linux; as root also in a root filesystem of its own. What it

@@ -51,11 +51,6 @@ type Counters struct {
 	use        func(id string, counter events.Counter, now time.Time)
 	resets     chan struct{} // one for each Reset under way
 	reserving  atomic.Bool   // this process has seen a reservation
-
-	// What the simulation breaks to see that it finds it broken.
-	ahead  int64 // seconds for which the clocks of other processes may be ahead
-	open   int64 // seconds for which a bucket that has ended may still change
-	spanOf func(w events.Windows, now int64, finest Level, ahead int64) span
 }
 
 // NewCounters returns Counters on the store of the config.
@@ -63,10 +58,9 @@ func NewCounters(config Config) *Counters {
 	c := &Counters{
 		store: config.Store, replicated: config.Store.Capabilities().Replicated(), now: config.Clock, grace: cmp.Or(max(config.Grace, 0), DefaultGrace),
 		use:    config.OnUse,
-		resets: make(chan struct{}, resetsAtOnce), spanOf: spanOf,
+		resets: make(chan struct{}, resetsAtOnce),
 	}
 	c.base = engine.Base{Store: c.store, Clock: config.Clock, Grace: c.grace, Changes: new(engine.Changes), OnUse: config.OnUse}
-	c.ahead, c.open = engine.CeilSeconds(c.grace), openSeconds(c.grace)
 	if config.CacheBytes >= 0 {
 		c.cache = newBucketCache(config.CacheBytes)
 	}
@@ -142,7 +136,7 @@ func (c *Counters) addTo(ctx context.Context, by, second int64, counter events.C
 	}
 	// Whatever became of it: denials from before it may be true no more.
 	c.base.Changes.Of(r.id).Add(1)
-	if finest, _ := levels(counter); BucketAt(finest, second).Last() < c.now().Unix()-c.open {
+	if finest, _ := levels(counter); BucketAt(finest, second).Last() < c.now().Unix()-openSeconds(c.grace) {
 		c.cache.forget(r.id)
 	}
 	return receipt, err
@@ -174,7 +168,7 @@ func (c *Counters) Count(ctx context.Context, counter events.Counter, length tim
 	defer r.free()
 	now := c.now()
 	c.use(r.id, counter, now)
-	r.remember(c.cache, now, now.Unix()-c.open, time.Time{})
+	r.remember(c.cache, now, now.Unix()-openSeconds(c.grace), time.Time{})
 	// What a count has read may be of a copy alone that missed something, and must not
 	// decide hits, which reach another one.
 	r.asks = c.replicated

@@ -8,28 +8,17 @@ import (
 
 	"github.com/stretchr/testify/assert"
 
-	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/internal/store"
 	"github.com/counterd/counterd/internal/store/storetest"
 )
 
-// What each part of the algorithm is for: without it the simulation finds windows
-// that hold more than they may. It is the same simulation, with the same seeds.
+// What the order of a round trip and the receipt are for: with a faulty store the simulation finds windows that hold more
+// than they may. It is the same simulation, with the same seeds.
 func TestSimulationFindsSabotage(t *testing.T) {
 	for name, broken := range map[string]sabotage{
-		"no look ahead": {counters: func(c *Counters) { c.ahead = 0 }},
-		"no look ahead of a clock that was set back": {setBack: true, counters: func(c *Counters) {
-			c.spanOf = func(w events.Windows, now int64, finest Level, ahead int64) span {
-				return spanOf(w, now, finest, min(ahead, c.ahead))
-			}
-		}},
 		"coarse adds first": {store: func(_ *simulation, s store.Store) store.Store {
 			return &coarseFirst{s}
 		}},
-		"a rank level by the moment":        {counters: func(c *Counters) { c.spanOf = spanByTheMoment(c.now) }},
-		"a rank level that straddles turns": {algorithm: "fixed-window", counters: func(c *Counters) { c.spanOf = spanThatStraddles }},
-		"a cover by the moment":             {algorithm: "fixed-window", counters: func(c *Counters) { c.spanOf = spanTiledByTheMoment(c.now) }},
-		"a calendar that straddles turns":   {algorithm: "fixed-window", zone: "Asia/Kathmandu", counters: func(c *Counters) { c.spanOf = spanThatStraddles }},
 		"a bound from a coarser level": {store: func(s *simulation, inner store.Store) store.Store {
 			return &coarserBound{inner, s}
 		}},
@@ -39,8 +28,6 @@ func TestSimulationFindsSabotage(t *testing.T) {
 		"reads before it adds": {store: func(_ *simulation, s store.Store) store.Store {
 			return &readsFirst{s}
 		}},
-		"remembers buckets that are not closed": {counters: func(c *Counters) { c.open = 0 }},
-		"trusts slow trips":                     {counters: func(c *Counters) { c.base.Grace *= 1000 }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -54,16 +41,9 @@ func TestSimulationFindsSabotage(t *testing.T) {
 // rareSeeds are the first seeds that find the sabotages that only few seeds find.
 var rareSeeds = map[string]uint64{
 	"coarse adds first": 5363,
-	"trusts slow trips": 1172,
 	"adds to the coarsest level first on one replica":                   1147,
 	"rolls back on replicas that did not acknowledge":                   482,
-	"a rank level that straddles turns":                                 461,
-	"no look ahead":                                                     68,
-	"no look ahead of a clock that was set back":                        288,
-	"a rank level by the moment":                                        174,
-	"a calendar that straddles turns":                                   71,
 	"rolls back what was not acknowledged":                              110,
-	"remembers buckets that are not closed":                             272,
 	"takes a trip for made that failed midway":                          89,
 	"leaves hints of rollbacks":                                         38,
 	"no replica is reached by all":                                      40,
@@ -102,53 +82,6 @@ func (s *coarseFirst) Do(ctx context.Context, ops ...*store.Op) {
 			op.Receipt = store.Receipt{}
 		}
 	})
-}
-
-// spanByTheMoment takes a rank level one finer at every other moment.
-func spanByTheMoment(clock func() time.Time) func(events.Windows, int64, Level, int64) span {
-	return func(w events.Windows, now int64, finest Level, ahead int64) span {
-		s := spanOf(w, now, finest, ahead)
-		// A few hundred reads are enough.
-		if clock().UnixMicro()%2 == 0 || s.rank == finest || s.row().Len() > 3 {
-			return s
-		}
-		first, last := w.Around(now)
-		s.inRow(s.rank-1, Window{BucketAt(finest, first).First(), min(last, now+ahead)}, now)
-		return s
-	}
-}
-
-// inRow has the span tile the window with buckets of one level.
-func (s *span) inRow(rank Level, w Window, now int64) {
-	s.rank, s.rows = rank, 1
-	s.tiles[0] = runWithin(rank, w)
-	s.head = BucketAt(rank, now).Number
-	oldest := Bucket{rank, s.tiles[0].First}
-	s.edge = Window{w.First, oldest.Last()}
-	s.whole = oldest.First() == w.First
-}
-
-// spanThatStraddles has the rank level that sliding windows have.
-func spanThatStraddles(w events.Windows, now int64, finest Level, ahead int64) span {
-	s := spanOf(w, now, finest, ahead)
-	first, last := w.Around(now)
-	s.inRow(s.top, Window{first, min(last, now+ahead)}, now)
-	return s
-}
-
-// spanTiledByTheMoment tiles windows with finer buckets at every other moment.
-func spanTiledByTheMoment(clock func() time.Time) func(events.Windows, int64, Level, int64) span {
-	return func(w events.Windows, now int64, finest Level, ahead int64) span {
-		s := spanOf(w, now, finest, ahead)
-		first, last := w.Around(now)
-		if clock().UnixMicro()%2 == 0 || s.top == finest || (last-first)/(s.top-1).Seconds() > 400 {
-			return s
-		}
-		s.top--
-		s.rows = 0
-		s.tile(Window{first, last}, now, finest, min(last, now+ahead))
-		return s
-	}
 }
 
 // coarserBound admits where what the add at the coarsest level returns, which

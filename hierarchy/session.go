@@ -69,7 +69,7 @@ func (c *Counters) Begin(counter events.Counter, id string, moment engine.Moment
 	s.step, s.hits, s.added, s.most, s.receipt, s.whole = reading, nil, 0, 0, store.Receipt{}, false
 	s.counters, s.counter, s.moment, s.follows[0] = c, counter, moment, &s.after
 	s.finest, s.coarsest = levels(counter)
-	s.stamp, s.closed = moment.Stamp, moment.Stamp-c.open
+	s.stamp, s.closed = moment.Stamp, moment.Stamp-openSeconds(c.grace)
 	return s
 }
 
@@ -87,7 +87,8 @@ func (s *session) End() {
 // Limit adds a limit.
 func (s *session) Limit(limit engine.Limit) {
 	of := limit.Windows()
-	s.all = append(s.all, limitWindow{of: of, ceiling: limit.Ceiling, span: s.counters.spanOf(of, s.stamp, s.finest, max(s.counters.ahead, s.moment.Latest-s.stamp))})
+	ahead := max(engine.CeilSeconds(s.counters.grace), s.moment.Latest-s.stamp) // other clocks, or this one before it was set back
+	s.all = append(s.all, limitWindow{of: of, ceiling: limit.Ceiling, span: spanOf(of, s.stamp, s.finest, ahead)})
 }
 
 // Look wants the buckets that the exact sums of the limits need.

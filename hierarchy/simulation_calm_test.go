@@ -13,6 +13,7 @@ import (
 	"github.com/counterd/counterd/internal/limiter"
 	"github.com/counterd/counterd/internal/store/storetest"
 	"github.com/counterd/counterd/internal/testkit"
+	"github.com/counterd/counterd/internal/testkit/mutant"
 )
 
 // In a calm simulation nothing fails: hits only interleave. So it can check what other simulations cannot promise: each
@@ -46,20 +47,30 @@ func (s *simulation) miscounts() (faults []string) {
 					hash := hashOf(a.ID)
 					counter = string(hash[:])
 				}
-				for l := Second; l <= Day; l++ {
-					want[slot{counter, BucketAt(l, result.Decision.At.Unix())}] += op.hits[i].Cost
+				for bucket := range BucketsOf(a.Counter, result.Decision.At.Unix()) {
+					want[slot{counter, bucket}] += op.hits[i].Cost
 				}
 			}
 		}
+	}
+	copies, found := 1, map[slot]int{}
+	if s.copies != nil {
+		copies = s.copies.replicas
 	}
 	for server, items := range s.servers() {
 		for counter, buckets := range items.Of {
 			for id, held := range buckets {
 				bucket := bucketOf(id)
+				found[slot{counter, bucket}]++
 				if wanted := want[slot{counter, bucket}]; held.Value != wanted {
 					faults = append(faults, fmt.Sprintf("server %d: bucket %v of %q holds %d, and %d was counted", server, bucket, counter, held.Value, wanted))
 				}
 			}
+		}
+	}
+	for bucket, counted := range want {
+		if found[bucket] != copies {
+			faults = append(faults, fmt.Sprintf("%d servers hold bucket %v of %q, in which %d was counted", found[bucket], bucket.bucket, bucket.counter, counted))
 		}
 	}
 	return faults
@@ -199,8 +210,11 @@ func TestCalm(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var o aloneOutcome
-			for seed := range testkit.Seeds(8000) {
+			for seed := range mutant.Seeds(t, testkit.Seeds(8000)) {
 				assert.Empty(t, calmFaults(t, seed, world, &o), "seed %d", seed)
+			}
+			if mutant.Tested() {
+				return
 			}
 			t.Logf("%d seeds: %d hits met no others, %d of them were denied, %d by a stale cache", o.seeds, o.hits, o.denied, o.stale)
 			require.Positive(t, o.denied, "limits that do not bind prove nothing")

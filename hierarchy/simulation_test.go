@@ -25,6 +25,7 @@ import (
 	"github.com/counterd/counterd/internal/store/storetest"
 	"github.com/counterd/counterd/internal/testkit"
 	"github.com/counterd/counterd/internal/testkit/bubble"
+	"github.com/counterd/counterd/internal/testkit/mutant"
 )
 
 // The simulation: a few processes hit the same counters on one store, while their
@@ -203,7 +204,6 @@ func (s *simStore) delete(ctx context.Context, op *store.Op) error {
 
 // sabotage breaks the limiter in one way.
 type sabotage struct {
-	counters  func(*Counters)
 	algorithm string // of all limits; empty: they slide
 	zone      string // of the calendar of limits per hour, day, week and month; empty: of none
 	store     func(*simulation, store.Store) store.Store
@@ -314,9 +314,6 @@ func newSimulation(seed uint64, broken sabotage) *simulation {
 		}
 		clock := func() time.Time { return s.now().Add(time.Duration(p.skew.Load())) }
 		p.counters = NewCounters(Config{Store: store, Clock: clock, Grace: s.grace, CacheBytes: cache})
-		if broken.counters != nil {
-			broken.counters(p.counters)
-		}
 		share := rng.Float64() // of the longest pause
 		p.limiter, _ = limiter.New(limiter.Config{Timeout: s.grace / 2, NoCachedDenials: s.forgetful, Random: func(below time.Duration) time.Duration {
 			// No two at once: which is first would not follow from the seed.
@@ -854,6 +851,13 @@ func simulateOne(t *testing.T, seed uint64, broken sabotage) (s *simulation) {
 // simulateAll runs so many seeds, none of which may be broken.
 func simulateAll(t *testing.T, seeds uint64, broken sabotage) (total outcome) {
 	t.Helper()
+	if mutant.Tested() {
+		for seed := range mutant.Seeds(t, seeds) {
+			o := simulate(t, seed, 1, broken, true)
+			assert.Zero(t, o.broken, o.first)
+		}
+		return total
+	}
 	testkit.InParts(t, seeds, func(t *testing.T, first, n uint64) outcome {
 		o := simulate(t, first, n, broken, false)
 		assert.Zero(t, o.broken, o.first)
