@@ -26,7 +26,7 @@ func TestAllAlgorithmsGiveOneVerdict(t *testing.T) {
 	const rules = `events: {e: {limits: [
 	{per: ip, rate: 9/20s}, {per: ip, rate: 8/15s, algorithm: sliding-log}, {per: ip, rate: 1/3s, burst: 7},
 	{per: ip, rate: 1/2s, queue: 3}, {per: ip, rate: 300/h, calendar: Asia/Kathmandu}, {per: ip, rate: 14/40s, algorithm: fixed-window},
-	{per: ip, concurrent: 3, lease: 10s}, {per: ip, rate: 12/30s, algorithm: fixed-log}]}}`
+	{per: ip, concurrent: 3, lease: 10s}, {per: ip, rate: 12/30s, algorithm: fixed-window}]}}`
 	bubble.Test(t, func(t *testing.T) {
 		l, rnd := start(t, parse(t, rules)), rand.New(rand.NewPCG(1, 9))
 		var all []*taken

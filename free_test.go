@@ -21,7 +21,7 @@ func TestFreeHits(t *testing.T) {
   sliding:  {limits: [{per: ip, rate: 3/d}, {per: [], rate: 9/h}]}
   fixed:    {limits: [{per: ip, rate: 3/d, algorithm: fixed-window}]}
   log:      {limits: [{per: ip, rate: 3/d, algorithm: sliding-log}]}
-  fixedlog: {limits: [{per: ip, rate: 3/d, algorithm: fixed-log}]}
+  calendar: {limits: [{per: ip, rate: 3/d, calendar: UTC}]}
   token:    {limits: [{per: ip, rate: 3/d, burst: 3}]}
   leaky:    {limits: [{per: ip, rate: 3/d, queue: 2}]}
   all:      {limits: [{per: ip, rate: 3/d, count: all}]}
@@ -29,7 +29,7 @@ func TestFreeHits(t *testing.T) {
 `)
 	onMemcached(t, func(t *testing.T, options ...counterd.Option) {
 		limiter := start(t, rules, options...)
-		for _, event := range []string{"sliding", "fixed", "log", "fixedlog", "token", "leaky", "all"} {
+		for _, event := range []string{"sliding", "fixed", "log", "calendar", "token", "leaky", "all"} {
 			for i := range int64(5) { // 3 fit, 2 do not
 				for range 2 {
 					d, err := limiter.HitN(ctx, event, visitor, 0)

@@ -22,7 +22,7 @@ const mayFitRules = `events:
   log: {limits: [{per: user, rate: 5/15m, algorithm: sliding-log, on_error: deny}]}
   tokens: {limits: [{per: user, rate: 5/15m, algorithm: token-bucket, burst: 5, on_error: deny}]}
   leases: {limits: [{per: user, concurrent: 5, lease: 15m, on_error: deny}]}
-  both: {limits: [{per: user, rate: 5/15m}, {per: user, rate: 5/10m, algorithm: fixed-log, name: other}]}
+  both: {limits: [{per: user, rate: 5/15m}, {per: user, rate: 5/10m, algorithm: sliding-log, name: other}]}
 `
 
 // mayFit returns the denial of a hit on the event that reserves.
@@ -72,6 +72,30 @@ func TestMayFitAfter(t *testing.T) {
 				counterd.WithReplicas(replicas), counterd.WithProtocol(protocol),
 				counterd.WithKeySecret(testkit.SecretFile(t, "0123456789abcdef\n")))
 			test(t, start(t, parse(t, mayFitRules), options...), start(t, parse(t, mayFitRules), options...))
+		})
+	}
+}
+
+// A process that has reserved nothing itself learns of the reservations of others by the check that denies its first hit.
+func TestMayFitAfterOfAnotherProcess(t *testing.T) {
+	for _, replicas := range []int{1, 2} {
+		t.Run(fmt.Sprint(replicas), func(t *testing.T) {
+			options := append(onBusyMachine, counterd.WithMemcached(memcachedtest.StartMany(t, replicas)...), counterd.WithReplicas(replicas))
+			one := start(t, parse(t, mayFitRules), options...)
+			for _, event := range []string{"buckets", "log", "tokens", "both"} {
+				for range 5 {
+					d, err := one.Reserve(ctx, event, bob, 1, 30*time.Second)
+					require.NoError(t, err)
+					require.True(t, d.Allowed)
+				}
+				testkit.Await(t, 30*time.Second, event+" of another process", func() bool { // the list is written in the background
+					other := start(t, parse(t, mayFitRules), options...)
+					d, err := other.Hit(ctx, event, bob)
+					require.NoError(t, err)
+					require.False(t, d.Allowed)
+					return d.MayFitAfter == time.Second
+				})
+			}
 		})
 	}
 }

@@ -408,7 +408,7 @@ func TestWhateverIsReservedIsSettled(t *testing.T) {
 func reserveByAnyRules(t *testing.T, rounds int) {
 	limits := []string{
 		"rate: 1000/month, calendar: UTC, precision: hour", "rate: 1000/month, calendar: Europe/Berlin, precision: hour", "rate: 1000/30d, precision: hour", "rate: 1000/d",
-		"rate: 500/month, algorithm: sliding-log", "rate: 500/month, calendar: Europe/Berlin, algorithm: fixed-log", "rate: 1/d, burst: 30", "rate: 1/d, queue: 29", "rate: 100/s, burst: 100",
+		"rate: 500/month, algorithm: sliding-log", "rate: 500/month, calendar: Europe/Berlin", "rate: 1/d, burst: 30", "rate: 1/d, queue: 29", "rate: 100/s, burst: 100",
 		"concurrent: 5, lease: 24h", "concurrent: 100, lease: 1s",
 	}
 	rnd := rand.New(rand.NewPCG(3, 16))

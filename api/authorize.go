@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"strconv"
 
 	"github.com/counterd/counterd/internal/httpdecision"
 	"github.com/counterd/counterd/internal/service"
@@ -84,11 +85,11 @@ func (q *query) denyStatus() int {
 	if !q.values.Has(denyStatus) {
 		return http.StatusTooManyRequests
 	}
-	status := int(q.integer(denyStatus))
-	switch status {
-	case http.StatusUnauthorized, http.StatusForbidden, http.StatusTooManyRequests:
-	default:
-		q.fault(denyStatus, "it is 401, 403 or 429")
+	for _, status := range []int{http.StatusUnauthorized, http.StatusForbidden, http.StatusTooManyRequests} {
+		if q.values.Get(denyStatus) == strconv.Itoa(status) {
+			return status
+		}
 	}
-	return status
+	q.fault(denyStatus, "it is 401, 403 or 429")
+	return 0
 }

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/counterd/counterd/api/client"
@@ -104,21 +105,14 @@ func (q *query) cost() int64 {
 	if !q.values.Has("cost") {
 		return 1
 	}
-	cost := q.integer("cost")
-	if err := limiter.CheckCost(cost); err != nil {
+	cost, err := strconv.ParseUint(q.values.Get("cost"), 10, 32)
+	if err != nil {
+		cost = limiter.MaxCost + 1 // what is no number is no cost either
+	}
+	if err := limiter.CheckCost(int64(cost)); err != nil {
 		q.faults = append(q.faults, err)
 	}
-	return cost
-}
-
-// integer returns the number of a parameter, read as a number of a body is. If it is not a whole number, integer returns
-// -1, which is outside of the range of every parameter.
-func (q *query) integer(name string) int64 {
-	n, err := wire.ParseInteger(q.values.Get(name))
-	if err != nil {
-		return -1
-	}
-	return n
+	return int64(cost)
 }
 
 // required returns a parameter that must be there.
@@ -176,11 +170,9 @@ func topQuery(r *http.Request) (p top.Query, alone bool, err error) {
 		q.fault("outcome", "it is denied or admitted")
 	}
 	if q.values.Has("limit") {
-		n := q.integer("limit")
-		if n < 1 || n > client.MaxTop {
+		if p.N, err = strconv.Atoi(q.values.Get("limit")); err != nil || p.N < 1 || p.N > client.MaxTop {
 			q.fault("limit", fmt.Sprintf("it is 1 to %d", client.MaxTop))
 		}
-		p.N = int(n)
 	}
 	if q.values.Has("window") {
 		p.Window = q.duration("window")

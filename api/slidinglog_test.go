@@ -56,7 +56,10 @@ func newServiceOf(t *testing.T, kept store.Store, clock func() time.Time, rules 
 	counters := hierarchy.NewCounters(hierarchy.Config{CacheBytes: 1 << 19, Store: kept, Clock: clock, Grace: logGrace})
 	logs, err := eventlog.New(counters.Base())
 	require.NoError(t, err)
-	config := limiter.Config{Timeout: logGrace / 2, Local: memcache.NewEmbedded(memcache.EmbeddedConfig{Clock: clock})}
+	local := hierarchy.NewCounters(hierarchy.Config{CacheBytes: -1, Store: memcache.NewEmbedded(memcache.EmbeddedConfig{Clock: clock}), Clock: clock, Grace: logGrace})
+	localLogs, err := eventlog.New(local.Base())
+	require.NoError(t, err)
+	config := limiter.Config{Timeout: logGrace / 2, Local: []limiter.Engine{local, localLogs}}
 	decider, err := limiter.New(config, counters, logs)
 	require.NoError(t, err)
 	return newService(service.Config{Rules: rules, Counters: counting.New(counting.Config{}, counters, logs), Limiter: decider})

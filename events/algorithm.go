@@ -62,7 +62,6 @@ var algorithms = []Algorithm{
 	{Name: "sliding-window", Around: slidingWindow},
 	{Name: FixedWindow, Tiles: true, Around: FixedWindowAround, Fault: FixedWindowFault},
 	{Name: SlidingLog, Log: true},
-	{Name: FixedLog, Log: true, Tiles: true, Around: FixedWindowAround},
 	{Name: TokenBucket, Log: true},
 	{Name: LeakyBucket, Log: true},
 	{Name: Concurrency, Log: true},
@@ -75,8 +74,6 @@ const FixedWindow = "fixed-window"
 const (
 	// SlidingLog is sliding windows.
 	SlidingLog = "sliding-log"
-	// FixedLog is windows that follow one another, as those of FixedWindow.
-	FixedLog = "fixed-log"
 	// TokenBucket admits a burst, and then as many as the rate.
 	TokenBucket = "token-bucket"
 	// LeakyBucket is a token bucket that admits hits ahead of their turn, and says how long to wait.

@@ -33,22 +33,6 @@ func LongestWindow(length int64, zone *time.Location) int64 {
 	return length + longestShift
 }
 
-// ShortestWindow returns the least seconds that a window can have: an hour ends where the clock moves by a part of it, and a
-// calendar may leave out a day.
-func ShortestWindow(length int64, zone *time.Location) int64 {
-	switch {
-	case zone == nil:
-		return length
-	case length == HourSeconds:
-		return HourSeconds / 4
-	case length == MonthSeconds:
-		return 27*DaySeconds - longestShift
-	case length == WeekSeconds:
-		return 6*DaySeconds - longestShift
-	}
-	return length - longestShift
-}
-
 // unitAround returns the unit of the zone's calendar that holds the second. A day begins in the
 // first second in which the clock of the zone shows that day or a later one: a day that is skipped
 // has no second, and a clock that goes back over midnight begins no day again.

@@ -13,7 +13,6 @@ import (
 	"github.com/counterd/counterd/hierarchy"
 	"github.com/counterd/counterd/internal/eventlog"
 	"github.com/counterd/counterd/internal/limiter"
-	"github.com/counterd/counterd/internal/limiter/engine"
 	"github.com/counterd/counterd/internal/store"
 	"github.com/counterd/counterd/internal/store/storetest"
 	"github.com/counterd/counterd/internal/testkit"
@@ -41,7 +40,7 @@ func TestWindowsTileTheTime(t *testing.T) {
 func newLimiter(t *testing.T, st store.Store, clock func() time.Time) *limiter.Limiter {
 	t.Helper()
 	counters := hierarchy.NewCounters(hierarchy.Config{Store: st, Clock: clock, CacheBytes: 1 << 20})
-	engines := []engine.Engine{counters}
+	engines := []limiter.Engine{counters}
 	if st.Capabilities().Writes.Has(store.Append) {
 		logs, err := eventlog.New(counters.Base())
 		require.NoError(t, err)
@@ -72,12 +71,6 @@ func TestDecisionsEqualAnExactLog(t *testing.T) {
 		{"[{per: ip, rate: 9/d, calendar: Asia/Kathmandu, precision: minute}, {per: ip, rate: [100/m, 900/d], precision: minute}]", 9, events.DaySeconds, "Asia/Kathmandu"},
 		{"[{per: ip, rate: 9/week, calendar: America/Havana}]", 9, events.WeekSeconds, "America/Havana"},
 		{"[{per: ip, rate: [9/month, 100/h], calendar: Europe/Berlin, precision: hour}]", 9, events.MonthSeconds, "Europe/Berlin"},
-		{"[{per: ip, rate: 5/10s, algorithm: fixed-log}]", 5, 10, ""},
-		{"[{per: ip, rate: 7/90s, algorithm: fixed-log}, {per: ip, rate: 100/10s, algorithm: sliding-log}]", 7, 90, ""},
-		{"[{per: ip, rate: 6/h, calendar: Australia/Lord_Howe, algorithm: fixed-log}]", 6, events.HourSeconds, "Australia/Lord_Howe"},
-		{"[{per: ip, rate: 9/d, calendar: Asia/Kathmandu, algorithm: fixed-log}, {per: ip, rate: 90/d, burst: 90}]", 9, events.DaySeconds, "Asia/Kathmandu"},
-		{"[{per: ip, rate: 9/week, calendar: America/Havana, algorithm: fixed-log}]", 9, events.WeekSeconds, "America/Havana"},
-		{"[{per: ip, rate: [9/month, 100/h], calendar: Europe/Berlin, algorithm: fixed-log}]", 9, events.MonthSeconds, "Europe/Berlin"},
 	} {
 		event := testkit.Event(t, test.limits)
 		var zone *time.Location

@@ -9,7 +9,7 @@ import (
 
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/events/rulesfile"
-	"github.com/counterd/counterd/internal/eventlog/journal"
+	"github.com/counterd/counterd/internal/eventlog/footprint"
 )
 
 func parsedLimits(t *testing.T, limits string) *events.Rules {
@@ -42,9 +42,9 @@ func TestLogsThatMayBeTooLarge(t *testing.T) {
 		"[{per: ip, rate: 3000/d, algorithm: sliding-log}, {per: ip, rate: 60/m, algorithm: sliding-log}]":                         5 * time.Second,
 		"[{per: ip, rate: 900/d, algorithm: sliding-log}, {per: ip, rate: 9000/d, name: x, algorithm: sliding-log, shadow: true}]": 30 * time.Second,
 	} {
-		assert.NoError(t, journal.CheckRules(parsedLimits(t, limits), grace), limits)
+		assert.NoError(t, footprint.CheckRules(parsedLimits(t, limits), grace), limits)
 	}
-	err := journal.CheckRules(parsedLimits(t, "[{per: [ip, user], rate: 100/s, algorithm: sliding-log}]"), 2*events.DefaultGrace)
+	err := footprint.CheckRules(parsedLimits(t, "[{per: [ip, user], rate: 100/s, algorithm: sliding-log}]"), 2*events.DefaultGrace)
 	require.ErrorIs(t, err, events.ErrInvalid)
 	require.ErrorContains(t, err, "e, per ip+user: a log of the 100 hits in 1s, the retention, takes up to ")
 	for _, limits := range []string{
@@ -81,7 +81,7 @@ func TestALogIsAnotherCounterThanBuckets(t *testing.T) {
 func TestALogOfHitsThatWait(t *testing.T) {
 	const window = "{per: user, rate: 20/m, algorithm: sliding-log}"
 	bytes := func(limits string, kinds ...string) int {
-		return journal.FootprintOf(parsedLimits(t, limits).Events["e"], kinds, events.DefaultGrace).Bytes
+		return footprint.OfCounter(parsedLimits(t, limits).Events["e"], kinds, events.DefaultGrace).Bytes
 	}
 	for limits, want := range map[string]time.Duration{
 		"[" + window + "]":                                                       0,

@@ -10,7 +10,7 @@ import (
 
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/events/rulesfile"
-	"github.com/counterd/counterd/internal/eventlog/journal"
+	"github.com/counterd/counterd/internal/eventlog/footprint"
 )
 
 const overriddenRules = `
@@ -233,5 +233,5 @@ func TestOverridesOfLogs(t *testing.T) {
 	assert.Equal(t, base.Events["logged"].Rules[0].Revision, newer.With(nil, revision).Events["logged"].Rules[0].Revision)
 
 	large := base.With(map[string][]events.Override{"logged": {{Kind: "user", Value: "bob", Rates: rates(t, "1000000/h")}}}, 0)
-	assert.ErrorContains(t, journal.CheckRules(large, events.DefaultGrace), "a log of the 1000000 hits")
+	assert.ErrorContains(t, footprint.CheckRules(large, events.DefaultGrace), "a log of the 1000000 hits")
 }

@@ -10,10 +10,10 @@ import (
 	"github.com/counterd/counterd/internal/store"
 )
 
-// Level is a step of the hierarchy.
+// A Level is a length of buckets.
 type Level = engine.Level
 
-// The levels, and their number.
+// The levels, and their number. The length of each is a multiple of the one before.
 const (
 	Second = engine.Second
 	Minute = engine.Minute
@@ -22,150 +22,141 @@ const (
 	Levels = engine.Levels
 )
 
-// RankLevel returns the coarsest level that is not longer than the window.
-// Windows shorter than a second have the level Second.
-func RankLevel(window time.Duration) Level {
-	rank := Second
-	for l := Minute; l <= Day; l++ {
-		if l.Seconds() <= int64(window/time.Second) {
-			rank = l
-		}
+// RankLevel returns the coarsest level that is not longer than the duration, or Second.
+func RankLevel(d time.Duration) Level {
+	l := Day
+	for l > Second && l.Seconds() > int64(d/time.Second) {
+		l--
 	}
-	return rank
+	return l
 }
 
-// Bucket is one aligned interval of a level. Number counts the intervals of the
-// level since the Unix epoch, in UTC.
+// levels returns the levels of a counter: from its precision to the rank level of its retention.
+func levels(counter events.Counter) (finest, coarsest Level) {
+	finest = RankLevel(counter.Precision.Length())
+	return finest, max(finest, RankLevel(counter.Remembered()))
+}
+
+// A Bucket is an interval of time whose events are counted in one item. Number counts the buckets of the level since
+// the Unix epoch, in UTC.
 type Bucket struct {
 	Level  Level
 	Number int64
 }
 
-// BucketAt returns the bucket of the level that holds the Unix second.
-func BucketAt(l Level, second int64) Bucket {
-	return Bucket{l, l.Of(second)}
+// BucketAt returns the bucket of the level that contains the Unix second.
+func BucketAt(l Level, second int64) Bucket { return Bucket{l, l.Of(second)} }
+
+// BucketsOf yields the buckets to which an event in the Unix second is added, the finest first.
+func BucketsOf(counter events.Counter, second int64) iter.Seq[Bucket] {
+	return func(yield func(Bucket) bool) {
+		finest, coarsest := levels(counter)
+		for l := finest; l <= coarsest; l++ {
+			if !yield(BucketAt(l, second)) {
+				return
+			}
+		}
+	}
 }
 
-// First returns the first Unix second in the bucket.
+// First returns the first Unix second of the bucket.
 func (b Bucket) First() int64 { return b.Number * b.Level.Seconds() }
 
-// Last returns the last Unix second in the bucket.
+// Last returns the last Unix second of the bucket.
 func (b Bucket) Last() int64 { return b.First() + b.Level.Seconds() - 1 }
 
-// ID returns the item by which a Store knows the bucket among those of its counter. The
-// number of a second's bucket has room until the year 3058.
+// ID returns the number of the item that counts the bucket. The numbers of seconds suffice until the year 3058.
 func (b Bucket) ID() uint64 { return store.Item(uint8(b.Level), b.Number) }
 
-// bucketOf undoes Bucket.ID.
-func bucketOf(id uint64) Bucket {
-	return Bucket{Level(store.ItemLevel(id)), store.ItemNumber(id)}
+// bucketOf is the inverse of ID.
+func bucketOf(item uint64) Bucket {
+	return Bucket{Level(store.ItemLevel(item)), store.ItemNumber(item)}
 }
 
-// Expires returns the Unix second from which the bucket may be gone: its end,
-// and after that the retention of its counter, its own length, the grace and a
-// second. The length is for a bucket that straddles the far edge of a window,
-// the grace for clocks that differ, the second for stores that count time in
-// whole ones.
+// Expires returns the Unix second from which the bucket may be deleted: its end, plus the retention of its counter, its
+// own length, the grace and a second. The length is for a bucket in which a window begins, the grace for clocks that
+// differ, the second for stores that count time in whole seconds.
 func (b Bucket) Expires(retention, grace time.Duration) int64 {
 	return b.Last() + 1 + engine.CeilSeconds(retention) + b.Level.Seconds() + engine.CeilSeconds(grace) + 1
 }
 
-// openSeconds returns for how many seconds a bucket that has ended may still be
-// changed by hits: twice the grace. After that it is closed.
+// children returns the buckets of the next finer level in the bucket.
+func (b Bucket) children() Cover { return Cover{runOver(b.Level-1, Window{b.First(), b.Last()})} }
+
+// openSeconds returns for how many seconds after its end hits may change a bucket. After that it is closed.
 func openSeconds(grace time.Duration) int64 { return engine.CeilSeconds(2 * grace) }
 
-// floorDiv returns a/b rounded down, for b above 0.
-func floorDiv(a, b int64) int64 {
-	q := a / b
-	if a%b < 0 {
-		q--
-	}
-	return q
-}
+// A Window is the Unix seconds from First to Last, both included.
+type Window struct{ First, Last int64 }
 
-// Window is an interval of whole Unix seconds, both ends included.
-type Window struct {
-	First, Last int64
-}
-
-// WindowAt returns the window of that length whose last second holds the
-// moment. The length is in whole seconds, at least one.
+// WindowAt returns the window of that length, in whole seconds, whose last second contains the moment.
 func WindowAt(moment time.Time, length time.Duration) Window {
 	last := moment.Unix()
 	return Window{last - int64(length/time.Second) + 1, last}
 }
 
-// outward returns the smallest window of whole buckets of the level that holds w.
-func (w Window) outward(l Level) Window {
+// widen returns the smallest window of whole buckets of the level around w.
+func (w Window) widen(l Level) Window {
 	return Window{BucketAt(l, w.First).First(), BucketAt(l, w.Last).Last()}
 }
 
-// BucketRange is a row of adjacent buckets of one level, from number First to Last.
+// A BucketRange is consecutive buckets of one level, from number First to Last.
 type BucketRange struct {
 	Level       Level
 	First, Last int64
 }
 
-// Len returns the number of buckets in the run.
+// Len returns the number of buckets.
 func (r BucketRange) Len() int { return int(r.Last - r.First + 1) }
 
-// runWithin returns the buckets of the level that touch the window.
-func runWithin(l Level, w Window) BucketRange {
-	return BucketRange{l, BucketAt(l, w.First).Number, BucketAt(l, w.Last).Number}
-}
+// runOver returns the buckets of the level that overlap the window.
+func runOver(l Level, w Window) BucketRange { return BucketRange{l, l.Of(w.First), l.Of(w.Last)} }
 
-// bucketsWithin returns them one by one.
-func bucketsWithin(l Level, w Window) []Bucket {
-	return slices.Collect(Cover{runWithin(l, w)}.Buckets())
-}
+// bucketsOver returns the buckets of the level that overlap the window, one by one.
+func bucketsOver(l Level, w Window) []Bucket { return slices.Collect(Cover{runOver(l, w)}.Buckets()) }
 
-// Cover tiles a window with the fewest buckets: every second of it is in one of
-// them, none is in two, and none of them reaches beyond the window. Runs are in
-// the order of time; there are at most two of each level but the coarsest.
+// A Cover is runs of buckets in the order of time, none of which overlap.
 type Cover []BucketRange
 
-// CoverOf returns the cover of the window by buckets of the levels from finest
-// to coarsest. A window whose ends are not those of buckets of the finest level
-// is first widened until they are.
-//
-// A day ends at most 60 seconds, 59 minutes and 23 hours: 142 buckets.
+// maxRuns is the most runs of a cover: two of each level but the coarsest.
+const maxRuns = 2*Levels - 1
+
+// CoverOf returns the fewest buckets of the levels that tile the window: every second of it is in exactly one of them. A
+// window that does not consist of whole buckets of the finest level is widened until it does. A day that ends at any
+// second takes at most 142 buckets: 60 seconds, 59 minutes and 23 hours.
 func CoverOf(w Window, finest, coarsest Level) Cover {
-	return appendCover(make(Cover, 0, maxTiles), w, finest, coarsest)
+	return appendCover(make(Cover, 0, maxRuns), w, finest, coarsest)
 }
 
-// appendCover appends the cover of the window.
 func appendCover(cover Cover, w Window, finest, coarsest Level) Cover {
-	w = w.outward(finest)
-	for first := w.First; first <= w.Last; {
+	w = w.widen(finest)
+	for w.First <= w.Last {
 		l := finest
-		for l < coarsest && startsWithin(l+1, first, w.Last) {
+		for l < coarsest && startsIn(l+1, w.First, w.Last) {
 			l++
 		}
-		// The run ends where a bucket of the next level fits in, else with the last
-		// bucket of its own that does.
-		end := floorDiv(w.Last+1, l.Seconds())
+		// The run ends before the first bucket of the next level that fits, or with the last bucket of its own level
+		// that does.
+		end := l.Of(w.Last + 1)
 		if l < coarsest {
-			coarse := -floorDiv(-first, (l+1).Seconds()) * (l + 1).Seconds()
-			if startsWithin(l+1, coarse, w.Last) {
-				end = coarse / l.Seconds()
+			next := (l + 1).Of(w.First+(l+1).Seconds()-1) * (l + 1).Seconds()
+			if startsIn(l+1, next, w.Last) {
+				end = next / l.Seconds()
 			}
 		}
-		run := BucketRange{l, first / l.Seconds(), end - 1}
-		first = end * l.Seconds()
-		cover = append(cover, run)
+		cover = append(cover, BucketRange{l, w.First / l.Seconds(), end - 1})
+		w.First = end * l.Seconds()
 	}
 	return cover
 }
 
-// startsWithin reports whether a bucket of the level begins at the second first
-// and ends at last or before.
-func startsWithin(l Level, first, last int64) bool {
+// startsIn reports whether a bucket of the level begins at first and ends by last.
+func startsIn(l Level, first, last int64) bool {
 	return first%l.Seconds() == 0 && first+l.Seconds()-1 <= last
 }
 
-// Len returns the number of buckets in the cover.
-func (c Cover) Len() int {
-	n := 0
+// Len returns the number of buckets.
+func (c Cover) Len() (n int) {
 	for _, run := range c {
 		n += run.Len()
 	}
@@ -191,97 +182,4 @@ func (c Cover) Buckets() iter.Seq[Bucket] {
 			}
 		}
 	}
-}
-
-// span is what a limit looks at: the buckets that touch its window, the time ahead included, and how
-// the oldest of them lies to the window. If the window slides, they are of its rank level. Windows
-// that tile the time are tiled by the cover of the whole window, as far as the time ahead.
-//
-// In which of these buckets an event counts depends on the window and on the second of the event
-// alone, never on the moment: what the adds to them return puts the hits in one order.
-type span struct {
-	rank  Level // of the bucket that the hit adds to
-	head  int64 // its number
-	tiles [maxTiles]BucketRange
-	rows  int    // how many of the tiles are in use; if the window slides, one of the rank level
-	top   Level  // the coarsest that tiles the window
-	edge  Window // the part of the oldest bucket that is in the window
-	whole bool   // that is all of it
-}
-
-// maxTiles is the most runs of a cover.
-const maxTiles = 2*Levels - 1
-
-// spanOf returns the span of the window for hits of the second now, on a counter whose finest level
-// is given. It reaches ahead of now, for hits that clocks which are ahead have stamped.
-func spanOf(w events.Windows, now int64, finest Level, ahead int64) span {
-	first, last := w.Around(now)
-	s := span{top: max(finest, RankLevel(time.Duration(w.Length)*time.Second))}
-	s.edge.First, ahead = BucketAt(finest, first).First(), min(last, now+ahead)
-	if w.Algorithm.Tiles {
-		s.tile(Window{first, last}, now, finest, ahead)
-		return s
-	}
-	s.rank, s.head, s.rows = s.top, BucketAt(s.top, now).Number, 1
-	s.tiles[0] = runWithin(s.rank, Window{s.edge.First, ahead})
-	oldest := Bucket{s.rank, s.tiles[0].First}
-	s.edge.Last, s.whole = oldest.Last(), oldest.First() == s.edge.First
-	return s
-}
-
-// tile takes of the window's cover the buckets that begin no later than the second ahead.
-func (s *span) tile(w Window, now int64, finest Level, ahead int64) {
-	s.whole = true
-	for _, run := range appendCover(s.tiles[:0], w, finest, s.top) {
-		ends := BucketAt(run.Level, ahead).Number
-		if run.First > ends {
-			break
-		}
-		run.Last = min(run.Last, ends)
-		s.tiles[s.rows] = run
-		s.rows++
-		if head := BucketAt(run.Level, now).Number; run.First <= head && head <= run.Last {
-			s.rank, s.head = run.Level, head
-		}
-	}
-}
-
-// row returns the buckets of the span.
-func (s *span) row() Cover { return s.tiles[:s.rows] }
-
-// others yields the buckets of the row but the head: what a hit has to read.
-func (s *span) others(yield func(Bucket) bool) {
-	for b := range s.row().Buckets() {
-		if b != (Bucket{s.rank, s.head}) && !yield(b) {
-			return
-		}
-	}
-}
-
-// split appends the finer buckets that tile the edge.
-func (s *span) split(cover Cover, finest Level) Cover {
-	return appendCover(cover, s.edge, finest, s.rank-1)
-}
-
-// cover appends the buckets that tile the window and the time ahead exactly, of
-// no coarser level than the top.
-func (s *span) cover(cover Cover, finest Level) Cover {
-	if s.whole {
-		return append(cover, s.row()...)
-	}
-	row := s.tiles[0]
-	return append(s.split(cover, finest), BucketRange{s.rank, row.First + 1, row.Last})
-}
-
-// closed appends the buckets that tile the part of the window that buckets hold which end
-// before that second.
-func (s *span) closed(cover Cover, finest Level, before int64) Cover {
-	return appendCover(cover, Window{s.edge.First, BucketAt(finest, before).First() - 1}, finest, s.top)
-}
-
-// levels returns the levels that are written for a counter: from its precision
-// up to the rank level of its retention.
-func levels(counter events.Counter) (finest, coarsest Level) {
-	finest = RankLevel(counter.Precision.Length())
-	return finest, max(finest, RankLevel(counter.Remembered()))
 }

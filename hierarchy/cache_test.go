@@ -25,6 +25,14 @@ type cached struct {
 	limiters [2]*limiter.Limiter
 }
 
+// len returns the number of counters in the cache.
+func (c *closedCache) len() (n int) {
+	for i := range c.shards {
+		n += len(c.shards[i].entries)
+	}
+	return n
+}
+
 func newCached(t *testing.T, limits string) *cached {
 	c := &cached{clock: testkit.NewClock(time.Time{}), event: testkit.Event(t, limits)}
 	c.store = storetest.NewSolo(c.clock.Now)
@@ -138,15 +146,15 @@ func TestHitsFarApartTakeNoPlace(t *testing.T) {
 		require.NoError(t, err)
 		return c.store.Reads
 	}
-	entries := c.counters[0].cache.entries
+	cache := c.counters[0].closed
 	all := hit()
 	for range 3 {
 		c.clock.Advance(closedLife + time.Millisecond)
 		require.Equal(t, all, hit())
-		require.Zero(t, entries.EntryCount())
+		require.Zero(t, cache.len())
 	}
 	require.Equal(t, all, hit())
-	require.Equal(t, int64(1), entries.EntryCount())
+	require.Equal(t, 1, cache.len())
 	c.clock.Advance(closedLife - time.Nanosecond)
 	require.Less(t, hit(), all)
 }
@@ -159,7 +167,7 @@ func TestWhatWasReadBeforeAChangeIsNotRemembered(t *testing.T) {
 	c.store.Before = func() error {
 		if changing {
 			changing = false
-			c.counters[0].cache.forget(c.counter.ID())
+			c.counters[0].closed.drop(c.counter.ID())
 		}
 		return nil
 	}
@@ -184,8 +192,8 @@ func TestAClockSetBackRemembersNothing(t *testing.T) {
 // read again. Counts stay right.
 func TestTheCacheIsBounded(t *testing.T) {
 	c := newCached(t, "[{per: ip, rate: 1000/d}]")
-	counters := NewCounters(Config{Store: c.store, Clock: c.clock.Now, CacheBytes: 1})
-	small := counters.cache
+	counters := NewCounters(Config{Store: c.store, Clock: c.clock.Now, CacheBytes: 1 << 19})
+	small := counters.closed
 	for i := range 3000 {
 		counter, err := c.event.Counter(events.Features{"ip": fmt.Sprintf("10.0.%d.%d", i/250, i%250)})
 		require.NoError(t, err)
@@ -199,8 +207,8 @@ func TestTheCacheIsBounded(t *testing.T) {
 			}
 		}
 	}
-	assert.Less(t, small.entries.EntryCount(), int64(3000))
-	assert.Positive(t, small.entries.EntryCount())
+	assert.Less(t, small.len(), 3000)
+	assert.Positive(t, small.len())
 }
 
 // What this process has changed between two trips of a hit does not come back with what
@@ -262,7 +270,7 @@ func TestOpenBucketsAreNotBelieved(t *testing.T) {
 	c := newCached(t, "[{per: ip, rate: 5/10s}]")
 	counters := NewCounters(Config{Store: c.store, Clock: c.clock.Now, Grace: time.Second})
 	patient := NewCounters(Config{Store: c.store, Clock: c.clock.Now, Grace: 20 * time.Second})
-	patient.cache = counters.cache
+	patient.closed = counters.closed
 	l, err := limiter.New(limiter.Config{Timeout: time.Second}, patient)
 	require.NoError(t, err)
 	hit := limiter.Hit{Event: c.event, Features: events.Features{"ip": "192.0.2.1"}, Cost: 1}
@@ -305,4 +313,20 @@ func TestTheStatsOfTheCache(t *testing.T) {
 		count()
 		require.Equal(t, CacheStats{5, 10}, counters.CacheStats(), "it is too old")
 	})
+}
+
+// An explanation of a day descends to the seconds of a few events in a few round trips, and reads no empty bucket's
+// children.
+func TestAnExplanationTakesFewTrips(t *testing.T) {
+	c := newCached(t, "[{per: ip, rate: 100/d}]")
+	for i := range 6 {
+		c.increment(t, 0, time.Duration(23-3*i)*time.Hour-time.Duration(7*i)*time.Minute)
+	}
+	before := c.store.Trips
+	hit := limiter.Hit{Event: c.event, Features: events.Features{"ip": "192.0.2.1"}, Cost: 1}
+	_, explained, err := c.limiters[0].Explain(t.Context(), hit, 5)
+	require.NoError(t, err)
+	require.Len(t, explained, 1)
+	assert.Len(t, explained[0].Frees, 5)
+	assert.LessOrEqual(t, c.store.Trips-before, 10)
 }

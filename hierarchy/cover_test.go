@@ -35,7 +35,7 @@ func TestCoversWithOtherLevels(t *testing.T) {
 		first := rng.Int64N(4e9) - 1e9 // before 1970 too
 		w := Window{first, first + rng.Int64N(3*86400)}
 		cover := CoverOf(w, finest, coarsest)
-		requireTiles(t, cover, w.outward(finest))
+		requireTiles(t, cover, w.widen(finest))
 		for _, run := range cover {
 			require.GreaterOrEqual(t, run.Level, finest)
 			require.LessOrEqual(t, run.Level, coarsest)
@@ -45,7 +45,7 @@ func TestCoversWithOtherLevels(t *testing.T) {
 			buckets++
 		}
 		require.Equal(t, cover.Len(), buckets)
-		require.Equal(t, fewest(w.outward(finest), finest, coarsest), cover.Len(), "the cover of %v by %s to %s", w, finest, coarsest)
+		require.Equal(t, fewest(w.widen(finest), finest, coarsest), cover.Len(), "the cover of %v by %s to %s", w, finest, coarsest)
 	}
 }
 
@@ -56,7 +56,7 @@ func fewest(w Window, l, coarsest Level) int {
 	if l == coarsest {
 		return int((w.Last + 1 - w.First) / seconds)
 	}
-	inner := Window{-floorDiv(-w.First, (l+1).Seconds()) * (l + 1).Seconds(), floorDiv(w.Last+1, (l+1).Seconds())*(l+1).Seconds() - 1}
+	inner := Window{(l + 1).Of(w.First+(l+1).Seconds()-1) * (l + 1).Seconds(), (l+1).Of(w.Last+1)*(l+1).Seconds() - 1}
 	if inner.First > inner.Last {
 		return int((w.Last + 1 - w.First) / seconds)
 	}
@@ -78,7 +78,7 @@ func TestBucketIDsDiffer(t *testing.T) {
 
 // A bucket may be asked for as long as any second of it lies in a window that
 // can be counted. Windows begin as far back as the retention, and the grace for
-// slow clocks more; edges are rounded outward to the precision.
+// slow clocks more; edges are rounded widen to the precision.
 func TestNoBucketExpiresWhileACoverNeedsIt(t *testing.T) {
 	const grace = 2 * time.Second
 	rng := rand.New(rand.NewPCG(3, 4))
@@ -96,24 +96,20 @@ func TestNoBucketExpiresWhileACoverNeedsIt(t *testing.T) {
 	}
 }
 
-func TestCosts(t *testing.T) {
-	cost := FootprintOf(counterKept(24*time.Hour, 0), 2*time.Second)
-	assert.Equal(t, Second, cost.Finest)
-	assert.Equal(t, Day, cost.Coarsest)
-	assert.Equal(t, 142, cost.Reads)
-	// A day of seconds, and on top of it minutes, hours and days.
-	assert.InDelta(t, (86400+1440+24+2)*96, cost.Bytes, 20*96)
+func TestADayTakesAtMost142Buckets(t *testing.T) {
+	most := 0
+	for first := int64(20_454 * 86400); first < 20_455*86400; first += 7 {
+		most = max(most, CoverOf(Window{first, first + 86399}, Second, Day).Len())
+	}
+	assert.Equal(t, 142, most)
+}
 
-	coarse := FootprintOf(counterKept(24*time.Hour, 1), 2*time.Second)
-	assert.Equal(t, Minute, coarse.Finest)
-	assert.Less(t, coarse.Bytes, cost.Bytes/50)
-	assert.Less(t, coarse.Reads, cost.Reads)
-
-	assert.Equal(t, 25, FootprintOf(counterKept(24*time.Hour, 2), 2*time.Second).Reads, "an hour begun at each end")
-
-	short := FootprintOf(counterKept(10*time.Second, 0), 2*time.Second)
-	assert.Equal(t, Second, short.Coarsest)
-	assert.Equal(t, 10, short.Reads)
+// A bucket takes memory until it expires, unless fewer events come.
+func TestBytesOfABucket(t *testing.T) {
+	day := counterKept(24*time.Hour, events.Second)
+	assert.InDelta(t, (86400+1440+24+2)*96, SpreadBytes(day, 1<<40, 2*time.Second), 20*96)
+	assert.Equal(t, int64(10*96), SpreadBytes(day, 1, 2*time.Second))
+	assert.Less(t, SpreadBytes(counterKept(24*time.Hour, events.Minute), 1<<40, 2*time.Second), int64((1440+50)*96))
 }
 
 func FuzzCover(f *testing.F) {
@@ -122,7 +118,7 @@ func FuzzCover(f *testing.F) {
 		last %= 1 << 37
 		finest, coarsest := min(Level(a%Levels), Level(b%Levels)), max(Level(a%Levels), Level(b%Levels))
 		w := Window{last - int64(length%(60*86400)), last}
-		requireTiles(t, CoverOf(w, finest, coarsest), w.outward(finest))
+		requireTiles(t, CoverOf(w, finest, coarsest), w.widen(finest))
 	})
 }
 
@@ -146,21 +142,22 @@ func TestTilesOfFixedWindows(t *testing.T) {
 			for range testkit.Times(300) {
 				now := 20_454*86400 + rng.Int64N(366*86400)
 				first, last := w.Around(now)
-				s := spanOf(w, now, Second, 2)
-				most = max(most, s.row().Len())
+				s := newView(w, now, now+2, Second)
+				most = max(most, s.buckets().Len())
 				next := first
-				for bucket := range s.row().Buckets() {
+				for bucket := range s.buckets().Buckets() {
 					require.Equal(t, next, bucket.First(), "%s, %d", zone, length)
 					next = bucket.Last() + 1
 				}
 				require.Greater(t, next, min(last, now+2))
 				require.LessOrEqual(t, next, last+1)
-				head := Bucket{s.rank, s.head}
+				head := s.rank
 				require.True(t, head.First() <= now && now <= head.Last())
-				require.Contains(t, slices.Collect(s.row().Buckets()), head)
+				require.Contains(t, slices.Collect(s.buckets().Buckets()), head)
 
-				other := spanOf(w, now+rng.Int64N(last-now+1), Second, 2)
-				require.Contains(t, slices.Collect(other.row().Buckets()), head, "a later hit finds it in the same bucket")
+				later := now + rng.Int64N(last-now+1)
+				other := newView(w, later, later+2, Second)
+				require.Contains(t, slices.Collect(other.buckets().Buckets()), head, "a later hit finds it in the same bucket")
 			}
 			require.Less(t, most, 180, "%s, %d", zone, length)
 		}

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/counterd/counterd/events"
+	"github.com/counterd/counterd/internal/limiter/engine"
 	"github.com/counterd/counterd/internal/store"
 )
 
@@ -35,4 +36,18 @@ func (Layout) OnUse(note func(id string, finest, coarsest uint8, retention time.
 		finest, coarsest := levels(counter)
 		note(id, uint8(finest), uint8(coarsest), counter.Remembered(), now)
 	}
+}
+
+// itemBytes is the memory of a bucket in Memcached: its smallest chunk.
+const itemBytes = 96
+
+// SpreadBytes returns the memory of a counter's buckets in Memcached if that many events come at equal distances in the
+// time for which they are remembered.
+func SpreadBytes(counter events.Counter, hits int64, grace time.Duration) (bytes int64) {
+	for b := range BucketsOf(counter, 0) {
+		life := b.Expires(counter.Remembered(), grace)
+		made := min(hits, 1<<31)*life/engine.CeilSeconds(counter.Remembered()) + 1
+		bytes += min(made, life/b.Level.Seconds()+1) * itemBytes
+	}
+	return bytes
 }

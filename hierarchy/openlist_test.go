@@ -27,7 +27,7 @@ func TestTheListOfOpenReservations(t *testing.T) {
 		recordOpen(t.Context(), kept, "c", appendOpen(nil, r, 1), ends+1, now*1000)
 	}
 	cost := func(first int64) int64 {
-		open := openReservations{}
+		open := openList{}
 		open.read(read(), now*1000)
 		return open.cost(first)
 	}
@@ -35,8 +35,11 @@ func TestTheListOfOpenReservations(t *testing.T) {
 	list(2, now+3600) // the item lives for as long
 	assert.EqualValues(t, 2, cost(now))
 	assert.Zero(t, cost(now+1))
-	open := openReservations{}
-	assert.Greater(t, open.read(read(), (now+31)*1000), int64(now+3600))
+	open := openList{}
+	open.read(read(), (now+31)*1000)
+	expires, ok := openExpires(read(), (now+31)*1000)
+	assert.True(t, ok)
+	assert.Greater(t, expires, int64(now+3600))
 	assert.EqualValues(t, 1, open.cost(0), "one has ended")
 
 	for id := range uint64(1000) {
@@ -56,7 +59,7 @@ func TestTheListOfOpenReservations(t *testing.T) {
 	bad := appendOpen(appendOpenHead(now), engine.Reserved{ID: 1, Time: now * 1000, Ends: 1 << 62}, 1)
 	bad = appendOpen(bad, engine.Reserved{ID: 2, Time: now * 1000, Ends: now*1000 + 1}, engine.MaxBy+1)
 	bad = appendOpen(bad, engine.Reserved{ID: 1 << 60, Time: now * 1000, Ends: now*1000 + 1}, 1)
-	open = openReservations{}
+	open = openList{}
 	open.read(bad, now*1000)
 	assert.Empty(t, open)
 }

@@ -9,75 +9,52 @@ import (
 	"github.com/counterd/counterd/internal/store"
 )
 
-// refund takes the latest events of a counter away.
-type refund struct {
-	of      *Counters
-	counter events.Counter
-	id      string
-	left    int64
-}
-
-// Refund takes the latest events away that the counter remembers, at most so many, and returns how many that
-// was. It finds them from the coarsest buckets down, and subtracts as a rollback does: from the coarsest level
-// down, where Memcached stops at 0. Concurrent refunds may find the same events. The coarsest buckets, whose sums
-// decide, are then exact all the same; finer ones hold too much until the events have left their windows. A
-// replica that does not answer keeps what is taken away. See [engine.Counting].
+// Refund takes away the latest events of the counter, as an undo does: from the coarsest level down, where Memcached
+// stops at 0. Concurrent refunds may find the same events. Then the coarsest buckets, whose sums decide, are exact, and
+// finer ones hold too much until the events have left their windows. A replica that does not answer keeps what is taken
+// away. See [engine.Counting].
 func (c *Counters) Refund(ctx context.Context, by int64, counter events.Counter) (refunded int64, err error) {
-	now := c.now()
-	r := refund{c, counter, counter.ID(), by}
-	c.use(r.id, counter, now)
+	id, now := counter.ID(), c.base.Clock()
+	c.base.OnUse(id, counter, now)
 	finest, coarsest := levels(counter)
-	remembered := Window{now.Unix() - engine.CeilSeconds(counter.Remembered()) + 1, now.Unix() + engine.CeilSeconds(c.grace)}
-	err = r.take(ctx, slices.Collect(CoverOf(remembered, finest, coarsest).Buckets()), finest)
-	c.cache.forget(r.id)
-	c.base.Changes.Of(r.id).Add(1)
-	return by - r.left, err
+	remembered := Window{now.Unix() - engine.CeilSeconds(counter.Remembered()) + 1, now.Unix() + engine.CeilSeconds(c.base.Grace)}
+	left, err := c.refund(ctx, by, counter, id, CoverOf(remembered, finest, coarsest))
+	c.changed(id)
+	return by - left, err
 }
 
-// take takes events from the buckets, the latest first.
-func (r *refund) take(ctx context.Context, buckets []Bucket, finest Level) error {
-	op := store.Op{Counter: r.id, Reads: make([]store.Read, len(buckets))}
-	for i, bucket := range buckets {
-		op.Reads[i].Item = bucket.ID()
+// refund takes events from the buckets, the latest first, and returns how many are left to take.
+func (c *Counters) refund(ctx context.Context, by int64, counter events.Counter, id string, cover Cover) (left int64, err error) {
+	buckets := slices.Collect(cover.Buckets())
+	read := readOf(id, buckets)
+	if err := c.do(ctx, read); err != nil {
+		return by, err
 	}
-	r.of.store.Do(ctx, &op)
-	if op.Err != nil {
-		return engine.StoreError(op.Err)
-	}
-	for i, bucket := range slices.Backward(buckets) {
-		held := op.Reads[i].Value
-		if held <= 0 {
+	finest, _ := levels(counter)
+	for i, b := range slices.Backward(buckets) {
+		taken := min(read.Reads[i].Value, by)
+		if taken <= 0 {
 			continue
 		}
-		var err error
-		if bucket.Level == finest {
-			err = r.subtract(ctx, &op, bucket, min(held, r.left))
-		} else {
-			err = r.take(ctx, bucketsWithin(bucket.Level-1, Window{bucket.First(), bucket.Last()}), finest)
+		if b.Level > finest {
+			by, err = c.refund(ctx, by, counter, id, b.children())
+		} else if err = c.take(ctx, taken, read, c.appendAdds(nil, counter, b.First(), 0)); err == nil {
+			by -= taken
 		}
-		if err != nil || r.left == 0 {
-			return err
+		if err != nil || by == 0 {
+			return by, err
 		}
 	}
-	return nil
+	return by, nil
 }
 
-// subtract subtracts by from the buckets that hold a bucket of the finest level, on the replicas that the op has
-// read.
-func (r *refund) subtract(ctx context.Context, read *store.Op, bucket Bucket, by int64) error {
-	adds := r.of.addsOf(nil, r.counter, bucket.First())
+// take subtracts from the buckets of the adds, on the replicas that have answered the read.
+func (c *Counters) take(ctx context.Context, by int64, read *store.Op, adds []store.Write) error {
 	receipt := read.Receipt
 	for i, answered := range receipt.Acknowledged {
-		if answered > 0 || !r.of.replicated {
+		if answered > 0 || !c.replicated {
 			receipt.Acknowledged[i] = uint32(len(adds))
 		}
 	}
-	var op store.Op
-	op.RollBack(r.id, adds, receipt, by)
-	r.of.store.Do(ctx, &op)
-	if op.Err != nil {
-		return engine.StoreError(op.Err)
-	}
-	r.left -= by
-	return nil
+	return c.subtract(ctx, read.Counter, adds, receipt, by)
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"math/rand/v2"
 	"slices"
+	"sync"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -15,248 +16,166 @@ import (
 )
 
 const (
-	// tripDeletes is the most buckets deleted in one call of the store, small
-	// enough that a round trip for each fits the call's time; resetTrips is how
-	// many calls of one Reset are under way at a time.
-	tripDeletes = 8
-	resetTrips  = 16
-
-	// resetTime bounds a Reset, its wait for a turn included: resetsAtOnce go at a time. Each
-	// call of the store has the store's own time, and is tried resetTries times, so that a few
-	// late ones of hundreds fail no reset.
-	resetTime    = 8 * time.Second // the Go client waits for 10
+	tripDeletes  = 8               // buckets that one call of the store deletes, each perhaps in a round trip
+	resetTrips   = 16              // calls of the store at a time
+	resetTime    = 8 * time.Second // of a reset with its wait for a turn, less than clients wait
 	resetsAtOnce = 4
-	resetTries   = 3
+	resetTries   = 3 // of a call of the store, since one of hundreds may be late
 	resetPause   = 100 * time.Millisecond
-
+	resetParents = 1440 // buckets whose children a reset deletes at a time, to bound its memory
+	// recentSeconds is for how long, in steps of the precision, a reset looks for children of empty buckets: an increment
+	// that was cut short, or that met a reset, may have left them.
+	recentSeconds = 600
 	// reservedSeconds is more than the longest reservation.
 	reservedSeconds = 25 * 3600
-
-	// recentSeconds is how many buckets of the finest level, up to now, a reset
-	// reads whatever their parents say: an increment that was cut short, or that
-	// met a reset, may have left a child alone.
-	recentSeconds = 600
-	// resetParents bounds the memory of a reset: the children of so many buckets
-	// are looked at together.
-	resetParents = 1440
 )
-
-// Reset forgets the counter. It looks for the buckets that there are from the top down: all
-// of the coarser levels, and of the finest the children of the non-empty ones and all of
-// the last minutes. It deletes them from the bottom up, so that whatever an interrupted
-// reset leaves, the next one finds.
-//
-// Increments that are under way may stay, in some levels and not in others; a
-// reset that comes after them forgets them. A reset takes 8 seconds at the most; four go
-// at a time, and others wait for their turn meanwhile. An error wraps ErrStore; repeat the
-// call then.
-func (c *Counters) Reset(ctx context.Context, counter events.Counter) error {
-	ctx, cancel := context.WithTimeout(ctx, resetTime)
-	defer cancel()
-	r := reset{c, counter}
-	if err := r.await(ctx); err != nil {
-		return err
-	}
-	defer func() { <-c.resets }()
-	defer func() {
-		c.cache.forget(counter.ID())
-		c.base.Changes.Of(counter.ID()).Add(1)
-	}()
-	// Before the first bucket is deleted, for a reset that is cut short, and after the last one, for hits
-	// that came meanwhile.
-	if err := r.beginEpoch(ctx); err != nil {
-		return err
-	}
-	if err := r.run(ctx); err != nil {
-		return err
-	}
-	if err := r.delete(ctx, []Bucket{bucketOf(openItem)}); err != nil {
-		return err
-	}
-	return r.beginEpoch(ctx)
-}
-
-// beginEpoch changes the epoch of the counter: what hits before it have reserved is not there any more. The item
-// outlives these reservations. One that holds no count is deleted.
-func (r *reset) beginEpoch(ctx context.Context) error {
-	now, grace := r.of.now().Unix(), engine.CeilSeconds(r.of.grace)
-	err := tryAgain(ctx, func() error {
-		op := store.Op{Counter: r.counter.ID(), Writes: []store.Write{{
-			Kind: store.Add, Item: epochItem, By: 1 + rand.Int64N(1<<epochBits-1), Expires: now + reservedSeconds + 2*grace,
-		}}}
-		r.of.store.Do(ctx, &op)
-		if op.Err != nil {
-			return engine.StoreError(op.Err)
-		}
-		return nil
-	})
-	if errors.Is(err, engine.ErrBadCounter) {
-		err = r.delete(ctx, []Bucket{bucketOf(epochItem)})
-	}
-	return err
-}
-
-// await waits for a turn to reset a counter.
-func (r *reset) await(ctx context.Context) error {
-	select {
-	case r.of.resets <- struct{}{}:
-		return nil
-	case <-ctx.Done():
-		return engine.StoreError(ctx.Err())
-	}
-}
 
 // reset is the reset of one counter.
 type reset struct {
-	of      *Counters
+	engine  *Counters
 	counter events.Counter
+	id      string
 }
 
-func (r *reset) run(ctx context.Context) error {
-	finest, coarsest := levels(r.counter)
-	if r.of.replicated {
-		// What is found there is deleted on every copy. Where nothing is, one that could not
-		// be asked may have something.
-		if err := r.delete(ctx, []Bucket{BucketAt(finest, r.of.now().Unix())}); err != nil {
-			return err
-		}
+// Reset deletes the buckets of the counter. It finds them from the coarsest level down, and deletes them from the finest
+// level up, so that the next reset finds all that an interrupted one leaves. Increments under way may stay in some
+// levels; a later reset deletes them. See [engine.Counting].
+func (c *Counters) Reset(ctx context.Context, counter events.Counter) error {
+	ctx, cancel := context.WithTimeout(ctx, resetTime)
+	defer cancel()
+	select {
+	case c.resets <- struct{}{}:
+		defer func() { <-c.resets }()
+	case <-ctx.Done():
+		return engine.StoreError(ctx.Err())
 	}
-	// Whatever can still be there, of each level, is not yet expired.
-	now, grace := r.of.now().Unix(), engine.CeilSeconds(r.of.grace)
-	alive := func(l Level) Window {
-		return Window{now - engine.CeilSeconds(r.counter.Remembered()) - 2*grace - 1 - 2*l.Seconds(), now + grace}
-	}
-	var parents []Bucket  // of the level above the finest
-	var coarse [][]Bucket // of it and those above, the coarsest first
-	for l := coarsest; l > finest; l-- {
-		found, err := r.nonEmpty(ctx, bucketsWithin(l, alive(l)))
-		if err != nil {
-			return err
-		}
-		coarse = append(coarse, found)
-		parents = found
-	}
-	recent := alive(finest)
-	if coarsest > finest {
-		recent.First = max(recent.First, now-recentSeconds*finest.Seconds())
-	}
-	if err := r.deleteFull(ctx, bucketsWithin(finest, recent)); err != nil {
-		return err
-	}
-	for some := range slices.Chunk(parents, resetParents) {
-		var children []Bucket
-		for _, parent := range some {
-			children = append(children, bucketsWithin(finest, Window{parent.First(), parent.Last()})...)
-		}
-		if err := r.deleteFull(ctx, children); err != nil {
-			return err
-		}
-		// Not after the children of all: a reset that is repeated goes on here.
-		if err := r.delete(ctx, some); err != nil {
-			return err
-		}
-	}
-	for _, found := range slices.Backward(coarse[:max(len(coarse)-1, 0)]) {
-		if err := r.delete(ctx, found); err != nil {
+	r := reset{engine: c, counter: counter, id: counter.ID()}
+	defer c.changed(r.id)
+	// To delete the list needs all replicas: one that does not answer may have buckets that the others lack. The epoch
+	// changes before the first bucket is deleted, for a reset that is cut short, and after the last one, for hits that
+	// came in between.
+	deleteList := func(ctx context.Context) error { return r.delete(ctx, []Bucket{bucketOf(openItem)}) }
+	for _, step := range []func(context.Context) error{deleteList, r.beginEpoch, r.deleteBuckets, r.beginEpoch} {
+		if err := step(ctx); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// deleteFull deletes those of the buckets that hold something.
+// beginEpoch changes the epoch of the counter: what hits before it have reserved is not there any more. The item
+// outlives these reservations. If it holds no count, it is deleted.
+func (r *reset) beginEpoch(ctx context.Context) error {
+	expires := r.engine.base.Clock().Unix() + reservedSeconds + 2*engine.CeilSeconds(r.engine.base.Grace)
+	err := r.do(ctx, &store.Op{Writes: []store.Write{{Kind: store.Add, Item: epochItem, By: 1 + rand.Int64N(1<<epochBits-1), Expires: expires}}})
+	if errors.Is(err, engine.ErrBadCounter) {
+		err = r.delete(ctx, []Bucket{bucketOf(epochItem)})
+	}
+	return err
+}
+
+// deleteBuckets deletes the buckets that count anything.
+func (r *reset) deleteBuckets(ctx context.Context) error {
+	finest, coarsest := levels(r.counter)
+	now, grace := r.engine.base.Clock().Unix(), engine.CeilSeconds(r.engine.base.Grace)
+	alive := func(l Level) Window { // buckets that may not have expired
+		return Window{now - engine.CeilSeconds(r.counter.Remembered()) - 2*grace - 1 - 2*l.Seconds(), now + grace}
+	}
+	if finest == coarsest {
+		return r.deleteFull(ctx, bucketsOver(finest, alive(finest)))
+	}
+	var full [Levels][]Bucket
+	for l := coarsest; l > finest; l-- {
+		var err error
+		if full[l], err = r.full(ctx, bucketsOver(l, alive(l))); err != nil {
+			return err
+		}
+	}
+	recent := Window{max(alive(finest).First, now-recentSeconds*finest.Seconds()), now + grace}
+	full[finest+1] = append(full[finest+1], bucketsOver(finest+1, recent)...)
+	for parents := range slices.Chunk(full[finest+1], resetParents) {
+		var children []Bucket
+		for _, parent := range parents {
+			children = slices.AppendSeq(children, parent.children().Buckets())
+		}
+		if err := r.deleteFull(ctx, children); err != nil {
+			return err
+		}
+		// Not after the children of all: a reset that is repeated goes on here.
+		if err := r.delete(ctx, parents); err != nil {
+			return err
+		}
+	}
+	for l := finest + 2; l <= coarsest; l++ {
+		if err := r.delete(ctx, full[l]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// deleteFull deletes those of the buckets that count anything.
 func (r *reset) deleteFull(ctx context.Context, buckets []Bucket) error {
-	full, err := r.nonEmpty(ctx, buckets)
+	full, err := r.full(ctx, buckets)
 	if err != nil {
 		return err
 	}
 	return r.delete(ctx, full)
 }
 
-// nonEmpty returns those of the buckets that hold something.
-func (r *reset) nonEmpty(ctx context.Context, buckets []Bucket) ([]Bucket, error) {
-	chunks := slices.Collect(slices.Chunk(buckets, tripReads))
-	full := make([][]Bucket, len(chunks))
-	group, ctx := errgroup.WithContext(ctx)
-	group.SetLimit(resetTrips)
-	for i, chunk := range chunks {
-		group.Go(func() (err error) {
-			full[i], err = r.appendNonEmpty(ctx, nil, chunk)
+// full returns those of the buckets that count anything, and all that are read with one that holds no count.
+func (r *reset) full(ctx context.Context, buckets []Bucket) (full []Bucket, err error) {
+	var mu sync.Mutex
+	err = sideBySide(ctx, buckets, tripReads, func(ctx context.Context, chunk []Bucket) error {
+		op := readOf(r.id, chunk)
+		err := r.do(ctx, op)
+		if err != nil && !errors.Is(err, engine.ErrBadCounter) {
 			return err
-		})
-	}
-	if err := group.Wait(); err != nil {
-		return nil, err
-	}
-	return slices.Concat(full...), nil
-}
-
-// appendNonEmpty appends those of the buckets that hold something. It halves buckets of
-// which one holds no count until they are few enough to delete all of them.
-func (r *reset) appendNonEmpty(ctx context.Context, full []Bucket, buckets []Bucket) ([]Bucket, error) {
-	var values []int64
-	err := tryAgain(ctx, func() (err error) {
-		values, err = r.of.read(ctx, r.counter.ID(), buckets)
-		return err
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		for i, b := range chunk {
+			if err != nil || op.Reads[i].Value != 0 {
+				full = append(full, b)
+			}
+		}
+		return nil
 	})
-	switch {
-	case errors.Is(err, engine.ErrBadCounter) && len(buckets) <= tripDeletes:
-		return append(full, buckets...), nil
-	case errors.Is(err, engine.ErrBadCounter):
-		half := len(buckets) / 2
-		if full, err = r.appendNonEmpty(ctx, full, buckets[:half]); err != nil {
-			return nil, err
-		}
-		return r.appendNonEmpty(ctx, full, buckets[half:])
-	case err != nil:
-		return nil, err
-	}
-	for i, bucket := range buckets {
-		if values[i] != 0 {
-			full = append(full, bucket)
-		}
-	}
-	return full, nil
+	return full, err
 }
 
-// delete deletes the buckets, a few of them with each call of the store and
-// several calls side by side: each bucket may take it a round trip.
 func (r *reset) delete(ctx context.Context, buckets []Bucket) error {
-	id := r.counter.ID()
+	return sideBySide(ctx, buckets, tripDeletes, func(ctx context.Context, chunk []Bucket) error {
+		var op store.Op
+		for _, b := range chunk {
+			op.Writes = append(op.Writes, store.Write{Kind: store.Delete, Item: b.ID()})
+		}
+		return r.do(ctx, &op)
+	})
+}
+
+// sideBySide calls do for chunks of the buckets, several at a time.
+func sideBySide(ctx context.Context, buckets []Bucket, size int, do func(context.Context, []Bucket) error) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(resetTrips)
-	for chunk := range slices.Chunk(buckets, tripDeletes) {
-		group.Go(func() error {
-			op := store.Op{Counter: id, Writes: make([]store.Write, len(chunk))}
-			for i, bucket := range chunk {
-				op.Writes[i] = store.Write{Kind: store.Delete, Item: bucket.ID()}
-			}
-			return tryAgain(ctx, func() error {
-				r.of.store.Do(ctx, &op)
-				if op.Err != nil {
-					return engine.StoreError(op.Err)
-				}
-				return nil
-			})
-		})
+	for chunk := range slices.Chunk(buckets, size) {
+		group.Go(func() error { return do(ctx, chunk) })
 	}
 	return group.Wait()
 }
 
-// tryAgain repeats a part of a reset that the store has failed: to do it twice is to do it
-// once.
-func tryAgain(ctx context.Context, part func() error) error {
+// do makes a round trip, again if the store fails: to do it twice is to do it once.
+func (r *reset) do(ctx context.Context, op *store.Op) error {
 	for try := 1; ; try++ {
-		err := part()
+		op.Counter, op.Err = r.id, nil
+		err := r.engine.do(ctx, op)
 		if err == nil || errors.Is(err, engine.ErrBadCounter) || try == resetTries {
 			return err
 		}
-		pause := time.NewTimer(resetPause)
 		select {
 		case <-ctx.Done():
-			pause.Stop()
 			return err
-		case <-pause.C:
+		case <-time.After(resetPause):
 		}
 	}
 }

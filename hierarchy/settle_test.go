@@ -272,21 +272,15 @@ func (w *settleWorld) client(processes []*Counters) iter.Seq[struct{}] {
 // reserve makes a hit that reserves.
 func (w *settleWorld) reserve(ctx context.Context, p *Counters) (engine.Reserved, error) {
 	now := time.UnixMilli(w.now)
-	hits := []engine.Hit{{Cost: 1 + w.rnd.Int64N(9), Ends: w.now + 1e6, Stays: true}}
-	session := p.Begin(settledCounter, settledCounter.ID(), engine.Moment{Now: now, Stamp: now.Unix()})
-	defer session.End()
-	session.Add(hits, 0)
-	for {
-		ops := session.Next(now)
-		if ops == nil {
-			hits[0].Reserved.Retention = settledCounter.Retention
-			return hits[0].Reserved, nil
-		}
-		w.Do(ctx, ops...)
-		if err := session.Absorb(); err != nil {
-			return engine.Reserved{}, err
-		}
+	tally := limiter.Tally{
+		ID: settledCounter.ID(), Counter: settledCounter,
+		Adds: []limiter.Addition{{Cost: 1 + w.rnd.Int64N(9), Ends: w.now + 1e6, Kept: true}},
 	}
+	session := p.NewSession()
+	session.Add(ctx, limiter.Moment{Time: now, Second: now.Unix(), Latest: now.Unix()}, []*limiter.Tally{&tally})
+	r := tally.Adds[0].Reserved
+	r.Retention = settledCounter.Retention
+	return r, tally.Err
 }
 
 // settler settles a reservation of any client.
@@ -608,7 +602,7 @@ func TestACollisionOfReceipts(t *testing.T) {
 func TestAReceiptOfAnotherClient(t *testing.T) {
 	b := newSettleBench(t, "[{per: ip, rate: 100/m}]")
 	with := func(r engine.Reserved, cost uint64) []byte {
-		s := settling{b.c, b.counter, r, int64(cost), 1}
+		s := settlement{Reserved: r, cost: int64(cost), call: 1}
 		return s.receipt()
 	}
 	for name, receipt := range map[string]func(r engine.Reserved) []byte{
@@ -619,7 +613,7 @@ func TestAReceiptOfAnotherClient(t *testing.T) {
 	} {
 		r := b.reserve(2)
 		held := b.count()
-		s := settling{b.c, b.counter, r, 0, 2}
+		s := settlement{Reserved: r, call: 2}
 		write := store.Write{Kind: store.Add, Item: s.item(), By: 7, Expires: r.Ends / 1000}
 		if receipt != nil {
 			write.Kind, write.Data = store.Create, receipt(r)
@@ -639,7 +633,7 @@ func TestAReceiptOfAnotherClient(t *testing.T) {
 			continue // the other replica decides
 		}
 		parts := []store.Op{{Reads: []store.Read{{}}}, {Reads: []store.Read{{Data: receipt(r)}}}} // of two replicas
-		_, err := s.decision(&store.Op{Replicas: parts})
+		_, err := s.verdict(&store.Op{Replicas: parts})
 		require.ErrorIs(t, err, engine.ErrEnded, name)
 	}
 }

@@ -173,6 +173,7 @@ func (s *simStore) partsOf(n int, op *operation) iter.Seq2[int, int] {
 // sendLate has adds arrive, in their order, without a caller that awaits the answers.
 func (s *simStore) sendLate(ctx context.Context, counter string, adds []store.Write) {
 	s.late.Add(1)
+	ctx = context.WithValue(context.Background(), operationKey{}, ctx.Value(operationKey{})) // the round trip's ends with it
 	go func() {
 		defer s.late.Add(-1)
 		for _, w := range adds {

@@ -105,7 +105,7 @@ func TestCredentialFlags(t *testing.T) {
 		"-cert and -key: open no-such":  {"-url", secure, "-cert", "no-such", "-key", mine.KeyFile},
 		"private key does not match":    {"-url", secure, "-cert", mine.CertFile, "-key", other.KeyFile},
 		"-token-file: open no-such":     {"-url", secure, "-token-file", "no-such"},
-		"does not hold one token":       {"-url", "http://127.0.0.1:1", "-token-file", blank},
+		"write one token into the file": {"-url", "http://127.0.0.1:1", "-token-file", blank},
 		"-ca is for https":              {"-url", "http://127.0.0.1:1", "-ca", authority.File},
 		"flag provided but not defined": {"-url", secure, "-insecure"},
 	} {

@@ -8,10 +8,10 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
-	"github.com/counterd/counterd/api/wire"
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/internal/limiter"
 	"github.com/counterd/counterd/internal/service"
@@ -73,11 +73,11 @@ type search struct {
 func (p *pages) searchOf(query url.Values) (s search, err error) {
 	s.cost = 1
 	if text := query.Get("cost"); text != "" {
-		cost, fault := wire.ParseInteger(strings.TrimSpace(text))
+		cost, fault := strconv.ParseUint(strings.TrimSpace(text), 10, 32)
 		if fault != nil {
-			cost = -1 // not a cost
+			cost = limiter.MaxCost + 1 // what is no number is no cost either
 		}
-		s.cost = cost
+		s.cost = int64(cost)
 		err = limiter.CheckCost(s.cost)
 	}
 	var fault error

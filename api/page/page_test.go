@@ -100,19 +100,18 @@ func TestAFeatureThatIsDenied(t *testing.T) {
 func TestVerdicts(t *testing.T) {
 	w := newDay(t)
 	for target, words := range map[string]string{
-		featurePage("url_shorten", "ip:203.0.113.1"):                 "A hit would be admitted: 0 of 10 url_shorten in the last minute by ip 203.0.113.1.",
-		featurePage("url_shorten", "ip:203.0.113.1") + "&cost=11":    "A hit of cost 11 would be denied, always: it costs 11, and ip-10-per-1m admits 10 at the most.",
-		featurePage("url_shorten", "ip:203.0.113.1") + "&cost=1.1e1": "A hit of cost 11 would be denied, always: it costs 11",
-		featurePage("login", "user:mallory"):                         "A hit would be denied: it is on the deny list of user-5-per-15m.",
-		featurePage("login", "user:user-1"):                          "A hit would be denied: 5 of 5 login in the last 15 minutes by user user-1; fits again at 12:45:22 UTC, in 15 min.",
-		featurePage("login", "user:alice"):                           "0 of 50 login in the last 15 minutes by user alice.",
-		featurePage("export"):                                        "A hit would be denied: 100 of 100 export today in all; fits again at 23:00:00 UTC, in 10 h 29 min.",
-		featurePage("url_shorten", "key:k-1"):                        "20 of 20 url_shorten from a bucket that gets 5 per second back by key k-1",
-		ofBob:                                                        "In shadow: its denial is reported, not enforced.",
-		featurePage("plain", "user:bob"):                             "Plain has no limits: it is counted, not decided.",
-		featurePage("login", "ip:192.0.2.1"):                         "No limit of login is per the features given: wanted are user.",
-		featurePage("hourly", "ip:192.0.2.1"):                        "There is no map: the counter is kept by the hour, for 7 days.",
-		featurePage("url_shorten", "key:k-1") + "&level=":            "The counter has token buckets alone, which remember no events",
+		featurePage("url_shorten", "ip:203.0.113.1"):              "A hit would be admitted: 0 of 10 url_shorten in the last minute by ip 203.0.113.1.",
+		featurePage("url_shorten", "ip:203.0.113.1") + "&cost=11": "A hit of cost 11 would be denied, always: it costs 11, and ip-10-per-1m admits 10 at the most.",
+		featurePage("login", "user:mallory"):                      "A hit would be denied: it is on the deny list of user-5-per-15m.",
+		featurePage("login", "user:user-1"):                       "A hit would be denied: 5 of 5 login in the last 15 minutes by user user-1; fits again at 12:45:22 UTC, in 15 min.",
+		featurePage("login", "user:alice"):                        "0 of 50 login in the last 15 minutes by user alice.",
+		featurePage("export"):                                     "A hit would be denied: 100 of 100 export today in all; fits again at 23:00:00 UTC, in 10 h 29 min.",
+		featurePage("url_shorten", "key:k-1"):                     "20 of 20 url_shorten from a bucket that gets 5 per second back by key k-1",
+		ofBob:                                                     "In shadow: its denial is reported, not enforced.",
+		featurePage("plain", "user:bob"):                          "Plain has no limits: it is counted, not decided.",
+		featurePage("login", "ip:192.0.2.1"):                      "No limit of login is per the features given: wanted are user.",
+		featurePage("hourly", "ip:192.0.2.1"):                     "There is no map: the counter is kept by the hour, for 7 days.",
+		featurePage("url_shorten", "key:k-1") + "&level=":         "The counter has token buckets alone, which remember no events",
 	} {
 		assert.Contains(t, shown(t, w.Handler(), target), words, target)
 	}

@@ -193,7 +193,7 @@ func usage(event string, s *events.LimitState) string {
 		within = fmt.Sprintf("in a queue that passes on %s per %s", grouped(s.Limit), length(s.Window))
 	case s.Burst > 0:
 		within = fmt.Sprintf("from a bucket that gets %s per %s back", grouped(s.Limit), length(s.Window))
-	case s.Algorithm == events.FixedWindow, s.Algorithm == events.FixedLog:
+	case s.Algorithm == events.FixedWindow:
 		within = "in this window of " + length(s.Window)
 	}
 	return fmt.Sprintf("%s of %s %s %s %s", grouped(s.Count), grouped(s.Most()), what, within, by(s.Feature))

@@ -372,14 +372,15 @@ var rfc3339 = regexp.MustCompile(`^\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(\.\d+)?([Zz
 // utc is the form in which a Moment is written.
 const utc = "2006-01-02T15:04:05Z"
 
-// ParseMoment reads RFC 3339, of which it cuts fractions of a second off, or Unix seconds, as ParseInteger does.
+// ParseMoment reads RFC 3339, or Unix seconds: digits, behind a minus sign or not.
+// Fractions of a second are cut off.
 func ParseMoment(s string) (Moment, error) {
 	if len(s) == len(utc) {
 		if t, err := time.Parse(utc, s); err == nil { // as it is written here
 			return unixMoment(t.Unix())
 		}
 	}
-	if seconds, err := ParseInteger(s); err == nil {
+	if seconds, err := strconv.ParseInt(s, 10, 64); err == nil && s[0] != '+' {
 		return unixMoment(seconds)
 	}
 	if !rfc3339.MatchString(s) {
@@ -416,7 +417,11 @@ func (m *Moment) UnmarshalJSON(text []byte) (err error) {
 	case 't', 'f', '{', '[':
 		return ErrMoment
 	}
-	*m, err = ParseMoment(string(text))
+	seconds, err := ParseInteger(string(text))
+	if err != nil {
+		return ErrMoment
+	}
+	*m, err = unixMoment(seconds)
 	return err
 }
 
@@ -426,16 +431,10 @@ var ErrNotWhole = errors.New("the number is not whole")
 // maxExponent bounds the exponents that ParseInteger computes with.
 const maxExponent = 1 << 24
 
-// number is the grammar of numbers in JSON, and allows zeros before them.
-var number = regexp.MustCompile(`^-?\d+(\.\d+)?([eE][+-]?\d+)?$`)
-
-// ParseInteger reads a JSON number that is whole, also with a fraction of zeros or an exponent: 1.0 and 1e2. Zeros may
-// stand before it. If it is too large, the error wraps strconv.ErrRange.
-func ParseInteger(text string) (int64, error) {
-	if !number.MatchString(text) {
-		return 0, strconv.ErrSyntax
-	}
-	mantissa, power, _ := strings.Cut(strings.ToLower(text), "e")
+// ParseInteger reads a JSON number that is whole, also with a fraction of zeros or an exponent: 1.0 and 1e2. If it is too
+// large, the error wraps strconv.ErrRange.
+func ParseInteger(number string) (int64, error) {
+	mantissa, power, _ := strings.Cut(strings.ToLower(number), "e")
 	whole, fraction, _ := strings.Cut(mantissa, ".")
 	digits, sign := strings.TrimLeft(strings.TrimPrefix(whole, "-")+fraction, "0"), ""
 	if strings.HasPrefix(whole, "-") {

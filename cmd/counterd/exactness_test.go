@@ -32,7 +32,7 @@ events:
   bucket:  {limits: [{per: ip, rate: 1/h, burst: 10}]}
   queue:   {limits: [{per: ip, rate: 1/h, queue: 9}]}
   fixed:   {limits: [{per: ip, rate: 10/30d, algorithm: fixed-window}]}
-  logged:  {limits: [{per: ip, rate: 10/month, calendar: Europe/Berlin, algorithm: fixed-log}]}
+  logged:  {limits: [{per: ip, rate: 10/month, algorithm: sliding-log}]}
   leases:  {limits: [{per: ip, concurrent: 10, lease: 1h}]}
   stacked: {limits: [{per: ip, rate: [10/s, 10/m, 10/h, 10/d]}]}
   month:   {limits: [{per: ip, rate: 10/month, calendar: Europe/Berlin}, {per: ip, rate: [90/m, 200/d]}]}

@@ -14,6 +14,7 @@ import (
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/events/rulesfile"
 	"github.com/counterd/counterd/hierarchy"
+	"github.com/counterd/counterd/internal/eventlog/footprint"
 	"github.com/counterd/counterd/internal/eventlog/journal"
 	"github.com/counterd/counterd/memcache"
 )
@@ -107,7 +108,7 @@ func (c combination) memory(event *events.Event) (m memory) {
 	c.rules = slices.DeleteFunc(slices.Clone(c.rules), func(rule *events.Rule) bool {
 		if rule.Leases() {
 			limit := journal.LimitFrom(rule.Limits[0], rule.Limits[0].N)
-			m.bytes = memcache.ChunkBytesOfData(journal.LeasesSize(limit, 2*events.DefaultGrace.Milliseconds()))
+			m.bytes = memcache.ChunkBytesOfData(footprint.LeasesSize(limit, 2*events.DefaultGrace.Milliseconds()))
 		}
 		return rule.Leases()
 	})
@@ -115,9 +116,9 @@ func (c combination) memory(event *events.Event) (m memory) {
 		return m
 	}
 	m.hits = math.MaxInt64
-	log := journal.Footprint{}
+	log := footprint.Log{}
 	if limited {
-		log = journal.FootprintOf(event, c.rules[0].Per, events.DefaultGrace)
+		log = footprint.OfCounter(event, c.rules[0].Per, events.DefaultGrace)
 		m.hits = log.Hits
 	}
 	counter := events.Counter{Retention: event.Remembered(), Precision: c.precision}
@@ -182,7 +183,7 @@ func (c combination) fix(event *events.Event, bytes int64) string {
 		try("with precision: "+p.String(), c.change(event, precision(p)))
 	}
 	names := c.recommended(c.memory(event).log < math.MaxInt64)
-	if names == events.SlidingLog || names == events.FixedLog {
+	if names == events.SlidingLog {
 		try("with algorithm: "+names, c.change(event, func(rule *events.Rule) {
 			for i := range rule.Limits {
 				rule.Limits[i].Algorithm = names
@@ -277,17 +278,19 @@ func isInLog(rule *events.Rule) bool { return rule.InLog() && !rule.Leases() }
 // recommended returns the algorithms for the limits, those of logs or of buckets. What only buckets do is not
 // changed, and nor is a counter of all hits: a flood of them, which no limit bounds, does not fit a log.
 func (c combination) recommended(log bool) string {
-	in := map[bool]map[bool]string{ // logs, fixed windows
-		false: {false: events.DefaultAlgorithm, true: events.FixedWindow},
-		true:  {false: events.SlidingLog, true: events.FixedLog},
-	}
 	for _, rule := range c.rules {
-		tiles := rule.Limits[0].Windows().Algorithm.Tiles
-		log = log && rule.Throttle.Kind != events.Elastic && (tiles || rule.Precision == events.Second) && rule.Count != events.CountAll
+		log = log && rule.Throttle.Kind != events.Elastic && rule.Precision == events.Second && rule.Count != events.CountAll && !rule.Limits[0].Windows().Algorithm.Tiles
 	}
 	var names []string
 	for _, rule := range c.rules {
-		if name := in[log][rule.Limits[0].Windows().Algorithm.Tiles]; rule.Limits[0].Burst == 0 && !slices.Contains(names, name) {
+		name := events.DefaultAlgorithm
+		switch {
+		case rule.Limits[0].Windows().Algorithm.Tiles:
+			name = events.FixedWindow
+		case log:
+			name = events.SlidingLog
+		}
+		if rule.Limits[0].Burst == 0 && !slices.Contains(names, name) {
 			names = append(names, name)
 		}
 	}

@@ -82,7 +82,7 @@ func TestValidateComparesBucketsAndLogs(t *testing.T) {
 		"a (all) 540000 in 1h sliding-window 352608 B -",
 		"a key 90 in 1h sliding-window 6432 B -",
 		"a team 90 in 1h sliding-window 15168 B -",
-		"a org 90 in 1h fixed-window 15168 B fixed-log, 1856 B",
+		"a org 90 in 1h fixed-window 15168 B -",
 		"a lot 90 in 1h sliding-window 15168 B -",
 		"a spot 90 in 1h sliding-log 1856 B -",
 		"a job 1 at once concurrency 240 B -",

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/counterd/counterd/events"
-	"github.com/counterd/counterd/internal/eventlog/journal"
+	"github.com/counterd/counterd/internal/eventlog/footprint"
 )
 
 // comparison finds rules of one event that contradict each other, or never decide.
@@ -310,7 +310,7 @@ func (r comparison) checkLogs(event *events.Event, rules []*ruleFields) {
 	if slices.ContainsFunc(rules, func(rule *ruleFields) bool { return !rule.knownPer || !r.sound(rule.at) }) {
 		return
 	}
-	for _, fault := range journal.FaultsOf(event, events.DefaultGrace) {
+	for _, fault := range footprint.FaultsOf(event, events.DefaultGrace) {
 		rule := rules[fault.Rule]
 		at := rule.fields["rate"]
 		if rule.Leases() {

@@ -51,8 +51,8 @@ func TestLimitsThatNeverDecide(t *testing.T) {
 
 		{[]string{"per: ip, rate: 5/m, algorithm: fixed-window", "per: ip, rate: 9/m"}, nil},
 		{[]string{"per: ip, rate: 5/h, algorithm: fixed-window", "per: ip, rate: 9/m"}, nil},
-		{[]string{"per: ip, rate: 20/m, algorithm: fixed-log", "per: ip, rate: 30/m, algorithm: sliding-log"}, nil},
-		{[]string{"per: ip, rate: 5/h, calendar: UTC, algorithm: fixed-log", "per: ip, rate: 9/h"}, nil},
+		{[]string{"per: ip, rate: 20/m, algorithm: fixed-window", "per: ip, rate: 30/m, algorithm: sliding-log"}, nil},
+		{[]string{"per: ip, rate: 5/h, calendar: UTC", "per: ip, rate: 9/h"}, nil},
 		{[]string{"per: ip, rate: 5/90s, algorithm: fixed-window", "per: ip, rate: 9/m, algorithm: fixed-window"}, nil},
 		{[]string{"per: ip, rate: [2/s, 5/m, 10/h, 100/d]"}, nil},
 		{[]string{"per: ip, rate: 5/m", "per: user, rate: 9/m", "per: [ip, user], rate: 9/m", "per: [], rate: 9/m"}, nil},

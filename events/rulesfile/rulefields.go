@@ -221,6 +221,10 @@ func (r ruleReader) rates(rule *ruleFields, at place) []rateField {
 // algorithm reads how the limits of a rule count. The default is the empty name.
 func (r ruleReader) algorithm(at place) string {
 	names := append(events.AlgorithmNames(), gcra)
+	if at.given() && at.node.Value == fixedLog {
+		r.warn(at, "%s is %s, in buckets: write algorithm: %s, or nothing beside a calendar; precision: minute or hour takes less memory", fixedLog, events.FixedWindow, events.FixedWindow)
+		return events.FixedWindow
+	}
 	switch name := names[choice[uint8](r.reader, at, names)]; name {
 	case events.DefaultAlgorithm:
 		return ""
@@ -231,8 +235,12 @@ func (r ruleReader) algorithm(at place) string {
 	}
 }
 
-// gcra is another name of a token bucket.
-const gcra = "gcra"
+const (
+	// gcra is another name of a token bucket.
+	gcra = "gcra"
+	// fixedLog is a former algorithm, whose windows FixedWindow counts in buckets.
+	fixedLog = "fixed-log"
+)
 
 // maxBucket is the largest rate and burst of a token bucket.
 const maxBucket = 1_000_000
@@ -300,11 +308,9 @@ func (r ruleReader) calendar(rule *ruleFields) {
 		r.fault(at, "the time zone database of this machine has no such zone: it is named like Europe/Berlin, America/New_York or UTC")
 		return
 	}
-	if rule.calendar = zone; rule.algorithm == events.FixedLog {
-		return
-	}
+	rule.calendar = zone
 	if given := rule.fields["algorithm"]; given.given() && rule.algorithm != events.FixedWindow && r.sound(given) {
-		r.fault(given, "the windows of a calendar are fixed: leave the algorithm out, or make it fixed-window or fixed-log")
+		r.fault(given, "the windows of a calendar are fixed: leave the algorithm out, or make it fixed-window")
 	}
 	rule.algorithm = events.FixedWindow
 }

@@ -16,12 +16,11 @@ import (
 	"github.com/counterd/counterd/hierarchy"
 	"github.com/counterd/counterd/internal/backend"
 	"github.com/counterd/counterd/internal/eventlog"
-	"github.com/counterd/counterd/internal/eventlog/journal"
+	"github.com/counterd/counterd/internal/eventlog/footprint"
 	"github.com/counterd/counterd/internal/insight/denied"
 	"github.com/counterd/counterd/internal/insight/top"
 	"github.com/counterd/counterd/internal/limiter"
 	"github.com/counterd/counterd/internal/limiter/counting"
-	"github.com/counterd/counterd/internal/limiter/engine"
 	"github.com/counterd/counterd/internal/overrides"
 	"github.com/counterd/counterd/internal/seal"
 	"github.com/counterd/counterd/internal/service"
@@ -111,7 +110,7 @@ func (c *Config) CheckRules(rules *events.Rules) error {
 	if rules.HasLeases() && c.Unsealed {
 		return &settings.Fault{Setting: "tokens", Reason: "concurrency limits need {key-secret}, too: a client could alter the reservations of others"}
 	}
-	return journal.CheckRules(rules, c.Settings.Grace)
+	return footprint.CheckRules(rules, c.Settings.Grace)
 }
 
 // Open opens the parts.
@@ -185,18 +184,19 @@ func (p *Parts) onDecision(ctx context.Context, h limiter.Hit, d *events.Decisio
 // newEngines sets the limiter and the counters, on buckets and on logs. Failures of the store are
 // logged at most once a second for each cause.
 func (p *Parts) newEngines() error {
-	logs, err := eventlog.New(p.Buckets.Base())
+	engines, counted, err := enginesOn(p.Buckets)
 	if err != nil {
 		return err
 	}
-	leases, err := eventlog.NewLeases(p.Buckets.Base())
+	local, _, err := enginesOn(hierarchy.NewCounters(hierarchy.Config{
+		Store: backend.NewEmbedded(p.Settings.Log), Clock: p.Settings.Clock, Grace: p.Settings.Grace, CacheBytes: -1,
+	}))
 	if err != nil {
 		return err
 	}
-	engines := []engine.Engine{p.Buckets, logs, leases} // reservations name an engine by its place
 	warn := p.warnOf("store failed in a decision")
 	p.Limiter, err = limiter.New(limiter.Config{
-		Local:       backend.NewEmbedded(p.Settings.Log),
+		Local:       local,
 		Timeout:     p.Settings.Timeout,
 		MaxPending:  p.Settings.MaxPending,
 		OnDecision:  p.onDecision,
@@ -210,8 +210,21 @@ func (p *Parts) newEngines() error {
 			warn(err)
 		},
 	}, engines...)
-	p.Counters = counting.New(counting.Config{MaxPending: p.Settings.MaxPending}, p.Buckets, logs, leases)
+	p.Counters = counting.New(counting.Config{MaxPending: p.Settings.MaxPending}, counted[0], counted[1:]...)
 	return err
+}
+
+// enginesOn returns the engines on the store of the buckets. Reservations name an engine by its place.
+func enginesOn(buckets *hierarchy.Counters) ([]limiter.Engine, []counting.Engine, error) {
+	logs, err := eventlog.New(buckets.Base())
+	if err != nil {
+		return nil, nil, err
+	}
+	leases, err := eventlog.NewLeases(buckets.Base())
+	if err != nil {
+		return nil, nil, err
+	}
+	return []limiter.Engine{buckets, logs, leases}, []counting.Engine{buckets, logs, leases}, nil
 }
 
 // warnOf returns a function that logs an error at most once a second for each cause.

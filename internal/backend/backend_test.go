@@ -28,7 +28,7 @@ func TestEvictionsAreLogged(t *testing.T) {
 	fill := func(n int) {
 		log := make([]byte, 1<<20) // few of these take much memory
 		for i := range n {
-			op := store.Op{Counter: fmt.Sprint(i), Data: true, Writes: []store.Write{{Kind: store.Create, Item: store.Item(store.OtherLevels, 1), Data: log, Expires: time.Now().Unix() + 3600}}}
+			op := store.Op{Counter: fmt.Sprint(i), Data: true, Writes: []store.Write{{Kind: store.Create, Item: store.Item(store.OtherLevels, 3), Data: log, Expires: time.Now().Unix() + 3600}}}
 			backend.Do(t.Context(), &op)
 			require.NoError(t, op.Err)
 		}

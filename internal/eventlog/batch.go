@@ -3,115 +3,118 @@ package eventlog
 import (
 	"fmt"
 	"slices"
-	"time"
 
 	"github.com/counterd/counterd/internal/eventlog/journal"
+	"github.com/counterd/counterd/internal/limiter"
 	"github.com/counterd/counterd/internal/limiter/engine"
-	"github.com/counterd/counterd/internal/store"
 )
 
-// batch is the hits of a step as entries of a log: equal ones that follow one another are one
-// entry. They are in the log one behind the other.
-type batch struct {
-	hits     []engine.Hit
-	entries  []entry
-	keys     []journal.ID // of the entries
-	places   []place      // of the hits
-	appended bool         // the log has them
-	decided  bool         // how many of them count is known
-	total    int64        // the cost of what counts
-	time     int64        // milliseconds
-	at       int64        // of the entries: time, but for increments
-	pending  bool         // replicas may order the hits differently
-	voids    trip
+// maxEntries is the most entries that are appended to a log that has little room: they take half its bound.
+const maxEntries = 300
 
-	identity func() journal.ID // for the next entry
-	lease    []journal.Limit   // of leases: the windows in which they are
-	full     bool              // the log has no room for entries that are to be settled
-	release  journal.ID        // of the entry that the batch settles; 0: there is none
-	extends  bool              // the batch is an entry that the log has, with a later end
-	turns    time.Duration     // for which hits wait, at the most
+// A batch is the hits on one counter as entries of its log: equal hits that follow each other are one entry. The
+// entries follow each other in the log.
+type batch struct {
+	engine  *Engine
+	counter string
+	adds    []limiter.Addition
+	entries []entry
+	keys    []journal.ID // of the entries
+	places  []place      // of the hits
+	data    []byte       // the encoded entries, and what comes before them
+	time    int64        // when they are appended, in Unix milliseconds
+	at      int64        // when they count: time, but for increments
+	lease   []journal.Limit
+
+	isFull      bool       // the log has no room for entries that are to be settled
+	isFitted    bool       // hits without room are left out
+	isTentative bool       // they may have room once hits before them are undone
+	release     journal.ID // of the entry that the batch settles, or 0
+	extends     bool       // the entry is one that the log has, with a later end
+
+	// Set by a round trip.
+	isAppended bool
+	isDecided  bool
+	cost       int64 // of the hits that count
 }
 
-// entry is an entry, and what the log says of it.
+// An entry is an entry, and the verdict of the log.
 type entry struct {
 	journal.Entry
-	counts int64 // how many of its hits count
-	admits int64 // how many of them the log admits, if the limits of the session do
-	alone  bool  // it has one hit, which may be settled
+	counts  int64 // hits that count
+	admits  int64 // hits that the log admits, if the limits of the process do
+	kept    int64 // hits that are not undone
+	isAlone bool  // the entry has one hit, which may be settled
 }
 
-// place is where a hit is.
+// A place is where a hit is.
 type place struct {
-	entry  int   // -1: the hit is left out
-	before int64 // how many hits of its entry are before it
-	behind int64 // the cost of what a hit that is left out was denied behind; -1: it was not denied
+	isLeftOut bool
+	entry     int
+	before    int64 // hits of the entry before this one
 }
 
 // begin begins without hits.
-func (b *batch) begin(id string, time int64, e *Engine) {
-	b.time, b.at, b.pending, b.identity = time, time, e.replicated, e.identity
-	b.voids.op.Counter, b.voids.op.Data, b.voids.item = id, true, e.item
-	b.lease, b.full, b.release, b.extends, b.turns = nil, false, 0, false, 0
+func (b *batch) begin(e *Engine, counter string, time int64) {
+	b.engine, b.counter, b.time, b.at = e, counter, time, time
 }
 
-func (b *batch) end() {
-	b.clear()
-	b.voids.op.Counter, b.identity, b.lease = "", nil, nil
-}
-
+// clear keeps only memory.
 func (b *batch) clear() {
-	b.hits, b.entries, b.keys, b.places = nil, b.entries[:0], b.keys[:0], b.places[:0]
-	b.appended, b.decided, b.total = false, false, 0
+	*b = batch{entries: b.entries[:0], keys: b.keys[:0], places: b.places[:0], data: b.data[:0]}
 }
 
-// take makes entries of the hits, but for some that are left out.
-func (b *batch) take(hits []engine.Hit, leftOut func(hit int) (behind int64, out bool)) {
-	b.clear()
-	b.hits = hits
-	for i, h := range hits {
-		if behind, out := leftOut(i); out {
-			b.places = append(b.places, place{entry: -1, behind: behind})
+// take makes the hits entries, except for those that fits returns false for. If fits is nil, all are.
+func (b *batch) take(adds []limiter.Addition, fits func(*limiter.Addition) bool) {
+	b.adds, b.entries, b.places = adds, b.entries[:0], b.places[:0]
+	for i := range adds {
+		add := &adds[i]
+		if fits != nil && !fits(add) {
+			b.places = append(b.places, place{isLeftOut: true})
 			continue
 		}
-		kind, pending := journal.Hit, h.Pending || b.pending
-		if h.Counts {
-			kind, pending = journal.Increment, false
-		}
-		one := journal.Entry{Kind: kind, Pending: pending, Cost: h.Cost, Ends: h.Ends}
-		switch {
-		case b.lease != nil:
-			one.Ends = b.time // encode sets it
-		case b.full:
-			one.Ends = 0
-		}
-		next := entry{Entry: one, alone: one.Ends != 0 || h.Waits != 0 && !b.full}
+		next := b.entryOf(add)
 		last := len(b.entries) - 1
 		if last < 0 || !b.entries[last].isMore(&next) {
-			last++
+			next.ID = b.engine.identity()
 			b.entries = append(b.entries, next)
+			last++
 		}
-		b.turns = max(b.turns, h.Waits)
 		b.places = append(b.places, place{entry: last, before: b.entries[last].Count})
 		b.entries[last].Count++
 	}
-	b.rename()
 }
 
-// isMore reports whether another entry of one hit is the same as the hits of this one.
-func (e *entry) isMore(one *entry) bool {
-	return e.Kind == one.Kind && e.Cost == one.Cost && e.Pending == one.Pending && !e.alone && !one.alone
+// entryOf returns the entry of a hit, which counts none yet.
+func (b *batch) entryOf(add *limiter.Addition) entry {
+	e := entry{Entry: journal.Entry{Kind: journal.Hit, Pending: add.Shared || b.engine.replicated, Cost: add.Cost, Ends: add.Ends}}
+	if add.Counts {
+		e.Kind, e.Pending = journal.Increment, false
+	}
+	switch {
+	case b.lease != nil:
+		e.Ends = b.time // encode sets it
+	case b.isFull && b.isOfHits():
+		e.Ends = 0
+	}
+	e.isAlone = e.Ends != 0 || add.Wait != 0 && !b.isFull
+	return e
 }
 
-// isOfAnother reports whether the batch settles, or extends, what the log has: it is appended as it is.
-func (b *batch) isOfAnother() bool { return b.release != 0 || b.extends }
+// isMore reports whether another hit is the same as those of this entry.
+func (e *entry) isMore(next *entry) bool {
+	return e.Kind == next.Kind && e.Cost == next.Cost && e.Pending == next.Pending && !e.isAlone && !next.isAlone
+}
 
-// reserves reports whether hits of the batch are new ones that are to be settled.
+// isOfHits reports whether the entries are new: they do not settle, or extend, one that the log has.
+func (b *batch) isOfHits() bool { return b.release == 0 && !b.extends }
+
+// reserves reports whether hits of the batch are new, and are to be settled.
 func (b *batch) reserves() bool {
 	return !b.extends && slices.ContainsFunc(b.entries, func(e entry) bool { return e.Ends != 0 && e.Kind == journal.Hit })
 }
 
-// ends returns until when the log has to have the entries that count; 0: none is to be settled.
+// ends returns until when the log must have the entries that count, or 0 if none is to be settled.
 func (b *batch) ends() (latest int64) {
 	for i := range b.entries {
 		if e := &b.entries[i]; e.counts > 0 {
@@ -119,24 +122,6 @@ func (b *batch) ends() (latest int64) {
 		}
 	}
 	return latest
-}
-
-// rename gives the entries new identities: they are to be appended once more, as others.
-func (b *batch) rename() {
-	b.keys, b.appended, b.decided, b.total = b.keys[:0], false, false, 0
-	for i := range b.entries {
-		b.entries[i].ID = b.identity()
-		b.keys = append(b.keys, b.entries[i].ID)
-	}
-}
-
-// postpone has reservations of hits end later by so many milliseconds, as the hits are later.
-func (b *batch) postpone(by int64) {
-	for i := range b.entries {
-		if e := &b.entries[i]; e.Ends != 0 && b.lease == nil && !b.isOfAnother() {
-			e.Ends += by
-		}
-	}
 }
 
 // bound returns how large the log may become by the entries: increments leave room for hits.
@@ -147,14 +132,40 @@ func (b *batch) bound() int {
 	return journal.MaxSize * 7 / 8
 }
 
-// encode appends the entries to dst.
-func (b *batch) encode(dst []byte) ([]byte, error) {
+// postpone makes the entries those of a later time, at which their reservations end later as well.
+func (b *batch) postpone(time int64) {
+	if b.at == b.time {
+		for i := range b.entries {
+			if e := &b.entries[i]; e.Ends != 0 && b.lease == nil && b.isOfHits() {
+				e.Ends += time - b.time
+			}
+		}
+		b.at = time
+	}
+	b.time = time
+}
+
+// rename gives the entries new identities, and encodes them after what voids the old ones.
+func (b *batch) rename(voids []byte) error {
+	for i := range b.entries {
+		if b.isOfHits() {
+			b.entries[i].ID = b.engine.identity()
+		}
+	}
+	return b.encode(voids)
+}
+
+// encode encodes the entries, which no log has yet, after other data.
+func (b *batch) encode(before []byte) error {
+	b.isAppended, b.isDecided, b.cost = false, false, 0
+	b.keys, b.data = b.keys[:0], append(b.data[:0], before...)
 	if b.release != 0 {
-		dst, _ = journal.AppendEntry(dst, journal.Entry{Kind: journal.Void, ID: b.release, Time: b.time})
+		b.data, _ = journal.AppendEntry(b.data, journal.Entry{Kind: journal.Void, ID: b.release, Time: b.time})
 	}
 	for i := range b.entries {
 		e := &b.entries[i].Entry
-		if e.Time, e.Appended = b.at, 0; b.at != b.time {
+		e.Time, e.Appended = b.at, 0
+		if b.at != b.time {
 			e.Appended = b.time
 		}
 		for j, limit := range b.lease {
@@ -162,118 +173,71 @@ func (b *batch) encode(dst []byte) ([]byte, error) {
 				e.Ends = leaves
 			}
 		}
+		b.keys = append(b.keys, e.ID)
 		var err error
-		if dst, err = journal.AppendEntry(dst, *e); err != nil {
-			return dst, fmt.Errorf("%w: %w", engine.ErrStore, err)
+		if b.data, err = journal.AppendEntry(b.data, *e); err != nil {
+			return fmt.Errorf("%w: %w", engine.ErrStore, err)
 		}
 	}
-	return dst, nil
+	return nil
 }
 
-// decide notes what the log says of the entries. It decides hits that are not pending. The others
-// are the session's to decide, by what is ahead of the batch; by limits of other rules than its own
-// the log says how many of them fit.
-func (b *batch) decide(log *journal.Log, others bool) {
-	b.decided, b.total = true, 0
+// decide takes in the verdicts of the log, if it has the entries. It decides hits that are not pending. The counts of
+// the tally decide the others; the log says how many of them fit its limits, if these are of other rules.
+func (b *batch) decide(content *journal.Log) {
+	b.isDecided, b.cost = false, 0
+	if len(b.entries) == 0 || !content.Verdict(0).Found {
+		return
+	}
+	b.isDecided = true
 	for i := range b.entries {
-		e, v := &b.entries[i], log.Verdict(i)
+		e, v := &b.entries[i], content.Verdict(i)
 		e.counts, e.admits = v.Counted, v.Counted
-		if e.Pending && others {
+		if e.Pending && !content.IsOfReader() {
 			e.admits = v.Admitted
 		}
-		b.total += e.counts * e.Cost
+		b.cost += e.counts * e.Cost
 	}
-	for i, p := range b.places {
-		if p.entry >= 0 && b.entries[p.entry].alone {
-			b.hits[i].Reserved = b.reserved(&b.entries[p.entry].Entry, log.Head())
-		}
-	}
-}
-
-// reserved returns what a Settle needs to know of an entry.
-func (b *batch) reserved(e *journal.Entry, head journal.Head) engine.Reserved {
-	r := engine.Reserved{Counter: b.voids.op.Counter, ID: uint64(e.ID), Time: e.Time, Ends: e.Ends, Cost: e.Cost}
-	if b.lease != nil {
-		own := int64(0)
-		for _, limit := range b.lease {
-			own = max(own, limit.Window)
-		}
-		r.Ends, r.Lease = endOf(head, e), leaseBy(head, time.Duration(own)*time.Millisecond)
-	}
-	return r
-}
-
-// endOf returns until when a log counts a lease: until it ends, or for as long as the limits in force have it.
-func endOf(head journal.Head, e *journal.Entry) int64 {
-	ends := e.Ends
-	for _, limit := range head.Limits {
-		ends = min(ends, limit.Leaves(e.Time))
-	}
-	return ends
-}
-
-// leaseBy returns how long a lease is by the limits in force; if there are none, or all are in shadow, it is
-// as long as it was.
-func leaseBy(head journal.Head, was time.Duration) time.Duration {
-	if len(head.Limits) == 0 {
-		return was
-	}
-	shortest := head.Limits[0].Window
-	for _, limit := range head.Limits {
-		shortest = min(shortest, limit.Window)
-	}
-	return time.Duration(shortest) * time.Millisecond
 }
 
 // admits reports whether the log admits the hit.
 func (b *batch) admits(hit int) bool {
 	p := b.places[hit]
-	return p.entry >= 0 && p.before < b.entries[p.entry].admits
+	return !p.isLeftOut && p.before < b.entries[p.entry].admits
 }
 
-// isDenied reports whether there are hits that the log does not admit.
-func (b *batch) isDenied() bool {
-	return slices.ContainsFunc(b.entries, func(e entry) bool { return e.admits < e.Count })
+// reservation returns what a settlement needs to know of the hit, if it may be settled.
+func (b *batch) reservation(hit int, head journal.Head) engine.Reserved {
+	p := b.places[hit]
+	if p.isLeftOut || !b.entries[p.entry].isAlone {
+		return engine.Reserved{}
+	}
+	e := &b.entries[p.entry].Entry
+	r := engine.Reserved{Counter: b.counter, ID: uint64(e.ID), Time: e.Time, Ends: e.Ends, Cost: e.Cost}
+	if b.lease != nil {
+		r.Ends, r.Lease = endOf(head, e), leaseBy(head, longestOf(b.lease))
+	}
+	return r
 }
 
-// appendVoids appends what leaves so many hits of each entry, where the log may count more.
-func (b *batch) appendVoids(dst []byte, stays func(entry int) int64) []byte {
+// appendVoids appends what voids the hits that are not kept, as far as they may count. If isKept is nil, none is.
+func (b *batch) appendVoids(dst []byte, isKept func(hit int) bool) []byte {
 	for i := range b.entries {
-		e := &b.entries[i]
-		counts := e.counts
-		if !b.decided {
+		b.entries[i].kept = 0
+	}
+	for i, p := range b.places {
+		if !p.isLeftOut && isKept != nil && isKept(i) {
+			b.entries[p.entry].kept++
+		}
+	}
+	for i := range b.entries {
+		e, counts := &b.entries[i], b.entries[i].counts
+		if !b.isDecided {
 			counts = e.Count
 		}
-		if left := stays(i); left < counts {
-			dst, _ = journal.AppendEntry(dst, journal.Entry{Kind: journal.Void, ID: e.ID, Time: b.time, Count: left})
+		if e.kept < counts {
+			dst, _ = journal.AppendEntry(dst, journal.Entry{Kind: journal.Void, ID: e.ID, Time: b.time, Count: e.kept})
 		}
 	}
 	return dst
 }
-
-// stays returns how many hits of an entry stay.
-func (b *batch) stays(entry int) (hits int64) {
-	for i, p := range b.places {
-		if p.entry == entry && b.hits[i].Stays {
-			hits++
-		}
-	}
-	return hits
-}
-
-// RollBack returns what voids the entries of hits that do not stay.
-func (b *batch) RollBack() []*store.Op {
-	if !b.appended {
-		return nil
-	}
-	data := b.appendVoids(nil, b.stays)
-	if len(data) == 0 {
-		return nil
-	}
-	b.voids.clear()
-	b.voids.write(store.Write{Kind: store.Append, Data: data})
-	return b.voids.all()
-}
-
-// Hint returns nothing: what a replica has missed, the next session on the counter appends to it.
-func (b *batch) Hint() []*store.Op { return nil }

@@ -34,10 +34,6 @@ var calmLimits = map[string][]string{
 		"[{per: ip, rate: 6/20s, algorithm: sliding-log, count: all}, {per: user, rate: 3/5s, algorithm: sliding-log}]",
 		"[{per: [], rate: 7/10s, algorithm: sliding-log, throttle: soft 50%}, {per: [ip, user], rate: 2/5s, algorithm: sliding-log}]",
 	},
-	"fixed logs": {
-		"[{per: ip, rate: 4/8s, algorithm: fixed-log}]",
-		"[{per: ip, rate: [3/5s, 6/m], algorithm: fixed-log}, {per: user, rate: 5/30s, algorithm: fixed-log}]",
-	},
 	"token buckets": {
 		"[{per: ip, rate: 2/s, burst: 4}]",
 		"[{per: ip, rate: 7/20s, burst: 3}, {per: user, rate: 6/m, burst: 5}]",
@@ -147,10 +143,7 @@ func (w *calmWorld) held(n int, counter string, limit events.Limit, now int64, t
 // shares reports whether a time is in the limit's window of now. Windows from a minute on slide by seconds.
 func shares(limit events.Limit, at, now int64) bool {
 	window := limit.Window.Milliseconds()
-	switch {
-	case limit.Algorithm == events.FixedLog:
-		return at/window == now/window
-	case limit.Window < time.Minute:
+	if limit.Window < time.Minute {
 		return at > now-window
 	}
 	return at/1000 > now/1000-window/1000
@@ -273,18 +266,18 @@ func TestCalmLogsFindMutants(t *testing.T) {
 	mutant.Test(t, []mutant.Mutant{
 		{
 			Name: "a hit stays that another counter denies", File: "batch.go", Test: "TestCalmLogs/sliding_logs_1",
-			Old: "if left := stays(i); left < counts {",
-			New: "if left := stays(i); left+1 < counts {",
+			Old: "if e.kept < counts {",
+			New: "if e.kept+1 < counts {",
 		},
 		{
-			Name: "a hit stays on replicas", File: "batch.go", Test: "TestCalmLogs/fixed_logs_2",
-			Old: "if left := stays(i); left < counts {",
-			New: "if left := stays(i); left+1 < counts {",
+			Name: "a hit stays on replicas", File: "batch.go", Test: "TestCalmLogs/sliding_logs_2",
+			Old: "if e.kept < counts {",
+			New: "if e.kept+1 < counts {",
 		},
 		{
 			Name: "events leave a millisecond late", File: "journal/limit.go", Test: "TestCalmLogs/sliding_logs_1",
-			Old: "return time - time%l.slides() + l.Window\n",
-			New: "return time - time%l.slides() + l.Window + 1\n",
+			Old: "return time - time%l.slides() + l.Window }",
+			New: "return time - time%l.slides() + l.Window + 1 }",
 		},
 		{
 			Name: "tokens return slowly", File: "journal/bucket.go", Test: "TestCalmLogs/token_buckets_1",

@@ -8,6 +8,7 @@ import (
 
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/internal/eventlog/journal"
+	"github.com/counterd/counterd/internal/limiter"
 	"github.com/counterd/counterd/internal/limiter/engine"
 	"github.com/counterd/counterd/internal/store"
 )
@@ -19,83 +20,63 @@ func (e *Engine) Increment(ctx context.Context, by int64, at time.Time, counters
 	if at.IsZero() {
 		at = now
 	}
-	hits := []engine.Hit{{Cost: by, Counts: true}}
-	var sessions []*session
+	t := trips{engine: e}
+	defer t.close()
 	for _, counter := range counters {
-		s := e.begin(counter, counter.ID(), engine.Moment{Now: now})
-		defer s.End()
-		addLimits(s)
-		s.at = at.UnixMilli()
-		s.Add(hits, by)
-		sessions = append(sessions, s)
+		l := e.openWithLimits(counter, now)
+		l.batch.at = at.UnixMilli()
+		l.take([]limiter.Addition{{Cost: by, Counts: true}})
+		t.logs = append(t.logs, l)
 	}
-	faults := e.travel(ctx, sessions...)
-	for i, s := range sessions {
-		if faults[i] == nil && len(s.entries) == 0 { // it is left out
-			faults[i] = fmt.Errorf("%w: %w", engine.ErrStore, journal.ErrTooLarge)
+	t.settle(ctx)
+	var errs []error
+	for _, l := range t.logs {
+		switch {
+		case l.err != nil:
+			errs = append(errs, l.err, l.undo(ctx))
+		case len(l.batch.entries) == 0: // it is left out
+			errs = append(errs, fmt.Errorf("%w: %w", engine.ErrStore, journal.ErrTooLarge))
 		}
-		if hits[0].Stays = faults[i] == nil; faults[i] != nil {
-			faults[i] = errors.Join(faults[i], voidEntries(ctx, s))
-		} else {
-			startLater(s)
-		}
-		e.base.Changes.Of(s.op.Counter).Add(1)
+		l.startTidying()
+		e.base.Changes.Of(l.trip.op.Counter).Add(1)
 	}
-	return time.Unix(at.Unix(), 0).UTC(), errors.Join(faults...)
+	return time.Unix(at.Unix(), 0).UTC(), errors.Join(errs...)
 }
 
-// addLimits adds the counter's limits to the session: they judge a log that it creates or rewrites.
-func addLimits(s *session) {
-	for rule, limit := range s.counter.Limits() {
-		if s.engine.Keeps(limit.Algorithm) {
-			s.Limit(engine.Limit{Limit: limit, Ceiling: rule.Throttle.Ceiling(limit.Most()), Enforced: !rule.Shadow, Revision: rule.Revision})
+// openWithLimits returns the log of the counter with its limits: they judge a log that is created or rewritten.
+func (e *Engine) openWithLimits(counter events.Counter, now time.Time) *log {
+	l := e.open(counter, counter.ID(), now, 0)
+	for rule, limit := range counter.Limits() {
+		if e.Keeps(limit.Algorithm) {
+			l.view.rules.add(limit, rule.Throttle.Ceiling(limit.Most()), !rule.Shadow, rule.Revision)
 		}
 	}
+	return l
 }
 
-// travel makes the round trips of the sessions' steps, side by side, and returns the error of each.
-func (e *Engine) travel(ctx context.Context, sessions ...*session) []error {
-	faults := make([]error, len(sessions))
-	for {
-		var ops []*store.Op
-		var going []int
-		for i, s := range sessions {
-			if next := s.Next(e.now()); len(next) > 0 {
-				ops, going = append(ops, next...), append(going, i)
-			}
-		}
-		if len(ops) == 0 {
-			return faults
-		}
-		e.base.Store.Do(ctx, ops...)
-		for _, i := range going {
-			faults[i] = sessions[i].Absorb()
-		}
+// undo voids the entries of a call that has failed. If that fails too, they stay.
+func (l *log) undo(ctx context.Context) error {
+	if !l.planVoids(nil) {
+		return nil
 	}
-}
-
-// voidEntries rolls back what an increment that failed has appended. If that fails too, it stays.
-func voidEntries(ctx context.Context, s *session) (err error) {
-	for _, op := range s.RollBack() {
-		s.engine.base.Store.Do(context.WithoutCancel(ctx), op)
-		err = op.Err
-	}
-	return err
+	l.engine.base.Store.Do(context.WithoutCancel(ctx), &l.trip.op)
+	return l.trip.op.Err
 }
 
 // Count sums the events in the log. Windows shorter than a minute slide by milliseconds, others by
 // whole seconds. A moment in whole seconds is the last second of the window, and so is any moment
 // of which the log has forgotten the milliseconds: the count is then not exact. See [engine.Counting].
 func (e *Engine) Count(ctx context.Context, counter events.Counter, length time.Duration, at time.Time) (engine.Count, error) {
-	s, err := readLog(ctx, e, counter)
-	defer s.End()
-	if err != nil {
+	l := e.open(counter, counter.ID(), e.now(), 0)
+	defer l.close()
+	if err := l.look(ctx); err != nil {
 		return engine.Count{}, err
 	}
-	w := windowOf(&s.log, length, at, s.time)
+	v := &l.view
+	w := windowOf(&v.content, length, at, v.time)
 	count := engine.Count{
-		From: time.UnixMilli(w.first).UTC(), To: time.UnixMilli(w.last).UTC(), Count: s.log.Sum(w.first, w.last),
-		Exact: !w.rounded && s.hasAll(w.first) && isKnown(s.log.Head(), w.first) && isKnown(s.log.Head(), w.last+1),
+		From: time.UnixMilli(w.first).UTC(), To: time.UnixMilli(w.last).UTC(), Count: v.content.Sum(w.first, w.last),
+		Exact: !w.rounded && v.hasAll(w.first) && isKnown(v.content.Head(), w.first) && isKnown(v.content.Head(), w.last+1),
 	}
 	if w.whole {
 		count.To = count.To.Truncate(time.Second)
@@ -103,11 +84,12 @@ func (e *Engine) Count(ctx context.Context, counter events.Counter, length time.
 	return count, nil
 }
 
-// readLog returns a session that has read the log of the counter.
-func readLog(ctx context.Context, e *Engine, counter events.Counter) (*session, error) {
-	s := e.begin(counter, counter.ID(), engine.Moment{Now: e.now()})
-	s.Look()
-	return s, e.travel(ctx, s)[0]
+// look reads the log.
+func (l *log) look(ctx context.Context) error {
+	l.do(ctx, false)
+	placing{l}.settle(ctx)
+	l.startTidying()
+	return l.err
 }
 
 // window is from the first to the last millisecond, both included.
@@ -138,10 +120,10 @@ func isKnown(head journal.Head, at int64) bool {
 	return at > head.Coarse || at%hour == 0
 }
 
-// hasAll reports whether the log knows all events from that time on that it remembers: one that was put in the place of
-// what could not be read does not.
-func (s *session) hasAll(from int64) bool {
-	return from > s.log.Head().Since || from <= s.time-s.counter.Remembered().Milliseconds()
+// hasAll reports whether the log has all events from that time on that it remembers: one that was put in the place of an
+// item that could not be read does not.
+func (v *view) hasAll(from int64) bool {
+	return from > v.content.Head().Since || from <= v.time-v.rules.retention.Milliseconds()
 }
 
 // In milliseconds.
@@ -152,9 +134,9 @@ const (
 
 // History sums the events in the log by intervals. It has every level. See [engine.Counting].
 func (e *Engine) History(ctx context.Context, counter events.Counter, level engine.Level, from, to time.Time) (engine.History, error) {
-	s, err := readLog(ctx, e, counter)
-	defer s.End()
-	if err != nil {
+	l := e.open(counter, counter.ID(), e.now(), 0)
+	defer l.close()
+	if err := l.look(ctx); err != nil {
 		return engine.History{}, err
 	}
 	length, begin := level.Seconds(), level.Of(from.Unix())
@@ -163,65 +145,65 @@ func (e *Engine) History(ctx context.Context, counter events.Counter, level engi
 		first := (begin + int64(i)) * length
 		intervals[i] = engine.Interval{First: first, Last: first + length - 1}
 	}
-	for start, count := range s.log.History(length * 1000) {
-		if i := start/1000/length - begin; i >= 0 && i < int64(len(intervals)) {
+	for start, count := range l.view.content.History(length * second) {
+		if i := start/second/length - begin; i >= 0 && i < int64(len(intervals)) {
 			intervals[i].Count = count
 		}
 	}
-	first := intervals[0].First * 1000
-	return engine.History{Intervals: intervals, Exact: s.hasAll(first) && isKnown(s.log.Head(), first)}, nil
+	first := intervals[0].First * second
+	return engine.History{Intervals: intervals, Exact: l.view.hasAll(first) && isKnown(l.view.content.Head(), first)}, nil
 }
 
 // Reset deletes the log, which orders it: entries that were appended before are gone, and later ones
 // stay, as does what its writer has not read yet and appends again. See [engine.Counting].
 func (e *Engine) Reset(ctx context.Context, counter events.Counter) (err error) {
-	s := e.begin(counter, counter.ID(), engine.Moment{Now: e.now()})
-	defer s.End()
-	addLimits(s)
-	if s.next = s.next[:0]; e.replicated {
-		err = resetReplicas(ctx, e.base.Store, s)
+	l := e.openWithLimits(counter, e.now())
+	defer l.close()
+	if l.upkeep.next = l.upkeep.next[:0]; e.replicated {
+		err = l.resetReplicas(ctx)
 	} else {
-		op := store.Op{Counter: s.op.Counter, Writes: []store.Write{{Kind: store.Delete, Item: e.item}}}
+		op := store.Op{Counter: l.trip.op.Counter, Writes: []store.Write{{Kind: store.Delete, Item: e.item}}}
 		e.base.Store.Do(ctx, &op)
 		err = op.Err
 	}
-	e.base.Changes.Of(s.op.Counter).Add(1)
+	e.base.Changes.Of(l.trip.op.Counter).Add(1)
 	if err != nil {
 		return engine.StoreError(err)
 	}
-	s.noted.size.Store(uint32(len(s.next)))
+	l.noted.size.Store(uint32(len(l.upkeep.next)))
 	return nil
 }
 
 // resetReplicas puts an empty log on each replica, which says up to when entries are gone on all of them: a
 // hit beside it may read one replica before and another one after it, and unites them. It reads the logs
 // before: clocks that are ahead have appended entries with later times.
-func resetReplicas(ctx context.Context, st store.Store, s *session) error {
-	s.trip.clear()
-	s.read()
-	st.Do(ctx, s.trip.all()...)
-	if len(s.op.Replicas) == 0 {
-		return s.op.Err
+func (l *log) resetReplicas(ctx context.Context) error {
+	st, op := l.engine.base.Store, &l.trip.op
+	l.trip.clear()
+	l.trip.read()
+	st.Do(ctx, op)
+	if len(op.Replicas) == 0 {
+		return op.Err
 	}
-	latest := s.time
-	for i := range s.op.Replicas {
-		if part := &s.op.Replicas[i]; part.Err == nil && s.log.Read(part.Reads[0].Data, journal.Question{}) == nil {
-			latest = max(latest, s.log.Latest())
+	latest := l.view.time
+	for i := range op.Replicas {
+		if part := &op.Replicas[i]; part.Err == nil && l.view.content.Read(part.Reads[0].Data, journal.Question{}) == nil {
+			latest = max(latest, l.view.content.Latest())
 		}
 	}
-	latest = min(latest, s.time+int64(s.engine.grace)/2) // no further ahead than clocks may be
-	if err := empty(s, latest, s.since()); err != nil {
+	latest = min(latest, l.view.time+int64(l.engine.grace)/2) // no further ahead than clocks may be
+	if err := l.upkeep.empty(latest, l.view.sinceOfNew()); err != nil {
 		return err
 	}
-	s.replicas.clear()
-	for i := range s.op.Replicas {
-		to := replica{server: s.op.Replicas[i].Server}
-		s.replicas.send(s.op.Counter, &to, store.Write{Kind: store.Put, Data: s.next, Expires: lifeOf(s).expires()})
+	var ops []*store.Op
+	for i := range op.Replicas {
+		put := store.Write{Kind: store.Put, Item: l.engine.item, Data: l.upkeep.next, Expires: l.upkeep.life().expires()}
+		ops = append(ops, &store.Op{Counter: op.Counter, Server: op.Replicas[i].Server, Data: true, Writes: []store.Write{put}})
 	}
-	st.Do(ctx, s.replicas.allSent()...)
-	var faults []error
-	for _, op := range s.replicas.sent {
-		faults = append(faults, op.Err)
+	st.Do(ctx, ops...)
+	var errs []error
+	for _, op := range ops {
+		errs = append(errs, op.Err)
 	}
-	return errors.Join(faults...)
+	return errors.Join(errs...)
 }

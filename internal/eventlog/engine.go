@@ -18,8 +18,8 @@ const Algorithm = events.SlidingLog
 
 // The items of a counter: the log of its hits, and that of its leases.
 var (
-	logItem    = store.Item(store.OtherLevels, 0)
-	leasesItem = store.Item(store.OtherLevels, 1)
+	logItem    = store.Item(store.OtherLevels, 2)
+	leasesItem = store.Item(store.OtherLevels, 3)
 )
 
 // Item returns the number of the item with the log of a counter's hits.
@@ -53,14 +53,14 @@ func NewLeases(base engine.Base) (*Engine, error) {
 }
 
 // New returns an engine on the base of another one. Processes that share a store need the same
-// grace.
+// grace. An engine on a store of this process alone has a base without OnUse.
 func New(base engine.Base) (*Engine, error) {
 	can := base.Store.Capabilities()
 	switch {
 	case !can.Writes.Has(store.Append):
-		return nil, fmt.Errorf("slidinglog: %w: the store has no appends", store.ErrUnsupported)
+		return nil, fmt.Errorf("eventlog: %w: the store has no appends", store.ErrUnsupported)
 	case base.Grace <= 0:
-		return nil, errors.New("slidinglog: the base has no grace")
+		return nil, errors.New("eventlog: the base has no grace")
 	}
 	e := &Engine{base: base, now: base.Clock, grace: grace(base.Grace.Milliseconds()), process: rand.Uint32(), replicated: can.Replicated(), algorithm: Algorithm, item: logItem}
 	if e.now == nil {
@@ -77,14 +77,6 @@ func (e *Engine) Keeps(name string) bool {
 	return events.AlgorithmInLog(name) && e.leases() == (name == events.Concurrency)
 }
 
-// Tick returns a millisecond; of leases none, which other processes release.
-func (e *Engine) Tick() time.Duration {
-	if e.leases() {
-		return 0
-	}
-	return time.Millisecond
-}
-
 // leases reports whether the hits are leases.
 func (e *Engine) leases() bool { return e.item == leasesItem }
 
@@ -98,6 +90,8 @@ func (e *Engine) identity() journal.ID {
 
 // grace is the allowance for clock skew and late round trips, in milliseconds.
 type grace int64
+
+func (g grace) duration() time.Duration { return time.Duration(g) * time.Millisecond }
 
 // young is for how long, in milliseconds, an entry keeps its identity. A writer looks for it, and
 // voids it, within half the grace each, by a clock that is off by a quarter at most.
@@ -128,25 +122,11 @@ type places [1 << placeBits]noted
 
 // noted is what an engine notes of a log.
 type noted struct {
-	size atomic.Uint32 // when it was read last
-	busy atomic.Bool   // a rewrite or repair is under way for which no hit waits
+	size   atomic.Uint32 // when it was read last
+	isBusy atomic.Bool   // a rewrite or repair is under way for which no hit waits
 }
 
 // unreadable is the size of a log that cannot be read: it is not to be appended to.
 const unreadable = 1 << 30
 
-func (p *places) of(id string, alone bool) *noted {
-	place := store.HashOf(id)
-	if alone {
-		place++
-	}
-	return &p[place%(1<<placeBits)]
-}
-
-// failed returns the error, and notes that the log cannot be read, if that is why.
-func (n *noted) failed(err error) error {
-	if errors.Is(err, engine.ErrBadCounter) || errors.Is(err, journal.ErrVersion) {
-		n.size.Store(unreadable)
-	}
-	return err
-}
+func (p *places) of(id string) *noted { return &p[store.HashOf(id)%(1<<placeBits)] }

@@ -23,7 +23,6 @@ func TestExplanationsEqualChecks(t *testing.T) {
 		"sliding-window": "[12/10s, 40/m, 90/h, 200/3h, 500/d]",
 		"fixed-window":   "[12/10s, 40/m, 90/h, 500/d]",
 		"sliding-log":    "[12/10s, 40/m, 90/h]",
-		"fixed-log":      "[12/10s, 40/m, 90/h]",
 		"token-bucket":   "8/m, burst: 30",
 		"leaky-bucket":   "8/m, queue: 30",
 	} {

@@ -41,48 +41,6 @@ func TestALargeBatchAdmitsNoMore(t *testing.T) {
 	require.InDelta(t, 492, admitted, 8)
 }
 
-// Of a log over half its bound a hit that it has no room for is left out. The limit that had none
-// denies it, as it was found; the others do not, although room has come up since.
-func TestAHitThatIsLeftOut(t *testing.T) {
-	b := newBench(t, "[{per: ip, rate: [10/m, 1000/h]}, {per: user, rate: 1/h, count: all}]", limiter.Config{})
-	now := b.clock.Now().UnixMilli()
-	pending := journal.Entry{Kind: journal.Hit, Pending: true, ID: journal.NewID(7, 1), Time: now, Cost: 9, Count: 1}
-	value, err := journal.AppendNew(nil, journal.Head{Revision: 1, Limits: []journal.Limit{{Window: 60_000, Ceiling: 10}, {Window: 3_600_000, Ceiling: 1000}}, TTL: 3600, Until: now + 1<<40}, now)
-	require.NoError(t, err)
-	value, err = journal.AppendEntry(value, pending)
-	require.NoError(t, err)
-	for i := uint64(2); len(value) <= journal.MaxSize/2; i++ {
-		value, err = journal.AppendEntry(value, journal.Entry{Kind: journal.Void, ID: journal.NewID(7, i), Time: now})
-		require.NoError(t, err)
-	}
-	b.store.put(t, b.counter, value)
-	void := journal.Entry{Kind: journal.Void, ID: pending.ID, Time: now}
-	voided := false
-	b.check(b.event, someUser) // the process knows how large the log is
-	require.True(t, b.hit(b.event, events.Features{"ip": "192.0.2.2", "user": someUser["user"]}).Allowed)
-	b.store.before = func(op *store.Op) {
-		if op.Counter != b.counter || len(op.Writes) == 0 || op.Writes[0].Kind != store.Append || voided {
-			return
-		}
-		voided = true
-		data, err := journal.AppendEntry(nil, void)
-		require.NoError(t, err)
-		other := store.Op{Counter: b.counter, Data: true, Writes: []store.Write{{Kind: store.Append, Item: logItem, Data: data}}}
-		b.store.Store.Do(context.Background(), &other)
-		require.NoError(t, other.Err)
-	}
-	hit := limiter.Hit{Event: b.event, Features: someUser, Cost: 1}
-	results, err := b.Hits(t.Context(), []limiter.Hit{hit, hit})
-	require.NoError(t, err)
-	require.True(t, voided)
-	require.False(t, results[0].Decision.Allowed)
-	limits := results[1].Decision.Limits
-	require.False(t, limits[0].Allowed)
-	require.EqualValues(t, 10, limits[0].Count, "nine that were pending, and the hit before it")
-	require.True(t, limits[1].Allowed)
-	require.False(t, limits[2].Allowed, "of the user")
-}
-
 // held is a store that holds round trips until so many are under way.
 type held struct {
 	store.Store
@@ -261,7 +219,6 @@ func TestALargeBatchBesideAnotherCounter(t *testing.T) {
 	const full, fresh = 100, 700
 	for name, limit := range map[string]string{
 		"sliding-log":  "rate: 21/5s, algorithm: sliding-log",
-		"fixed-log":    "rate: 21/5s, algorithm: fixed-log",
 		"token-bucket": "rate: 60/m, burst: 21",
 	} {
 		for _, replicas := range []int{1, 2} {

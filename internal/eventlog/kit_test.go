@@ -26,7 +26,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // grace is so long that a busy machine does not matter.
 const grace = 20 * time.Second
 
-var logItem = store.Item(store.OtherLevels, 0)
+var logItem = store.Item(store.OtherLevels, 2)
 
 var someUser = events.Features{"ip": "192.0.2.1", "user": "ada"}
 

@@ -280,19 +280,37 @@ func TestALogOfANewerRelease(t *testing.T) {
 	require.True(t, b.hit(b.event, someUser).Allowed)
 }
 
-// An item that holds no bytes of counterd is replaced as well.
+// An item that holds no bytes of counterd is replaced as well, once: of two processes that find it, the second appends
+// to the log of the first.
 func TestAnItemWithoutBytes(t *testing.T) {
-	b := newBench(t, "[{per: ip, rate: 9/m, on_error: deny}]", limiter.Config{})
-	b.hit(b.event, someUser)
-	for _, write := range []store.Write{{Kind: store.Delete, Item: logItem}, {Kind: store.Add, Item: logItem, By: 7, Expires: b.clock.Now().Unix() + 100}} {
-		op := store.Op{Counter: b.counter, Writes: []store.Write{write}}
-		b.store.Do(t.Context(), &op)
+	clock := testkit.NewClock(time.Now())
+	event := newEvent(t, 1, "[{per: ip, rate: 1/m, on_error: deny}]")
+	counter := counterOf(t, event, "ip")
+	for _, servers := range []int{1, 2} {
+		addrs := memcachedtest.StartMany(t, servers)
+		w := openReplicas(t, addrs).(*watched)
+		first, second := newProcess(t, w, clock.Now, limiter.Config{}), newProcess(t, w, clock.Now, limiter.Config{})
+		require.True(t, first.hit(event, someUser).Allowed)
+		op := store.Op{Counter: counter, Writes: []store.Write{{Kind: store.Delete, Item: logItem}}}
+		w.Store.Do(t.Context(), &op)
 		require.NoError(t, op.Err)
+		for _, server := range addrs {
+			put := store.Op{Counter: counter, Server: server, Writes: []store.Write{{Kind: store.Create, Item: logItem, By: 7, Expires: time.Now().Unix() + 100}}}
+			w.Store.Do(t.Context(), &put)
+			require.NoError(t, put.Err)
+		}
+		w.before = func(op *store.Op) { // both have read it
+			if op.Kind() == store.Swap {
+				w.before = nil
+				d := second.hit(event, someUser)
+				require.True(t, d.Allowed)
+				require.True(t, d.Limits[0].Incomplete)
+			}
+		}
+		require.False(t, first.hit(event, someUser).Allowed, "the other process was admitted")
+		require.Nil(t, w.before)
+		require.Empty(t, append(first.faults, second.faults...))
 	}
-	d := b.hit(b.event, someUser)
-	require.True(t, d.Allowed)
-	require.True(t, d.Limits[0].Incomplete)
-	require.Empty(t, b.faults)
 }
 
 // A server that refuses an append keeps the log: it is rewritten, and if that does not help, the
@@ -438,7 +456,7 @@ func TestADenialAfterAnAppend(t *testing.T) {
 func TestOnErrorLocal(t *testing.T) {
 	clock := testkit.NewClock(time.Time{})
 	down := &watched{Store: storestest.Embedded(clock.Now), after: func(op *store.Op) { op.Err = errors.New("down") }}
-	p := newProcess(t, down, clock.Now, limiter.Config{Local: storestest.Embedded(clock.Now)})
+	p := newProcess(t, down, clock.Now, limiter.Config{Local: []limiter.Engine{newEngine(t, storestest.Embedded(clock.Now), clock.Now)}})
 	event := newEvent(t, 1, "[{per: ip, rate: 2/m, on_error: local}, {per: user, rate: 1/m, on_error: local}]")
 	for _, want := range []bool{true, false, false} {
 		d := p.hit(event, someUser)
@@ -453,7 +471,7 @@ func TestALocalLogStaysShort(t *testing.T) {
 	clock := testkit.NewClock(time.Time{})
 	down := &watched{Store: storestest.Embedded(clock.Now), after: func(op *store.Op) { op.Err = errors.New("down") }}
 	local := &watched{Store: storestest.Embedded(clock.Now)}
-	p := newProcess(t, down, clock.Now, limiter.Config{Local: local})
+	p := newProcess(t, down, clock.Now, limiter.Config{Local: []limiter.Engine{newEngine(t, local, clock.Now)}})
 	event := newEvent(t, 1, "[{per: ip, rate: 1000/h, on_error: local}]")
 	for range 100 {
 		clock.Advance(grace)

@@ -2,89 +2,80 @@ package eventlog
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"math"
 	"time"
 
 	"github.com/counterd/counterd/events"
-	"github.com/counterd/counterd/internal/eventlog/journal"
 	"github.com/counterd/counterd/internal/limiter/engine"
 	"github.com/counterd/counterd/internal/store"
 )
 
 // errBusy is the error of a repair for which the log changes too often.
-var errBusy = fmt.Errorf("slidinglog: the log changes all the time: %w", engine.ErrStore)
+var errBusy = fmt.Errorf("eventlog: the log changes all the time: %w", engine.ErrStore)
+
+// maxRepairs bounds how often a repair reads a log that changes.
+const maxRepairs = 6
 
 // Repair gives each replica of the log of a counter what it lacks of their union, and returns how
 // many replicas it has changed. Any number of processes may repair beside hits: an entry that is
 // appended twice counts once. Without an error all replicas have answered, and have all that any of
 // them held before. A log that no replica can read is left as it is. Errors wrap ErrStore.
 func (e *Engine) Repair(ctx context.Context, id string, retention time.Duration) (changed int, err error) {
-	s := e.begin(events.Counter{Retention: retention}, id, engine.Moment{Now: e.now()})
-	defer s.End()
-	for range maxTrips {
-		s.trip.clear()
-		s.read()
-		e.base.Store.Do(ctx, s.trip.all()...)
-		ops, err := fillGaps(s)
-		if len(ops) == 0 || err != nil {
+	l := e.open(events.Counter{Retention: retention}, id, e.now(), 0)
+	defer l.close()
+	l.upkeep.unitesAll = true
+	for range maxRepairs {
+		l.do(ctx, false)
+		if l.err != nil {
+			return changed, l.err
+		}
+		if err := l.trip.unanswered(); err != nil {
 			return changed, err
 		}
-		e.base.Store.Do(ctx, ops...)
-		written, whole, err := outcomeOf(ops)
-		if changed += written; whole || err != nil {
+		if !l.isFound || l.replicas.fault != nil {
+			return changed, nil
+		}
+		written, isWhole, err := l.upkeep.unite(ctx)
+		changed += written
+		if isWhole || err != nil {
 			return changed, err
 		}
 	}
 	return changed, errBusy
 }
 
-// fillGaps takes in what was read, and returns what gives each replica what it lacks: also entries that
-// may be on their way to it.
-func fillGaps(s *session) ([]*store.Op, error) {
-	var foreign []*store.Op
-	for _, op := range append(s.op.Replicas, s.op) {
-		switch {
-		case op.Err == nil:
-		case op.Server != "" && errors.Is(op.Err, store.ErrNoData):
-			foreign = append(foreign, &store.Op{Counter: s.op.Counter, Server: op.Server, Writes: []store.Write{{Kind: store.Delete, Item: s.engine.item}}})
-		default:
-			return nil, engine.StoreError(op.Err)
+// unanswered returns why a replica has not answered, or nil. The log takes the place of a foreign item.
+func (t *trip) unanswered() error {
+	if err := t.op.Err; err != nil {
+		return engine.StoreError(err)
+	}
+	for i := range t.op.Replicas {
+		part := &t.op.Replicas[i]
+		if part.Err != nil && !isForeign(part) {
+			return engine.StoreError(part.Err)
 		}
 	}
-	value := s.replicas.take(&s.trip, nil, math.MaxInt64)
-	if value == nil || s.log.Read(value, journal.Question{}) != nil {
-		return nil, nil
-	}
-	if len(foreign) > 0 { // another client wrote there: the log is created instead
-		return foreign, nil
-	}
-	s.step, s.data = idle, s.data[:0]
-	switch {
-	case s.lackSums():
-		if err := s.rewrite(repairing); err != nil {
-			return nil, err
-		}
-	case s.replicas.lack():
-		s.step = repairing
-	}
-	return s.Next(s.engine.now()), nil
+	return nil
 }
 
-// outcomeOf returns how many of the round trips have written anything; whole: all have written all.
-func outcomeOf(ops []*store.Op) (written int, whole bool, err error) {
-	whole = true
-	for _, op := range ops {
-		if op.Err != nil {
-			return written, false, engine.StoreError(op.Err)
+// unite gives replicas what they lack, also of entries that may be on their way to them.
+func (u *upkeep) unite(ctx context.Context) (changed int, isWhole bool, err error) {
+	ops := []*store.Op(nil)
+	switch {
+	case u.replicas.lackSums():
+		if err := u.shorten(); err != nil {
+			return 0, false, err
 		}
-		if op.Writes[0].Result == 1 {
-			written++
-		}
-		for i := range op.Writes {
-			whole = whole && op.Writes[i].Result == 1
-		}
+		ops = u.swaps()
+	case u.replicas.lack():
+		ops = u.repairs(nil)
 	}
-	return written, whole, nil
+	if len(ops) == 0 {
+		return 0, true, nil
+	}
+	u.engine.base.Store.Do(ctx, ops...)
+	if changed, isWhole, err = resultOf(ops); err != nil {
+		err = engine.StoreError(err)
+	}
+	return changed, isWhole, err
 }

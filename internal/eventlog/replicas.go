@@ -8,23 +8,21 @@ import (
 	"github.com/counterd/counterd/internal/store"
 )
 
-// replicas are the replicas of a log that have answered the last read: one, or several that are
-// merged. Each lacks something else, and each has versions of its own.
+// replicas are the replicas of a log that answered the last read: one, or several that are merged. Each lacks other
+// entries, and has versions of its own.
 type replicas struct {
+	item    uint64 // of the log
 	list    []replica
-	value   []byte // what they hold together; nil: nothing
-	fault   error  // why they hold nothing that can be read
-	whole   bool   // all have answered, and none is damaged
+	value   []byte // of all together; nil if no replica has a value
+	fault   error  // why the values cannot be read, or nil
+	isWhole bool   // all have answered, and none is damaged
 	largest int    // size of a log, in bytes
-
-	item uint64     // of the log
-	ops  []store.Op // to them
-	sent []*store.Op
+	ops     []*store.Op
 }
 
-// replica is a replica that has answered.
+// A replica is a replica that has answered.
 type replica struct {
-	server  string // empty: the store keeps one
+	server  string // empty if the store keeps one replica
 	version uint64
 	lack    journal.Lack
 }
@@ -32,24 +30,26 @@ type replica struct {
 func (r *replicas) clear() {
 	clear(r.list)
 	clear(r.ops)
-	r.list, r.value, r.fault, r.whole, r.largest, r.ops, r.sent = r.list[:0], nil, nil, true, 0, r.ops[:0], r.sent[:0]
+	*r = replicas{list: r.list[:0], ops: r.ops[:0]}
 }
 
-// take takes in what was read, and returns what the replicas hold together. What was appended after
-// until may be on its way to some.
-func (r *replicas) take(t *trip, keys []journal.ID, until int64) []byte {
+// take takes in what was read, and returns what the replicas hold together. What was appended after the time until may
+// be on its way to some.
+func (r *replicas) take(op *store.Op, keys []journal.ID, until int64) []byte {
 	r.clear()
-	if len(t.op.Replicas) == 0 {
-		r.value = r.add(&t.op)
+	r.isWhole, r.item = true, op.Reads[0].Item
+	if len(op.Replicas) == 0 {
+		r.value = r.add(op)
 		r.list[0].lack.Missing, r.largest = r.value == nil, len(r.value)
 		return r.value
 	}
 	var values [][]byte
-	for i := range t.op.Replicas {
-		if part := &t.op.Replicas[i]; part.Err == nil {
+	for i := range op.Replicas {
+		part := &op.Replicas[i]
+		if part.Err == nil || isForeign(part) {
 			values = append(values, r.add(part))
 		} else {
-			r.whole = false
+			r.isWhole = false
 		}
 	}
 	merged := journal.Merge(values, keys, until)
@@ -58,34 +58,53 @@ func (r *replicas) take(t *trip, keys []journal.ID, until int64) []byte {
 		switch {
 		case lack.Err == nil:
 			r.largest = max(r.largest, len(values[i]))
-		case merged.Value == nil && !errors.Is(r.fault, journal.ErrVersion):
+		case merged.Value != nil:
+			r.isWhole = false
+		case !errors.Is(r.fault, journal.ErrVersion):
 			r.fault = lack.Err
-		case merged.Value == nil:
-		default:
-			r.whole = false
 		}
+	}
+	if op.Err != nil && r.fault == nil { // all are foreign
+		r.setFault(journal.ErrCorrupt)
 	}
 	r.value, r.largest = merged.Value, max(r.largest, len(merged.Value))
 	return r.value
 }
 
-// add adds a replica, and returns its log, or nil.
+// setFault notes that the value cannot be read, unless err is nil.
+func (r *replicas) setFault(err error) {
+	r.fault = err
+	for i := range r.list {
+		if lack := &r.list[i].lack; err != nil && !lack.Missing && lack.Err == nil {
+			lack.Err = err
+		}
+	}
+}
+
+// isForeign reports whether the item of a replica is of another client, and can be replaced.
+func isForeign(part *store.Op) bool {
+	return errors.Is(part.Err, store.ErrNoData) && len(part.Reads) > 0 && part.Reads[0].Version != 0
+}
+
+// add adds a replica, and returns its value; nil if it has none. A foreign item is an empty value, which is damaged.
 func (r *replicas) add(op *store.Op) []byte {
 	read := &op.Reads[0]
 	r.list = append(r.list, replica{server: op.Server, version: read.Version})
-	if read.Version == 0 {
+	switch {
+	case op.Err != nil:
+		return []byte{}
+	case read.Version == 0:
 		return nil
-	}
-	if read.Data == nil {
+	case read.Data == nil:
 		return []byte{}
 	}
 	return read.Data
 }
 
-// mayShrink reports whether a rewrite may make sums of entries: all replicas hold the same ones, or
-// the log is too large. A sum does not tell which entries, and voids, are in it.
+// mayShrink reports whether a rewrite may make sums of entries: all replicas hold the same ones, or the log is large.
+// A sum does not tell which entries, and voids, are in it.
 func (r *replicas) mayShrink() bool {
-	return r.whole && !r.lack() || r.largest > journal.MaxSize/2
+	return r.isWhole && !r.lack() || r.largest > journal.MaxSize/2
 }
 
 // lack reports whether a replica lacks anything.
@@ -95,13 +114,17 @@ func (r *replicas) lack() bool {
 	})
 }
 
-// isDamaged reports whether the log of a replica is to be replaced. One that a newer release wrote is
-// not.
+// isDamaged reports whether the log of a replica is to be replaced. One of a newer release is not.
 func isDamaged(lack *journal.Lack) bool {
 	return lack.Err != nil && !errors.Is(lack.Err, journal.ErrVersion)
 }
 
-// lackKeys reports whether a replica lacks entries of the session.
+// isReplaceable reports whether a damaged log has a version, by which it is replaced.
+func (r *replicas) isReplaceable() bool {
+	return slices.ContainsFunc(r.list, func(one replica) bool { return isDamaged(&one.lack) && one.version != 0 })
+}
+
+// lackKeys reports whether a replica lacks entries of the batch.
 func (r *replicas) lackKeys() bool {
 	return r.someLack(func(lack *journal.Lack) bool { return lack.Keys })
 }
@@ -116,77 +139,103 @@ func (r *replicas) disagree() bool {
 	return r.someLack(func(lack *journal.Lack) bool { return lack.Settlement })
 }
 
-func (r *replicas) someLack(is func(*journal.Lack) bool) bool {
-	for i := range r.list {
-		if is(&r.list[i].lack) {
-			return true
-		}
-	}
-	return false
+func (r *replicas) someLack(does func(*journal.Lack) bool) bool {
+	return slices.ContainsFunc(r.list, func(one replica) bool { return does(&one.lack) })
 }
 
-// rewrite returns what replaces each log by the next one, if it is still as it was read.
-func (r *replicas) rewrite(counter string, next []byte, expires int64) []*store.Op {
+// swaps returns what replaces each log by the next one, if it is still as it was read.
+func (r *replicas) swaps(counter string, next []byte, expires int64) []*store.Op {
 	r.ops = r.ops[:0]
 	for i := range r.list {
-		switch replica := &r.list[i]; {
-		case errors.Is(replica.lack.Err, journal.ErrVersion):
-		case replica.lack.Missing:
-			r.send(counter, replica, store.Write{Kind: store.Create, Data: next, Expires: expires})
+		switch one := &r.list[i]; {
+		case errors.Is(one.lack.Err, journal.ErrVersion):
+		case one.lack.Missing:
+			r.send(counter, one, store.Write{Kind: store.Create, Data: next, Expires: expires})
 		default:
-			r.send(counter, replica, store.Write{Kind: store.Swap, Data: next, Version: replica.version, Expires: expires})
+			r.send(counter, one, store.Write{Kind: store.Swap, Data: next, Version: one.version, Expires: expires})
 		}
 	}
-	return r.allSent()
+	return r.ops
 }
 
-// rewritten reports whether each log was replaced. If none was, it returns an error of a replica.
-func (r *replicas) rewritten() (all bool, err error) {
-	replaced := 0
-	for i := range r.ops {
-		switch op := &r.ops[i]; {
-		case op.Err != nil:
-			err = op.Err
-		case op.Writes[0].Result == 1:
-			replaced++
-		}
-	}
-	if replaced > 0 {
-		err = nil
-	}
-	return replaced == len(r.ops), err
-}
-
-// repair returns what gives each replica what it lacks. One that lacks the entries of the session
-// gets the data; so does one that another session creates meanwhile.
-func (r *replicas) repair(counter string, data []byte, expires int64) []*store.Op {
+// repairs returns what gives each replica what it lacks. A replica that lacks the entries of the batch gets the data;
+// so does one that another process creates at the same time.
+func (r *replicas) repairs(counter string, data []byte, expires int64) []*store.Op {
 	r.ops = r.ops[:0]
 	for i := range r.list {
-		switch replica := &r.list[i]; {
-		case isDamaged(&replica.lack):
-			r.send(counter, replica, store.Write{Kind: store.Swap, Data: r.value, Version: replica.version, Expires: expires})
-		case replica.lack.Missing:
-			r.send(counter, replica, store.Write{Kind: store.Create, Data: r.value, Expires: expires}, store.Write{Kind: store.Append, Data: data})
-		case replica.lack.Keys:
-			r.send(counter, replica, store.Write{Kind: store.Append, Data: append(slices.Clone(data), replica.lack.Entries...)})
-		case len(replica.lack.Entries) > 0:
-			r.send(counter, replica, store.Write{Kind: store.Append, Data: replica.lack.Entries})
+		switch one := &r.list[i]; {
+		case isDamaged(&one.lack):
+			r.send(counter, one, store.Write{Kind: store.Swap, Data: r.value, Version: one.version, Expires: expires})
+		case one.lack.Missing && len(data) > 0:
+			r.send(counter, one, store.Write{Kind: store.Create, Data: r.value, Expires: expires}, store.Write{Kind: store.Append, Data: data})
+		case one.lack.Missing:
+			r.send(counter, one, store.Write{Kind: store.Create, Data: r.value, Expires: expires})
+		case one.lack.Keys:
+			r.send(counter, one, store.Write{Kind: store.Append, Data: slices.Concat(data, one.lack.Entries)})
+		case len(one.lack.Entries) > 0:
+			r.send(counter, one, store.Write{Kind: store.Append, Data: one.lack.Entries})
 		}
 	}
-	return r.allSent()
+	return r.ops
 }
 
-func (r *replicas) send(counter string, replica *replica, writes ...store.Write) {
+func (r *replicas) send(counter string, to *replica, writes ...store.Write) {
 	for i := range writes {
 		writes[i].Item = r.item
 	}
-	r.ops = append(r.ops, store.Op{Counter: counter, Server: replica.server, Data: true, Writes: writes})
+	r.ops = append(r.ops, &store.Op{Counter: counter, Server: to.server, Data: true, Writes: writes})
 }
 
-func (r *replicas) allSent() []*store.Op {
-	r.sent = r.sent[:0]
-	for i := range r.ops {
-		r.sent = append(r.sent, &r.ops[i])
+// resultOf returns how many of the round trips have written anything, and whether all have written all.
+func resultOf(ops []*store.Op) (changed int, isWhole bool, err error) {
+	isWhole = true
+	for _, op := range ops {
+		if op.Err != nil {
+			isWhole, err = false, op.Err
+			continue
+		}
+		if op.Writes[0].Result == 1 {
+			changed++
+		}
+		for i := range op.Writes {
+			isWhole = isWhole && op.Writes[i].Result == 1
+		}
 	}
-	return r.sent
+	return changed, isWhole, err
+}
+
+// A trip is a round trip to a log.
+type trip struct {
+	item uint64 // the log
+	op   store.Op
+}
+
+func (t *trip) begin(counter string, item uint64) {
+	t.item, t.op.Counter, t.op.Data, t.op.Versions = item, counter, true, true
+	t.clear()
+}
+
+func (t *trip) clear() {
+	t.op.Writes, t.op.Reads, t.op.Replicas, t.op.Receipt, t.op.Err = t.op.Writes[:0], t.op.Reads[:0], nil, store.Receipt{}, nil
+}
+
+func (t *trip) write(w store.Write) {
+	w.Item = t.item
+	t.op.Writes = append(t.op.Writes, w)
+}
+
+// read reads the log into the memory of the read before.
+func (t *trip) read() {
+	t.op.Reads = slices.Grow(t.op.Reads, 1)[:1]
+	t.op.Reads[0] = store.Read{Item: t.item, Data: t.op.Reads[0].Data}
+}
+
+// hasLanded reports whether the last write, an append, has found the log of any replica.
+func (t *trip) hasLanded() bool {
+	last := len(t.op.Writes) - 1
+	landed := func(op store.Op) bool { return op.Receipt.On(0) == last+1 && op.Writes[last].Result == 1 }
+	if len(t.op.Replicas) == 0 {
+		return landed(t.op)
+	}
+	return slices.ContainsFunc(t.op.Replicas, landed)
 }

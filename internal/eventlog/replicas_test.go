@@ -126,3 +126,31 @@ func TestAReplicaThatIsDown(t *testing.T) {
 		require.EqualValues(t, 700, log.Sum(0, 1<<46))
 	}
 }
+
+// Logs whose times are too far apart to be united are replaced, once.
+func TestTimesThatAreFarApart(t *testing.T) {
+	servers := memcachedtest.StartMany(t, 2)
+	st := openReplicas(t, servers).(*watched)
+	event := newEvent(t, 1, "[{per: ip, rate: 9/m, on_error: deny}]")
+	p, counter, now := newProcess(t, st, nil, limiter.Config{}), counterOf(t, event, "ip"), time.Now().UnixMilli()
+	for i, server := range servers {
+		value, err := journal.AppendNew(nil, journal.Head{Revision: 1, TTL: 60, Until: now + 60_000, Since: now}, now)
+		require.NoError(t, err)
+		value, err = journal.AppendEntry(value, journal.Entry{Kind: journal.Increment, ID: journal.NewID(7, uint64(i)), Time: now + 1<<38, Cost: 1, Count: 1})
+		require.NoError(t, err)
+		put := store.Op{Counter: counter, Server: server, Data: true, Writes: []store.Write{{Kind: store.Create, Item: logItem, Data: value, Expires: now/1000 + 60}}}
+		st.Do(t.Context(), &put)
+		require.NoError(t, put.Err)
+	}
+	swaps := 0
+	st.before = func(op *store.Op) {
+		if op.Kind() == store.Swap {
+			swaps++
+		}
+	}
+	d := p.hit(event, someUser)
+	require.Empty(t, p.faults)
+	require.True(t, d.Allowed)
+	require.True(t, d.Limits[0].Incomplete)
+	require.Equal(t, 2, swaps, "one of each replica")
+}

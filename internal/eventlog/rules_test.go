@@ -113,18 +113,34 @@ func TestAPendingHitLocksNoOneOut(t *testing.T) {
 	b.hit(b.event, events.Features{"ip": someUser["ip"]})
 	user := counterOf(t, b.event, "user")
 	var running sync.WaitGroup
-	var once sync.Once
-	looked := make(chan struct{})
+	var begin, once sync.Once
+	var void *store.Op
+	added, voided := make(chan struct{}), make(chan struct{})
 	b.store.before = func(op *store.Op) {
-		switch {
-		case op.Counter == user && op.Kind() == store.Append && len(op.Reads) == 0: // the void
+		if op.Counter == user && op.Kind() == 0 {
+			<-voided // the victim looks later
+		}
+		if op.Counter != user || op.Kind() != store.Append || len(op.Reads) > 0 {
+			return
+		}
+		begin.Do(func() {
+			void = op
 			running.Go(func() {
 				assert.True(t, victim.hit(b.event, events.Features{"user": someUser["user"]}).Allowed)
-				once.Do(func() { close(looked) })
+				once.Do(func() { close(added) })
 			})
-			<-looked // the victim was denied for now, and has looked again
-		case op.Counter == user && op.Kind() == 0:
-			once.Do(func() { close(looked) })
+			<-added // the victim has no room yet
+		})
+	}
+	appends := 0
+	b.store.after = func(op *store.Op) {
+		if op == void {
+			close(voided)
+		}
+		if op.Counter == user && op.Kind() == store.Append && len(op.Reads) > 0 {
+			if appends++; appends == 2 {
+				once.Do(func() { close(added) })
+			}
 		}
 	}
 	require.False(t, b.hit(b.event, someUser).Allowed)
@@ -143,7 +159,6 @@ func TestAPendingHitThatStaysDeniesSoon(t *testing.T) {
 		began := time.Now()
 		require.False(t, second.hit(event, someUser).Allowed)
 		require.Less(t, time.Since(began), 50*time.Millisecond)
-		require.Less(t, 32*time.Millisecond, time.Since(began))
 	})
 }
 
@@ -229,7 +244,7 @@ func TestALongerWindowIsIncomplete(t *testing.T) {
 // the limit that denies, and neither rewrites the log. The order between different rules stays.
 func TestEqualRulesOfDifferentFiles(t *testing.T) {
 	const limits = `[{per: ip, rate: 2/m}, {per: ip, rate: 100/h}, {per: ip, rate: 9/m, name: shade, shadow: true},
-		{per: ip, rate: 50/d, name: day, algorithm: fixed-log, calendar: Europe/Berlin}, {per: ip, rate: 60/h, burst: 70}]`
+		{per: ip, rate: 50/d, name: day}, {per: ip, rate: 60/h, burst: 70}]`
 	for _, replicas := range []int{1, 2} {
 		t.Run(fmt.Sprint(replicas), func(t *testing.T) {
 			clock := testkit.NewClock(time.Now())

@@ -17,6 +17,7 @@ import (
 
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/internal/eventlog/journal"
+	"github.com/counterd/counterd/internal/limiter"
 	"github.com/counterd/counterd/internal/limiter/engine"
 	"github.com/counterd/counterd/internal/store"
 	"github.com/counterd/counterd/internal/store/storetest"
@@ -87,14 +88,6 @@ type simRenewal struct {
 // simShorter is the lease of newer rules.
 const simShorter = simLease / 2
 
-// simCall is a call under way: each of its commands is a pause, and none is sent that comes too late.
-type simCall struct {
-	pause func()
-	until int64
-}
-
-type simCallKey struct{}
-
 // simServers is the store of a process.
 type simServers struct {
 	*storetest.Solo
@@ -103,11 +96,7 @@ type simServers struct {
 }
 
 func (s simServers) Capabilities() store.Capabilities {
-	can := store.Capabilities{Writes: store.KindsOf(store.Append), Background: func(do func(context.Context)) {
-		s.w.later = append(s.w.later, func(yield func(struct{}) bool) {
-			do(context.WithValue(context.Background(), simCallKey{}, simCall{func() { yield(struct{}{}) }, math.MaxInt64}))
-		})
-	}}
+	can := store.Capabilities{Writes: store.KindsOf(store.Append), Background: s.w.background}
 	if len(s.w.items) > 1 {
 		can.Replicas = len(s.w.items)
 	}
@@ -276,57 +265,47 @@ func (w *settleSimulation) again(data []byte, change func(*journal.Entry)) []byt
 
 // context returns that of a call which begins now.
 func (w *settleSimulation) context(pause func()) context.Context {
-	return context.WithValue(context.Background(), simCallKey{}, simCall{pause, w.now + simGrace/2})
+	return simCall{pause: pause, until: w.now + simGrace/2}.in()
 }
 
 // rules returns the limits that process p has.
-func (w *settleSimulation) rules(p int) []engine.Limit {
+func (w *settleSimulation) rules(p int) []limiter.Limit {
 	if !w.shorter[p] {
 		return w.limits
 	}
 	limits := slices.Clone(w.limits)
-	limits[0].Window, limits[0].Revision = simShorter, 2
+	limits[0].Window, limits[0].Rule = simShorter, &events.Rule{Revision: 2}
 	return limits
 }
 
 // take takes a lease, or reserves, as process p. It returns nil if that was denied.
 func (w *settleSimulation) take(p int, cost int64, pause func()) *simLeaseTaken {
 	e, began, now := w.engines[p], w.now, time.UnixMilli(w.now+w.skew[p])
-	s := e.begin(events.Counter{Retention: time.Hour}, "0", engine.Moment{Now: now, Stamp: now.Unix()})
-	defer s.End()
-	for _, limit := range w.rules(p) {
-		s.Limit(limit)
-	}
-	hits := []engine.Hit{{Cost: cost, Pending: w.chance(.2)}}
+	t := &limiter.Tally{ID: "0", Counter: events.Counter{Retention: time.Hour}, Limits: slices.Clone(w.rules(p)), Demand: cost}
+	t.Adds = []limiter.Addition{{Cost: cost, Shared: w.chance(.2)}}
+	add := &t.Adds[0]
 	if !w.leases {
-		hits[0].Ends = now.UnixMilli() + simReserve
+		add.Ends = now.UnixMilli() + simReserve
 	} else if w.alone == 0 {
-		hits[0].Counts = w.chance(.05)
+		add.Counts = w.chance(.05)
 	}
-	s.Add(hits, cost)
-	ctx := w.context(pause)
-	err := e.travel(ctx, s)[0]
-	fits := err == nil && w.now-began <= simGrace/2 && (!hits[0].Pending || w.chance(.7))
-	for i := range w.limits {
-		fits = fits && (w.shadow || hits[0].Counts || s.Standing(i, 0, 0, cost).Outcome == engine.Fits)
-	}
-	if hits[0].Stays = fits; fits {
-		startLater(s)
-	}
-	if !fits && hits[0].Pending && w.leases && w.faulty && w.chance(.1) { // its process ends
+	s := e.NewSession()
+	s.Add(w.context(pause), limiter.Moment{Time: now, Second: now.Unix(), Latest: now.Unix()}, []*limiter.Tally{t})
+	err := t.Err
+	fits := err == nil && w.now-began <= simGrace/2 && (!add.Shared || w.chance(.7)) && (w.shadow || add.Counts || simFits(t, add))
+	add.Kept = fits
+	if !fits && add.Shared && w.leases && w.faulty && w.chance(.1) { // its process ends
 		w.denied, w.untidy = w.denied+1, true
 		return nil
 	}
-	for _, op := range s.RollBack() {
-		e.base.Store.Do(context.WithValue(ctx, simCallKey{}, simCall{pause, math.MaxInt64}), op)
-	}
+	_ = s.Undo(simCall{pause: pause, until: math.MaxInt64}.in())
 	if !fits {
 		w.denied++
 		w.untidy = w.untidy || err != nil || w.now-began > simGrace/2
 		return nil
 	}
-	l := &simLeaseTaken{Reserved: hits[0].Reserved, listed: hits[0].Counts, freed: math.MaxInt}
-	if hits[0].Pending || len(w.items) > 1 {
+	l := &simLeaseTaken{Reserved: add.Reserved, listed: add.Counts, freed: math.MaxInt}
+	if add.Shared || len(w.items) > 1 {
 		l.decided = w.order
 	}
 	if l.ID == 0 {
@@ -675,12 +654,11 @@ func simulateSettling(seed uint64, sabotage string, leases bool) *settleSimulati
 	w.faulty = rnd.IntN(2) == 0
 	w.items = make([]simItem, 1+rnd.IntN(3))
 	w.down, w.cut = make([]bool, len(w.items)), nil
-	w.limits = []engine.Limit{{Limit: events.Limit{N: simLeases, Window: simLease}, Ceiling: simLeases, Enforced: true, Revision: 1}}
+	w.limits = []limiter.Limit{{Limit: events.Limit{N: simLeases, Window: simLease}, Rule: &events.Rule{Revision: 1}, Ceiling: simLeases, Enforced: true}}
 	newEngine := NewLeases
 	if !leases {
 		newEngine = New
-		w.limits = []engine.Limit{simLimit(90, 40), simBucket(60, 90, 60)}
-		w.limits[0].Revision, w.limits[1].Revision = 1, 1
+		w.limits = []limiter.Limit{simLimit(90, 40), simBucket(60, 90, 60)}
 	}
 	if w.shadow = leases && rnd.IntN(10) == 0; w.shadow {
 		w.limits[0].Enforced = false

@@ -25,8 +25,6 @@ func TestShortWindowsAfterARewrite(t *testing.T) {
 		"[{per: ip, rate: 9/7s, algorithm: sliding-log}]",
 		"[{per: ip, rate: 9/7s, algorithm: sliding-log, shadow: true}]",
 		"[{per: ip, rate: 900/h, algorithm: sliding-log}, {per: ip, rate: 9/7s, algorithm: sliding-log, shadow: true}]",
-		"[{per: ip, rate: 60/m, algorithm: fixed-log}]",
-		"[{per: ip, rate: 9/20s, algorithm: fixed-log}]",
 	} {
 		for _, replicas := range []int{1, 2} {
 			t.Run(fmt.Sprint(rules, " ", replicas), func(t *testing.T) {

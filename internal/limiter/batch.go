@@ -1,529 +1,446 @@
 package limiter
 
 import (
-	"fmt"
+	"context"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/counterd/counterd/events"
-	"github.com/counterd/counterd/internal/limiter/engine"
 )
 
-// batch is a list of hits that are decided together, with one stamp and one round trip
-// for each of their counters.
+// A batch is hits that are decided together, with one Moment and one round trip. If it adds, the hits are added to their
+// counters; otherwise the counters are only read.
 type batch struct {
-	execution
-	moment   engine.Moment
-	counters counterSet
-	hits     arena[hit]
-	looked   bool            // it has looked before it adds
-	some     []*counterState // of countersOn
-	marked   uint64          // with what counters are marked that countersOn has found
+	limiter *Limiter
+	session *fallback
+	ctx     *tripContext
+	at      Moment
+	adds    bool
+	hits    []hit
+	tallies []*Tally // each counter of the hits once
+	index   map[tallyKey]*Tally
+	unknown []*Tally // the tallies that cached denials do not answer
+	// undoFailed is set if some hits may still count that are not kept.
+	undoFailed bool
+	undoBegan  time.Time
+	moments    int // that each Explanation has; if zero, there are none
 }
 
-// path is the way a hit takes.
-type path uint8
-
-const (
-	faulty  path = iota // it has an error
-	listed              // it is on a deny list: nothing is asked, nothing added
-	looking             // decided on a look at its counters, nothing added
-	adding              // added first, then decided
-)
-
-// hit is one hit of a batch.
+// A hit is one hit of a batch.
 type hit struct {
-	request  *request
-	path     path
-	cost     int64
-	counters []*counterState // its counters
-	costs    []partCost      // on each of them, if it has parts
-	limits   []limitEval     // its limits, in the order of the rules
-	verdict  verdict
-	retries  bool
-	maxWait  time.Duration // for its turn, at the most
+	request *request
+	shares  []share  // one for each of its counters
+	answers []answer // of its limits, in the order of the rules
+	verdict verdict
+	goesOn  bool // the batch does not decide the hit: it is checked, or added, next
 }
 
-// costOn returns the cost for which the hit needs room on the counter: on one of leases it is one lease. A limit of 0 has
-// no room for a free hit either.
-func (h *hit) costOn(c *counterState) int64 {
-	switch {
-	case c.engine.Tick() == 0:
-		return 1
-	case len(h.costs) == 0 && h.cost == 0 && c.deniesAll:
-		return 1
-	case len(h.costs) == 0:
-		return h.cost
+// A share is a hit as it counts on one counter.
+type share struct {
+	tally  *Tally
+	asks   int64   // the cost that needs room
+	adds   int64   // the cost that is added
+	add    int     // index in tally.Adds, or -1
+	denial *denial // the cached denial that answers the hit instead of the tally, or nil
+}
+
+// A tallyKey identifies a tally of a batch. If two versions of the rules disagree on how a counter is kept, or on
+// whether denied hits count, each has a tally of its own, which counts the other one in full.
+type tallyKey struct {
+	counter  events.Counter
+	engine   int
+	countAll bool
+}
+
+// newBatch returns a batch of the requests, which are added or only checked.
+func (l *Limiter) newBatch(requests []*request, adds bool) *batch {
+	b, _ := l.batches.Get().(*batch)
+	if b == nil {
+		b = &batch{session: l.newFallback(), index: map[tallyKey]*Tally{}}
 	}
-	return h.costs[slices.Index(h.counters, c)].asks
-}
-
-// addsTo returns what of the cost on the counter the hit adds to it: 0 where it only looks.
-func (h *hit) addsTo(c *counterState) int64 {
-	switch {
-	case c.engine.Tick() == 0 && len(h.costs) == 0:
-		return 1
-	case len(h.costs) == 0:
-		return h.cost
-	}
-	return min(h.costs[slices.Index(h.counters, c)].adds, h.costOn(c))
-}
-
-// partCost is what a part of a hit, or all of them on one counter, asks room for and adds.
-type partCost struct{ asks, adds int64 }
-
-// join adds up what parts add, up to MaxPartCost. What looks asks for room for itself alone.
-func (p *partCost) join(other partCost) {
-	p.adds = min(p.adds+other.adds, MaxPartCost)
-	p.asks = max(p.asks, p.adds, other.asks)
-}
-
-// until returns when what the hit reserves ends, or 0.
-func (h *hit) until() int64 {
-	if h.request.reserved == 0 {
-		return 0
-	}
-	return h.request.began.Add(h.request.reserved).UnixMilli()
-}
-
-// note notes what the next of the hits decided on the counter has reserved there, until the hit's turn at the
-// least; or that it has reserved nothing, since the shared store has failed, or the counter has no room for it.
-func (h *hit) note(c *counterState, name func(string) string) {
-	r := c.hits[c.decided].Reserved
-	if wait := waitOf(h.limits); r.Ends == 0 && wait > 0 {
-		r.Turn, r.Ends = true, max(c.moment.Now.UnixMilli(), c.moment.Stamp*1000)+wait.Milliseconds()
-	}
-	if r.ID == 0 || r.Ends == 0 || c.err != nil {
-		for i := range h.limits {
-			if u := &h.limits[i]; u.counter == c {
-				u.unreserved = h.request.reserved > 0 || c.engine.Tick() == 0
-			}
-		}
-		return
-	}
-	if name != nil {
-		r.Counter = name(r.Counter)
-	}
-	r.Engine, r.Retention, r.Precision = c.name.engine, c.name.counter.Remembered(), c.name.counter.Precision
-	h.request.result.Reserved = append(h.request.result.Reserved, r)
-}
-
-// limitEval is one limit as it answers one hit.
-type limitEval struct {
-	ruling
-	counter *counterState
-	window  *limitWindow
-	part    int          // of the hit
-	cached  *cachedLimit // what a cached denial found, where there is one
-
-	unreserved bool // an admitted hit: see events.LimitState
-
-	count int64
-	exact bool
-	ahead int64         // of it, the cost of hits that were admitted before this one in the batch
-	wait  time.Duration // of a hit that fits
-	reset time.Duration
-	// mayFit: the limit has room for the hit if reservations or leases are given back.
-	mayFit bool
-	own    time.Duration // what it would be if the limit were not elastic
-}
-
-// sourceNow returns where the count would come from now. A store that failed after the limit
-// was weighed, for other hits, has answered before.
-func (u *limitEval) sourceNow() source {
-	switch {
-	case u.cached != nil:
-		return ofDenial
-	case u.counter.err == nil:
-		return ofStore
-	case u.counter.local && u.rule.OnError == events.OnErrorLocal:
-		return ofLocal
-	}
-	return ofNone
-}
-
-// limitWindow is one limit of a counter, and what its window holds.
-type limitWindow struct {
-	rule     *events.Rule
-	limit    events.Limit
-	ceiling  int64
-	enforced bool
-	index    int           // among those of the counter
-	final    int64         // what no rollback can take away of its count, where that was asked
-	maxWait  time.Duration // of a hit for its turn, at the most
-}
-
-var batches = sync.Pool{New: func() any { return new(batch) }}
-
-// newBatch returns a batch of the requests, and stamps it.
-func (l *Limiter) newBatch(moment engine.Moment, requests ...*request) *batch {
-	f := batches.Get().(*batch)
-	f.l, f.moment, f.began, f.until, f.caller = l, moment, moment.Now, requests[0].until, requests[0].ctx
-	f.moment.Stamp, f.moment.Latest = l.stamps.next(moment.Now, l.grace)
+	b.limiter, b.adds, b.at = l, adds, l.clock.moment()
+	b.session.overloaded = requests[0].overloaded
+	deadline := requests[0].deadline
 	for _, r := range requests {
-		if r.until.Before(f.until) {
-			f.until = r.until
+		b.join(r)
+		if r.deadline.Before(deadline) {
+			deadline = r.deadline
 		}
-		f.join(r)
 	}
-	return f
+	for i := range b.hits { // the tallies have all of their limits now
+		b.hits[i].useTallies()
+	}
+	b.ctx = l.newContext(b.ctx, requests[0].ctx, deadline)
+	return b
 }
 
-// free gives back what the batch holds. Nothing of it may be used any more.
-func (f *batch) free() {
-	if f.ctx != nil {
-		f.ctx.over()
+// free makes the batch available to other groups. It keeps only memory.
+func (b *batch) free() {
+	for i := range b.hits {
+		h := &b.hits[i]
+		clear(h.shares)
+		clear(h.answers)
+		*h = hit{shares: h.shares[:0], answers: h.answers[:0]}
 	}
-	for _, h := range f.hits.handedOut() {
-		clear(h.counters)
-		clear(h.limits)
-		*h = hit{counters: h.counters[:0], costs: h.costs[:0], limits: h.limits[:0]}
+	for _, t := range b.tallies {
+		clear(t.Limits)
+		clear(t.Adds)
+		clear(t.Searches)
+		*t = Tally{Limits: t.Limits[:0], Adds: t.Adds[:0], Searches: t.Searches[:0]}
 	}
-	f.hits.reset()
-	f.counters.free()
-	clear(f.some)
-	clear(f.going[:cap(f.going)])
-	f.l, f.ctx, f.caller, f.overloaded, f.looked, f.moment = nil, nil, nil, false, false, engine.Moment{}
-	batches.Put(f)
+	clear(b.unknown)
+	clear(b.index)
+	b.ctx.free()
+	if b.limiter.detached {
+		b.ctx = nil
+	} else {
+		b.ctx.caller = nil
+	}
+	pool := b.limiter.batches
+	*b = batch{session: b.session, ctx: b.ctx, hits: b.hits[:0], tallies: b.tallies[:0], index: b.index, unknown: b.unknown[:0]}
+	pool.Put(b)
 }
 
-// join adds a hit to the batch, and finds its path.
-func (f *batch) join(r *request) {
-	h := f.hits.next()
-	h.request, h.cost = r, r.cost
-	if r.err != nil {
-		return
-	}
-	h.path = adding
+// join adds a request to the batch.
+func (b *batch) join(r *request) {
+	b.hits = grow(b.hits)
+	h := &b.hits[len(b.hits)-1]
+	h.request = r
 	for i := range r.applied {
-		a := &r.applied[i]
-		limits := a.Rule.LimitsOf(a.Counter.Feature)
-		by := f.l.engines.of(limits)
-		if by < 0 {
-			h.path, r.err = faulty, errNoEngine
-			return
-		}
-		c, isNew := f.counters.of(a, by)
-		if isNew {
-			c.engine, c.moment = f.l.engines[by], &f.moment
-		}
-		at := slices.Index(h.counters, c)
-		if at < 0 {
-			at, h.counters = len(h.counters), append(h.counters, c)
-			if len(r.costs) > 0 {
-				h.costs = append(h.costs, partCost{})
-			}
-		}
-		if len(r.costs) > 0 {
-			h.costs[at].join(r.costs[i])
-		}
-		if a.Listing == events.Denied && !a.Rule.Shadow {
-			h.path = listed
-		}
-		for _, check := range f.counters.windowsOf(c, a, limits) {
-			of := ruling{rule: a.Rule, listing: a.Listing, overridden: a.Overrides(check.limit)}
-			h.limits = append(h.limits, limitEval{counter: c, window: check, part: i, ruling: of})
-			h.maxWait = max(h.maxWait, check.maxWait)
-		}
-	}
-}
-
-// errNoEngine is the error of a hit with rules whose algorithm no engine knows.
-var errNoEngine = fmt.Errorf("%w: no engine keeps the algorithm of a limit", events.ErrInvalid)
-
-// engines are those of a limiter.
-type engines []engine.Engine
-
-// of returns which engine keeps the counter of a rule's limits, which are of one algorithm; -1:
-// none does.
-func (all engines) of(limits []events.Limit) int {
-	for i, e := range all {
-		if len(limits) == 0 || e.Keeps(limits[0].Algorithm) {
-			return i
-		}
-	}
-	return -1
-}
-
-// again reports whether the hits of the batch have been denied before, by a store that answered.
-func (f *batch) again() bool { return !f.moment.First.IsZero() }
-
-// recall finds whether the hits may add at once. One that can never fit, or whose
-// denial is cached, looks only; so does a check. A hit on a counter that counts
-// all hits adds in any case, that it may be counted.
-func (f *batch) recall() {
-	for _, h := range f.hits.handedOut() {
-		switch {
-		case h.path != adding:
-		case f.moment.Check || f.again():
-			h.path = looking
-		case !slices.ContainsFunc(h.counters, func(c *counterState) bool { return c.name.countAll }):
-			f.l.denials.recallHit(h, f.moment)
-		}
-	}
-}
-
-// needsNoStore reports whether the hit can be decided without a round trip.
-func (h *hit) needsNoStore() bool {
-	return h.path == faulty || h.path == listed ||
-		h.path == looking && !slices.ContainsFunc(h.limits, func(u limitEval) bool { return u.cached == nil })
-}
-
-// countersOn returns the counters of the hits on that path, each once, without counters whose
-// limits are all decided by a cached denial. The slice is good until the next call.
-func (f *batch) countersOn(p path) []*counterState {
-	f.marked++
-	f.some = f.some[:0]
-	for _, h := range f.hits.handedOut() {
-		if h.path != p {
+		a, u := &r.applied[i], &r.uses[i]
+		if len(u.limits) == 0 {
 			continue
 		}
-		for i := range h.limits {
-			if u := &h.limits[i]; u.cached == nil && u.counter.marked != f.marked {
-				u.counter.marked = f.marked
-				f.some = append(f.some, u.counter)
-			}
+		t := b.tally(a, u)
+		place := h.join(t, u, r.hasParts)
+		first := t.addLimits(a, u.limits)
+		for j := range u.limits {
+			h.answers = append(h.answers, answer{Applied: a, tally: t, share: place, limit: &t.Limits[first+j], index: first + j, part: i, search: -1})
 		}
 	}
-	return f.some
-}
-
-// look decides the hits that look on exact sums, and lets those add that find room.
-func (f *batch) look() {
-	counters := f.countersOn(looking)
-	var now time.Time
-	if len(counters) > 0 {
-		now = f.l.now()
+	for i := range h.answers {
+		h.answers[i].cost = h.shares[h.answers[i].share].asks
 	}
-	for _, c := range counters {
-		f.begin(c, now)
-		c.open().Look()
-	}
-	f.travel(counters, now, true)
-	f.looked = len(counters) > 0
-	for _, h := range f.hits.handedOut() {
-		if h.path != looking {
-			continue
-		}
-		h.weigh(f.again())
-		if !f.moment.Check && h.verdict == admitted {
-			f.letAdd(h)
-		}
+	for i := range h.shares {
+		b.plan(h, i)
 	}
 }
 
-// letAdd has a hit add that was looking and has found room.
-func (f *batch) letAdd(h *hit) {
-	h.path = adding
-	h.request.overshoot = overshoot{} // it is over
-	for i := range h.limits {
-		h.limits[i].cached = nil
+// join adds a use of the counter to the hit, and returns the place of its share. What looks needs room for itself alone.
+func (h *hit) join(t *Tally, u *use, hasParts bool) (place int) {
+	place = slices.IndexFunc(h.shares, func(s share) bool { return s.tally == t })
+	if place < 0 {
+		h.shares = append(h.shares, share{tally: t, asks: u.asks, adds: u.adds, add: -1})
+		return len(h.shares) - 1
 	}
-	for _, c := range h.counters {
-		on := limitsOn{h, c}
-		if !on.isFull() && !f.overloaded { // overloaded, it has not looked
-			f.l.denials.forget(c.id, on.key())
-		}
+	if !hasParts {
+		return place
 	}
+	s, most := &h.shares[place], int64(MaxPartCost)
+	if t.leases {
+		most = 1
+	}
+	s.adds = min(s.adds+u.adds, most)
+	s.asks = max(s.asks, s.adds, u.asks)
+	return place
 }
 
-// add adds the hits to their counters.
-func (f *batch) add() {
-	for _, h := range f.hits.handedOut() {
-		for _, c := range h.counters {
-			switch h.path {
-			case adding:
-				adds := h.addsTo(c)
-				c.adding += adds
-				c.looked += h.costOn(c) - adds
-				if adds > 0 {
-					c.hits = append(c.hits, engine.Hit{Cost: adds, Pending: len(h.counters) > 1, Counts: limitsOn{h, c}.counts(), Ends: h.until(), Waits: h.maxWait})
-				}
-			case looking:
-				c.looked += h.costOn(c)
-			}
-		}
+// plan adds a share of the hit to its tally.
+func (b *batch) plan(h *hit, place int) {
+	s := &h.shares[place]
+	t := s.tally
+	t.Demand += max(s.asks, s.adds)
+	if t.countAll {
+		t.Demand += s.adds // a hit that another limit denies needs the room twice
 	}
-	// Not counters whose server has just failed to answer a look.
-	counters := slices.DeleteFunc(f.countersOn(adding), func(c *counterState) bool { return !c.readable() })
-	now := f.began
-	if f.looked {
-		now = f.l.now()
-	}
-	for _, c := range counters {
-		f.begin(c, now)
-		if len(c.hits) == 0 {
-			c.open().Look()
-			continue
-		}
-		c.open().Add(c.hits, c.most())
-	}
-	f.travel(counters, now, true)
-}
-
-// settle decides the hits of the batch, which have looked.
-func (f *batch) settle(try int) {
-	f.add()
-	f.decide()
-	f.counters.later(f.l)
-	f.follow(f.countersOn(adding))
-	f.counters.touch(f.l.changes)
-	if f.allow() {
+	if !b.adds || s.adds == 0 {
 		return
 	}
-	retry := f.l.retryPolicy()
-	if open := retry.contended(f.hits.handedOut(), f.moment); len(open) > 0 {
-		f.readFinal(open)
-		retry.settle(open, try, f.l.now())
-	}
-	f.findResets()
-	for _, h := range f.hits.handedOut() {
-		f.l.denials.rememberHit(h, f.moment)
-	}
+	s.add = len(t.Adds)
+	t.Adds = append(t.Adds, Addition{
+		Cost: s.adds, Ends: h.request.ends, Wait: h.longestWait(), Shared: len(h.shares) > 1, Counts: h.isAlwaysKept(place),
+	})
 }
 
-// allow reports whether all limits allow their hits: none is searched, and no denial cached.
-func (f *batch) allow() bool {
-	for _, h := range f.hits.handedOut() {
-		for i := range h.limits {
-			if !h.limits[i].allows {
-				return false
-			}
+// longestWait returns for how long the hit waits for its turn at most.
+func (h *hit) longestWait() (longest time.Duration) {
+	for i := range h.answers {
+		if limit := h.answers[i].limit; limit.Enforced {
+			longest = max(longest, limit.LongestWait(limit.Ceiling))
+		}
+	}
+	return longest
+}
+
+// isAlwaysKept reports whether no limit of the counter can take the hit away from it.
+func (h *hit) isAlwaysKept(place int) bool {
+	for i := range h.answers {
+		a := &h.answers[i]
+		if a.share == place && !a.Rule.Shadow && a.Listing != events.Allowed && !a.tally.countAll {
+			return false
 		}
 	}
 	return true
 }
 
-// counterSet has the counters of a batch, each once, and their limits.
-type counterSet struct {
-	all     arena[counterState]
-	byName  map[counterKey]*counterState
-	windows arena[limitWindow]
+// tally returns the tally of the rule's counter.
+func (b *batch) tally(a *events.Applied, u *use) *Tally {
+	key := tallyKey{a.Counter, u.engine, countsAll(*a)}
+	t := b.index[key]
+	if t == nil {
+		b.tallies = grow(b.tallies)
+		last := &b.tallies[len(b.tallies)-1]
+		if *last == nil {
+			*last = new(Tally)
+		}
+		t = *last
+		t.ID, t.Counter, t.Engine, t.countAll, t.leases = a.ID, a.Counter, u.engine, key.countAll, a.Rule.Leases()
+		t.version = b.limiter.changes.Of(a.ID).Load()
+		b.index[key] = t
+	}
+	return t
 }
 
-// counterKey tells the counters of a batch apart: by the counter, the engine that keeps it, and
-// how it is counted. Hits of two generations of rules may differ in that. Then each has a
-// counterState of its own, which counts the other in full.
-type counterKey struct {
-	counter  events.Counter
-	engine   int // which of the limiter's
-	countAll bool
+// addLimits returns the index of the first limit of the rule. It adds the limits, unless they are there.
+func (t *Tally) addLimits(a *events.Applied, limits []events.Limit) (first int) {
+	first = slices.IndexFunc(t.Limits, func(limit Limit) bool { return limit.Rule == a.Rule })
+	if first >= 0 {
+		return first
+	}
+	first = len(t.Limits)
+	for i := range limits {
+		t.Limits = append(t.Limits, Limit{Limit: limits[i], Rule: a.Rule, Ceiling: ceiling(a, &limits[i]), Enforced: isEnforced(a)})
+	}
+	return first
 }
 
-// mappedCounters is how many counters a batch has before it finds them by a map.
-const mappedCounters = 8
+func ceiling(a *events.Applied, limit *events.Limit) int64 {
+	return a.Rule.Throttle.Ceiling(limit.Most())
+}
 
-// of returns the counter, and whether it is new in the set.
-func (s *counterSet) of(a *events.Applied, by int) (c *counterState, isNew bool) {
-	name, known := counterKey{a.Counter, by, a.Rule.Count == events.CountAll}, s.all.handedOut()
-	if len(known) <= mappedCounters {
-		for _, c := range known {
-			if c.name == name {
-				return c, false
+// recall lets cached denials answer the hits. The tallies that other hits need are unknown.
+func (b *batch) recall() {
+	for i := range b.hits {
+		h := &b.hits[i]
+		for j := range h.shares {
+			s := &h.shares[j]
+			if b.limiter.denials.answer(h, j, b.at) || s.tally.isUnknown {
+				continue
 			}
-		}
-	} else if c := s.byName[name]; c != nil {
-		return c, false
-	}
-	c = s.all.next()
-	c.id, c.name = a.ID, name
-	if len(known) == mappedCounters {
-		if s.byName == nil {
-			s.byName = map[counterKey]*counterState{}
-		}
-		for _, c := range known {
-			s.byName[c.name] = c
+			s.tally.isUnknown = true
+			b.unknown = append(b.unknown, s.tally)
 		}
 	}
-	if len(known) >= mappedCounters {
-		s.byName[name] = c
-	}
-	return c, true
 }
 
-// windowsOf returns the windows of the limits that a rule has on the counter.
-func (s *counterSet) windowsOf(c *counterState, a *events.Applied, limits []events.Limit) []*limitWindow {
-	rule := a.Rule
-	first := slices.IndexFunc(c.windows, func(check *limitWindow) bool { return check.rule == rule })
-	if first < 0 {
-		first = len(c.windows)
-		for _, limit := range limits {
-			k := s.windows.next()
-			of := ruling{rule: rule, listing: a.Listing}
-			*k = limitWindow{rule: rule, limit: limit, ceiling: rule.Throttle.Ceiling(limit.Most()), enforced: of.enforced(), index: len(c.windows)}
-			c.deniesAll = c.deniesAll || k.enforced && k.ceiling == 0
-			if k.enforced {
-				k.maxWait = limit.LongestWait(k.ceiling)
-			}
-			c.windows = append(c.windows, k)
+// dropStale drops the cached denials of counters that were read for other hits.
+func (b *batch) dropStale() {
+	for i := range b.hits {
+		h := &b.hits[i]
+		isStale := func(s share) bool { return s.denial != nil && s.tally.isRead() }
+		if slices.ContainsFunc(h.shares, isStale) {
+			h.useTallies()
 		}
 	}
-	return c.windows[first : first+len(limits)]
 }
 
-// touch ends the cached denials of the counters that the batch has added to. The denials that
-// the batch is about to cache know of its adds.
-func (s *counterSet) touch(changes *engine.Changes) {
-	for _, c := range s.all.handedOut() {
-		if !c.added {
+// isRead reports whether the shared store was read for hits that no cached denial answers.
+func (t *Tally) isRead() bool { return t.isUnknown && t.Err == nil && !t.failed }
+
+// useTallies lets the tallies answer the hit, except where they failed and a cached denial holds.
+func (h *hit) useTallies() {
+	for i := range h.answers {
+		a := &h.answers[i]
+		if s := &h.shares[a.share]; a.denial == nil || s.tally.isRead() {
+			s.denial, a.denial, a.limit = nil, nil, &a.tally.Limits[a.index]
+		}
+	}
+}
+
+// undo undoes the hits that are not kept. It has time of its own, because they have been added. Cached denials from
+// before the batch do not hold any more.
+func (b *batch) undo() {
+	l := b.limiter
+	b.undoBegan = time.Now()
+	b.ctx = l.newContext(b.ctx, b.ctx.caller, b.undoBegan.Add(l.timeout))
+	if err := b.session.Undo(b.ctx); err != nil {
+		b.undoFailed = true
+		l.reportError(err)
+	}
+	for _, t := range b.tallies {
+		if len(t.Adds) == 0 {
 			continue
 		}
-		if touched := changes.Of(c.id).Add(1); touched == c.touched+1 {
-			c.touched = touched
+		if version := l.changes.Of(t.ID).Add(1); version == t.version+1 {
+			t.version = version // the batch's own denials include its adds
 		}
 	}
 }
 
-// later begins what no hit waits for.
-func (s *counterSet) later(l *Limiter) {
-	for _, c := range s.all.handedOut() {
-		begin(c.shared, l.store)
-		begin(c.alone, l.local)
+// finish ends the batch: it answers the hits that are decided, and appends the other ones to next.
+func (b *batch) finish(next []*request) []*request {
+	l := b.limiter
+	failed := false
+	for i := range b.hits {
+		h := &b.hits[i]
+		h.goesOn = !b.adds && (h.verdict == admitted || h.countsAll()) || b.adds && b.isRejected(h)
+		failed = failed || len(h.shares) > 1 && h.hasFailed()
 	}
-}
-
-// hasFailed reports whether one of several counters could not be asked.
-func (s *counterSet) hasFailed() bool {
-	known := s.all.handedOut()
-	return len(known) > 1 && slices.ContainsFunc(known, func(c *counterState) bool { return c.err != nil })
-}
-
-// free gives back what the set holds.
-func (s *counterSet) free() {
-	for _, c := range s.all.handedOut() {
-		clear(c.windows)
-		for _, session := range [...]engine.Session{c.shared, c.alone} {
-			if session != nil {
-				session.End()
+	if failed {
+		l.queues.stayApart()
+	}
+	l.stats.count(b)
+	b.search()
+	for i := range b.hits {
+		h, r := &b.hits[i], b.hits[i].request
+		switch {
+		case !b.adds && h.verdict == admitted:
+			r.hadRoom = true
+			l.denials.forget(h)
+		case h.verdict == denied && !h.goesOn && (!b.adds || h.isSettled()):
+			l.denials.remember(b, h)
+		}
+		if h.verdict != unchanged && (b.adds || !h.goesOn) {
+			b.conclude(h)
+		}
+		if h.goesOn {
+			r.rejected = r.rejected || b.adds
+			next = append(next, r)
+		}
+	}
+	for i := range b.hits {
+		if h := &b.hits[i]; !h.goesOn {
+			if h.verdict == unchanged {
+				h.request.repeatDenial()
 			}
+			l.done(h.request, len(b.hits))
 		}
-		*c = counterState{windows: c.windows[:0], hits: c.hits[:0]}
 	}
-	for _, check := range s.windows.handedOut() {
-		check.rule, check.limit = nil, events.Limit{}
-	}
-	s.all.reset()
-	s.windows.reset()
-	clear(s.byName)
+	b.free()
+	return next
 }
 
-// arena hands out values that stay where they are, and takes them all back at once
-// to hand them out again.
-type arena[T any] struct {
-	all  []*T
-	used int
+// isRejected reports whether the hit was added, denied and undone, so that a check decides it, if there is time. A hit
+// that may still count is not added again.
+func (b *batch) isRejected(h *hit) bool {
+	return h.verdict == denied && !h.countsAll() && !h.hasFailed() && !b.undoFailed && !h.isSettled() && !h.request.isLate(b.nextAddEnds())
 }
 
-// next returns a value as it was left.
-func (a *arena[T]) next() *T {
-	if a.used == len(a.all) {
-		a.all = append(a.all, new(T))
+// nextAddEnds returns when a check and another add would end, if they took as long as the undo, and half of it more. A
+// check that breaks off does not find out when the hit fits, and an add that breaks off may count a denied hit.
+func (b *batch) nextAddEnds() time.Time {
+	now := time.Now()
+	return now.Add(now.Sub(b.undoBegan) * 5 / 2)
+}
+
+// isSettled reports whether a counter denies the hit by a count that no undone hit is part of, so that the denial is
+// final.
+func (h *hit) isSettled() bool {
+	return slices.ContainsFunc(h.answers, func(a answer) bool { return a.tally.Settled && a.denies() })
+}
+
+// stats counts decisions. What all callers write is on no cache line that others read.
+type stats struct {
+	_                            [64]byte
+	batches, hits, cachedDenials atomic.Int64
+	_                            [64]byte
+}
+
+// count counts the hits of the batch that are not counted yet.
+func (s *stats) count(b *batch) {
+	var asked, recalled int64
+	for i := range b.hits {
+		h, r := &b.hits[i], b.hits[i].request
+		switch {
+		case r.counted || r.overloaded || b.at.Peek || len(h.answers) == 0:
+			continue
+		case !b.adds && !slices.ContainsFunc(h.shares, func(s share) bool { return s.denial == nil }):
+			recalled++
+		default:
+			asked++
+		}
+		r.counted = true
 	}
-	a.used++
-	return a.all[a.used-1]
+	if asked > 0 {
+		s.batches.Add(1)
+		s.hits.Add(asked)
+	}
+	if recalled > 0 {
+		s.cachedDenials.Add(recalled)
+	}
 }
 
-func (a *arena[T]) handedOut() []*T { return a.all[:a.used] }
+// Stats is what a Limiter has done so far.
+type Stats struct {
+	// Batches is the number of batches that were decided with the store, and BatchedHits the number of hits in them.
+	// A retry is not counted again.
+	Batches, BatchedHits int64
+	// CachedDenials is the number of hits that a cached denial denied, without a round trip.
+	CachedDenials int64
+}
 
-func (a *arena[T]) reset() { a.used = 0 }
+// grow returns s with one more element, which is as an earlier use left it.
+func grow[T any](s []T) []T { return slices.Grow(s, 1)[:len(s)+1] }
+
+// A tripContext has the values of the caller's context and its own deadline. The caller cannot cancel it, because the
+// fate of adds must be known, so that they can be undone.
+//
+// Its timer is set only for a store that waits for Done. Most stores end round trips by the deadline, and a timer for
+// each hit would cost more than the hit.
+type tripContext struct {
+	caller   context.Context
+	deadline time.Time
+
+	mu    sync.Mutex      // protects timed and stop
+	timed context.Context // nil until Done is called
+	stop  context.CancelFunc
+}
+
+// newContext returns a context. It uses the memory of the old one, which may be nil, unless the store may still use it.
+func (l *Limiter) newContext(old *tripContext, caller context.Context, deadline time.Time) *tripContext {
+	if old != nil {
+		old.free()
+	}
+	if old == nil || l.detached {
+		old = new(tripContext)
+	}
+	old.caller, old.deadline = caller, deadline
+	return old
+}
+
+func (c *tripContext) Deadline() (time.Time, bool) { return c.deadline, true }
+
+func (c *tripContext) Value(key any) any { return c.caller.Value(key) }
+
+func (c *tripContext) Done() <-chan struct{} {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.timed == nil {
+		c.timed, c.stop = context.WithDeadline(context.Background(), c.deadline)
+	}
+	return c.timed.Done()
+}
+
+func (c *tripContext) Err() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case c.timed != nil:
+		return c.timed.Err()
+	case !time.Now().Before(c.deadline):
+		return context.DeadlineExceeded
+	}
+	return nil
+}
+
+// free stops the timer.
+func (c *tripContext) free() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.stop != nil {
+		c.stop()
+		c.timed, c.stop = nil, nil
+	}
+}

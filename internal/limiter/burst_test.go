@@ -71,13 +71,12 @@ func crossing(hits int, mostCost int64) func(*rand.Rand, int) []arrival {
 	}
 }
 
-// Percents at the round-trip times of burstTrips.
+// Percents at the round-trip times of burstTrips, of 50 seeds.
 var (
 	oneCounter     = [2]float64{99, 99}
-	crossed        = [2]float64{99, 97.5}
-	crossedCopies  = [2]float64{99, 94}   // 50 seeds admit 95.1 percent
-	crossedLogs    = [2]float64{99, 95}   // 50 seeds admit 97.6 percent, and the first two of them 96
-	countersCopies = [2]float64{99, 97.5} // 50 seeds admit 98.6 percent
+	crossed        = [2]float64{99, 97.5} // they admit 98.3 to 99.1 percent
+	twoCounters    = [2]float64{99, 98}   // they admit 98.6 percent
+	oneCounterCost = [2]float64{99, 98}   // they admit 98.8 percent
 )
 
 const (
@@ -97,25 +96,25 @@ var bursts = []burst{
 	{name: "4 stacked limits", limits: stacked, processes: 3, replicas: 1, arrivals: sameUser(200, 1), least: oneCounter},
 	{name: "4 stacked limits, 10 processes", limits: stacked, processes: 10, replicas: 1, arrivals: sameUser(500, 1), least: oneCounter},
 	{name: "4 stacked limits, 2 replicas", limits: stacked, processes: 3, replicas: 2, arrivals: sameUser(200, 1), least: oneCounter},
-	{name: "costs 1 to 3", limits: "[{per: ip, rate: 10/h}]", processes: 3, replicas: 1, arrivals: sameUser(200, 3), least: oneCounter},
+	{name: "costs 1 to 3", limits: "[{per: ip, rate: 10/h}]", processes: 3, replicas: 1, arrivals: sameUser(200, 3), least: oneCounterCost},
 	{name: "costs 1 to 3, 2 replicas", limits: "[{per: ip, rate: 10/h}]", processes: 3, replicas: 2, arrivals: sameUser(200, 3), least: oneCounter},
 	{name: "costs 1 to 3, 20 processes", limits: costly, processes: 20, replicas: 1, arrivals: sameUser(600, 3), least: oneCounter},
 	{name: "by minutes", limits: "[{per: ip, rate: 10/15m, precision: minute}]", processes: 3, replicas: 1, arrivals: sameUser(200, 1), least: oneCounter},
 	{name: "soft", limits: "[{per: ip, rate: 10/m, throttle: soft 10%}]", processes: 3, replicas: 1, arrivals: sameUser(200, 1), least: oneCounter},
 	{name: "overridden", limits: "[{per: ip, rate: 100/d, overrides: {'192.0.2.1': 10/d}}]", processes: 3, replicas: 1, arrivals: sameUser(200, 1), least: oneCounter},
-	{name: "2 counters", limits: pair, processes: 3, replicas: 1, arrivals: sameUser(200, 1), least: oneCounter},
+	{name: "2 counters", limits: pair, processes: 3, replicas: 1, arrivals: sameUser(200, 1), least: twoCounters},
 	{name: "2 counters, 10 processes", limits: pair, processes: 10, replicas: 1, arrivals: sameUser(500, 1), least: oneCounter},
-	{name: "2 counters, 2 replicas", limits: pair, processes: 3, replicas: 2, arrivals: sameUser(200, 1), least: countersCopies},
+	{name: "2 counters, 2 replicas", limits: pair, processes: 3, replicas: 2, arrivals: sameUser(200, 1), least: oneCounter},
 	{name: "3 counters", limits: triple, processes: 3, replicas: 1, arrivals: sameUser(200, 1), least: oneCounter},
 	{name: "3 counters, 2 replicas", limits: triple, processes: 3, replicas: 2, arrivals: sameUser(200, 1), least: oneCounter},
 	{name: "crossing", limits: cross, processes: 20, replicas: 1, arrivals: crossing(2000, 1), least: crossed},
 	{name: "crossing, costs 1 to 3, 4 limits", limits: crossAll, processes: 20, replicas: 1, arrivals: crossing(2000, 3), least: crossed, long: true},
-	{name: "crossing, 2 replicas", limits: cross, processes: 20, replicas: 2, arrivals: crossing(2000, 1), least: crossedCopies, long: true},
+	{name: "crossing, 2 replicas", limits: cross, processes: 20, replicas: 2, arrivals: crossing(2000, 1), least: crossed, long: true},
 	{name: "log", limits: logged, processes: 3, replicas: 1, arrivals: sameUser(200, 1), least: oneCounter},
 	{name: "log, 2 replicas", limits: logged, processes: 3, replicas: 2, arrivals: sameUser(200, 1), least: oneCounter},
 	{name: "token bucket, costs 1 to 3", limits: tokens, processes: 10, replicas: 1, arrivals: sameUser(500, 3), least: oneCounter},
 	{name: "log and buckets", limits: mixed, processes: 3, replicas: 1, arrivals: sameUser(200, 1), least: oneCounter},
-	{name: "2 logs crossing", limits: logs, processes: 20, replicas: 1, arrivals: crossing(1000, 1), least: crossedLogs, long: true},
+	{name: "2 logs crossing", limits: logs, processes: 20, replicas: 1, arrivals: crossing(1000, 1), least: crossed, long: true},
 }
 
 // burstOutcome is the sum of the outcomes of some seeds.
@@ -181,7 +180,7 @@ func (b *burst) run(t *testing.T, seed uint64, trip time.Duration, o *burstOutco
 		for _, a := range admitted {
 			o.admitted += a.cost
 		}
-		assert.Equal(t, o.admitted-before, fits, "no limit admits more than it allows")
+		assert.Equal(t, o.admitted-before, fits, "no limit admits more than it allows: %s at %s", b.name, trip)
 	})
 }
 
@@ -228,7 +227,11 @@ func TestABurstAdmitsWhatFits(t *testing.T) {
 			share := 100 * float64(o.admitted) / float64(o.fit)
 			table += fmt.Sprintf("%-34s %6s %6d | %7.2f%% | %6.2f | %.1f, %.1f\n", b.name, trip, seeds, share,
 				float64(o.trips)/float64(o.hits), quantile(o.denials, 0.5), quantile(o.denials, 0.99))
-			assert.GreaterOrEqual(t, share, b.least[i], "%s at %s", b.name, trip)
+			least := b.least[i]
+			if seeds < 50 {
+				least -= 10 // a single burst admits 10, and may lose one of them
+			}
+			assert.GreaterOrEqual(t, share, least, "%s at %s", b.name, trip)
 		}
 	}
 	t.Log("\n" + table)

@@ -1,4 +1,4 @@
-package limiter
+package limiter_test
 
 import (
 	"context"
@@ -16,6 +16,8 @@ import (
 	"github.com/counterd/counterd/internal/store/storetest"
 	"github.com/counterd/counterd/internal/testkit"
 	"github.com/counterd/counterd/internal/testkit/bubble"
+
+	"github.com/counterd/counterd/internal/limiter"
 )
 
 // OnCoalesced is called for each of the hits that share a trip, with the trip's owner,
@@ -33,7 +35,7 @@ func TestSharedTripsAreReported(t *testing.T) {
 		}
 		store := storetest.NewSolo(time.Now)
 		store.Delay = time.Millisecond
-		l, err := New(Config{OnCoalesced: func(hit, trips context.Context, hits int) {
+		l, err := limiter.New(limiter.Config{OnCoalesced: func(hit, trips context.Context, hits int) {
 			mu.Lock()
 			defer mu.Unlock()
 			told[fmt.Sprint(hit.Value(callerKey{}))] = fmt.Sprint(hits, " by ", trips.Value(callerKey{}))
@@ -57,9 +59,9 @@ func TestSharedTripsAreReported(t *testing.T) {
 		}
 		running.Wait()
 		require.Equal(t, map[string]string{"1": "3 by 1", "2": "3 by 1", "3": "3 by 1"}, take(), "the first goes alone")
-		_, err = l.Hits(t.Context(), []Hit{hitOn(event, 1), hitOn(event, 2)})
+		_, err = l.Hits(t.Context(), []limiter.Hit{hitOn(event, 1), hitOn(event, 2)})
 		require.NoError(t, err)
-		_, err = l.Hit(t.Context(), Hit{event, events.Features{"ip": "192.0.2.1"}, 1, 0, nil})
+		_, err = l.Hit(t.Context(), limiter.Hit{event, events.Features{"ip": "192.0.2.1"}, 1, 0, nil})
 		require.NoError(t, err)
 		_, err = l.Check(t.Context(), hitOn(event, 1))
 		require.NoError(t, err)
@@ -75,7 +77,7 @@ func TestACallbackThatPanics(t *testing.T) {
 		told := 0
 		store := storetest.NewSolo(time.Now)
 		store.Delay = time.Millisecond
-		l, err := New(Config{OnCoalesced: func(context.Context, context.Context, int) {
+		l, err := limiter.New(limiter.Config{OnCoalesced: func(context.Context, context.Context, int) {
 			if told++; told == 3 {
 				panic("told too much")
 			}

@@ -1,341 +1,316 @@
 package limiter
 
 import (
-	"errors"
 	"slices"
 	"time"
 
 	"github.com/counterd/counterd/events"
-	"github.com/counterd/counterd/internal/limiter/engine"
 )
 
-// errLate is why a hit is not admitted that took longer than the grace allows.
-var errLate = errors.New("limiter: the decision took longer than half the grace")
+// A verdict is how a hit is decided.
+type verdict uint8
 
-// decide folds the verdicts: the hits that were added, in their order. A denied
-// one is skipped by those after it.
-func (f *batch) decide() {
-	late := !f.moment.Check && isLate(f.moment, f.l.now(), f.l.grace)
-	for _, h := range f.hits.handedOut() {
-		switch h.path {
-		case listed:
-			h.denyListed()
-		case adding:
-			h.weigh(f.again())
-			if late && h.verdict == admitted {
-				f.failLate(h)
+const (
+	admitted    verdict = iota
+	denied              // a limit has no room for the hit
+	unavailable         // the store did not answer, and a rule refuses the hit
+	unchanged           // the store failed after it had rejected the hit: the denial holds
+)
+
+// An outcome is how a count compares with its limit.
+type outcome uint8
+
+const (
+	fits outcome = iota
+	full
+	unknown // no store answered
+)
+
+// An answer is how one limit answers one hit.
+type answer struct {
+	*events.Applied
+	tally      *Tally
+	share      int     // index in the hit's shares
+	limit      *Limit  // of the tally, or of a cached denial
+	index      int     // of the limit in the tally
+	part       int     // of the hit
+	denial     *denial // the cached denial of the limit, or nil
+	cost       int64
+	count      int64 // in the window, before the hit
+	known      bool  // a store answered, so that count has a meaning
+	outcome    outcome
+	allowed    bool
+	unreserved bool          // see events.LimitState
+	wait       time.Duration // for its turn, of a hit that fits
+	search     int           // index in tally.Searches, or -1
+	roomIn     time.Duration // the time until the limit has room, if there is no search
+}
+
+// decide decides the hits in their order. Each hit counts those before it that are kept, and no others. If late is set,
+// the decision came too late to admit hits; hits that are denied stay denied.
+func (b *batch) decide(late bool) {
+	for _, t := range b.tallies {
+		t.Taken = 0
+	}
+	for i := range b.hits {
+		h := &b.hits[i]
+		if !late || h.verdict != denied {
+			h.weigh()
+		}
+		for j := range h.shares {
+			s := &h.shares[j]
+			kept := h.verdict == admitted || s.tally.countAll && !b.at.Peek
+			if s.add >= 0 {
+				s.tally.Adds[s.add].Kept = kept
 			}
-			for _, c := range h.counters {
-				adds := h.addsTo(c)
-				if adds == 0 {
-					continue
-				}
-				if h.verdict == admitted || c.name.countAll {
-					c.taken += adds
-					c.hits[c.decided].Stays = true
-				}
-				if h.verdict == admitted {
-					h.note(c, f.l.alias)
-				}
-				c.decided++
+			if kept && !b.at.Peek { // a client's check adds nothing
+				s.tally.Taken += s.adds
 			}
 		}
 	}
-	if hits := f.hits.handedOut(); len(hits) > 1 {
-		for _, h := range hits {
-			h.putBehind()
+	if len(b.hits) > 1 {
+		for i := range b.hits {
+			b.hits[i].weighLast()
 		}
 	}
 }
 
-// putBehind decides a denied hit again, behind all hits that were admitted with it: its counts
-// are then true when it is answered, and its cached denial stays true. To come last denies it
-// all the more. A counter that fails says what it said.
-func (h *hit) putBehind() {
-	if !h.isDenied() || !h.isAhead() {
+// weighLast weighs a denied hit again, after all hits of the batch that are kept: its counts then hold when it is answered.
+// It stays denied, because there is less room.
+func (h *hit) weighLast() {
+	if h.verdict != denied {
 		return
 	}
-	before := slices.Clone(h.limits)
-	h.charge(-1)
-	for i := range h.limits {
-		if u := &h.limits[i]; u.counter.err == nil {
-			if u.counter.taken > 0 {
-				u.cached = nil
-			}
-			u.weigh(h.costOn(u.counter))
-		}
-	}
-	h.verdict = fold(h.limits)
-	h.charge(1)
-	if !h.isDenied() { // by what the store has said since it looked; it has not added
-		copy(h.limits, before)
-		h.verdict = denied
-	}
+	h.count(-1)
+	h.weigh()
+	h.count(1)
 }
 
-// isAhead reports whether the hit does not know of all that was admitted with it.
-func (h *hit) isAhead() bool {
-	for i := range h.limits {
-		u := &h.limits[i]
-		taken := u.counter.taken
-		if u.counter.name.countAll && h.path == adding {
-			taken -= h.addsTo(u.counter)
-		}
-		if u.counter.err == nil && taken > 0 && (u.cached != nil || u.count != u.standing(taken, h.costOn(u.counter)).Count) {
-			return true
-		}
-	}
-	return false
-}
-
-// charge adds what a denied hit leaves on counters of all hits, so many times.
-func (h *hit) charge(times int64) {
-	for _, c := range h.counters {
-		if c.name.countAll && h.path == adding {
-			c.taken += times * h.addsTo(c)
+// count adds to Taken what the denied hit adds to counters that count all hits.
+func (h *hit) count(times int64) {
+	for i := range h.shares {
+		if s := &h.shares[i]; s.tally.countAll {
+			s.tally.Taken += times * s.adds
 		}
 	}
 }
 
-// isWeighed reports whether the hit's limits decide it.
-func (h *hit) isWeighed() bool { return h.path == looking || h.path == adding }
-
-// isDenied reports whether limits deny the hit.
-func (h *hit) isDenied() bool {
-	return h.isWeighed() && (h.verdict == denied || h.verdict == contended)
-}
-
-// weigh decides one hit on the sums of its counters.
-func (h *hit) weigh(again bool) {
-	for i := range h.limits {
-		h.limits[i].weigh(h.costOn(h.limits[i].counter))
+// weigh decides one hit.
+func (h *hit) weigh() {
+	for i := range h.answers {
+		a := &h.answers[i]
+		a.compare()
+		if add := h.shares[a.share].add; add >= 0 && a.known && a.tally.Adds[add].Refused && a.limit.Enforced {
+			a.outcome = full
+		}
 	}
-	h.verdict = fold(h.limits)
-	if again && slices.ContainsFunc(h.counters, func(c *counterState) bool { return c.err != nil }) {
-		h.verdict = asBefore
+	h.verdict = combine(h.answers)
+	if h.request.rejected && h.hasFailed() {
+		h.verdict = unchanged
 	}
 }
 
-// weigh finds the outcome of one limit for a hit of that cost.
-func (u *limitEval) weigh(cost int64) {
-	c := u.window
-	u.source, u.ahead, u.final, u.wait = u.sourceNow(), 0, false, 0
+// compare compares the count of the limit with its ceiling.
+func (a *answer) compare() {
+	t, limit := a.tally, a.limit
+	cost := needed(a.cost, limit.Ceiling)
+	a.known = a.denial != nil || t.Err == nil && (!t.failed || a.Rule.OnError == events.OnErrorLocal)
+	a.count, a.wait = 0, 0
+	if a.known {
+		a.count = a.limit.Count + t.Taken
+	}
 	switch {
-	case u.source == ofDenial:
-		u.count, u.exact, u.outcome = u.cached.count, u.cached.isExact(), u.cached.outcome
-	case u.source == ofNone && cost <= c.ceiling:
-		u.count, u.exact, u.outcome = 0, false, engine.Unknown
-	case u.source == ofNone:
-		u.count, u.exact, u.outcome = 0, false, engine.Full
+	case cost > limit.Ceiling, a.known && a.count+cost > limit.Ceiling:
+		a.outcome = full
+	case !a.known:
+		a.outcome = unknown
 	default:
-		u.ahead = u.counter.taken
-		s := u.standing(u.ahead, cost)
-		u.count, u.exact, u.outcome, u.final, u.wait = s.Count, s.Exact, s.Outcome, s.Final, s.Wait
-		if cost == 0 {
-			u.wait = 0 // it takes no turn
-		}
+		a.outcome = fits
+		a.wait = limit.delay(t.Taken, a.cost)
 	}
 }
 
-// standing returns whether the limit has room for a hit behind others of its batch.
-func (u *limitEval) standing(ahead, cost int64) engine.Standing {
-	return u.counter.open().Standing(u.window.index, u.counter.decided, ahead, cost)
+// needed returns the room that a cost needs. A limit of 0 has no room for a free hit either.
+func needed(cost, ceiling int64) int64 {
+	if ceiling == 0 {
+		return max(cost, 1)
+	}
+	return cost
 }
 
-// failLate makes of an admitted hit that took too long one whose store failed.
-func (f *batch) failLate(h *hit) {
-	for _, c := range h.counters {
-		if c.err == nil {
-			f.fail(c, errLate)
-		}
+// delay returns how long a hit waits in a leaky bucket for hits that cost taken, and for those before them.
+func (l *Limit) delay(taken, cost int64) time.Duration {
+	if l.Algorithm != events.LeakyBucket || cost == 0 {
+		return 0
 	}
-	h.weigh(f.again())
+	return time.Duration((l.Level+taken*l.Window.Milliseconds()+l.N-1)/l.N) * time.Millisecond
 }
 
-// denyListed denies a hit that is on a deny list, without a round trip. Its decision names the
-// limits of the rules with that list only.
-func (h *hit) denyListed() {
-	denying := h.limits[:0]
-	for _, u := range h.limits {
-		if u.listing == events.Denied && !u.window.rule.Shadow {
-			u.reset = events.Never
-			denying = append(denying, u)
-		}
-	}
-	clear(h.limits[len(denying):])
-	h.limits = denying
+// isEnforced reports whether limits of the rule can deny the hit by themselves.
+func isEnforced(a *events.Applied) bool {
+	kind := a.Rule.Throttle.Kind
+	return !a.Rule.Shadow && a.Listing != events.Allowed && kind != events.Elastic && kind != events.Quota
 }
 
-// conclude makes the decision of the hit's verdict, and sets it in the hit's request.
-func (f *batch) conclude(h *hit) {
-	d := events.Decision{Allowed: h.verdict == admitted, Unavailable: h.verdict == unavailable, At: time.Unix(f.moment.Stamp, 0).UTC()}
-	if d.Allowed {
-		d.Wait = waitOf(h.limits)
+// combine sets which limits allow the hit, and returns the verdict. A denial outranks a failure of the store, and a
+// failure outranks an admission. Limits in shadow have no say.
+func combine(answers []answer) verdict {
+	eventFits, quotaFits := true, false
+	for i := range answers {
+		a := &answers[i]
+		eventFits = eventFits && (a.outcome != full || len(a.Rule.Per) > 0)
+		quotaFits = quotaFits || a.outcome != full && a.Rule.Throttle.Kind == events.Quota
 	}
-	d.Limits = make([]events.LimitState, len(h.limits))
-	soonest := time.Duration(0) // if all reservations and leases are given back
-	var parts []int
-	if len(h.request.costs) > 0 {
-		parts = make([]int, len(h.limits))
-	}
-	for i := range h.limits {
-		u, s := &h.limits[i], &d.Limits[i]
-		limit := &u.window.limit
-		if parts != nil {
-			parts[i] = u.part
-		}
-		*s = events.LimitState{
-			Name: limit.Name, Series: limit.Series, Feature: u.counter.name.counter.Feature, Limit: limit.N, Window: limit.WindowAt(f.moment.Stamp), WindowName: limit.Unit(), Burst: limit.Burst, Algorithm: limit.Algorithm,
-			Count: u.count, Exact: u.exact, Reset: u.reset,
-			Allowed: u.allows, Listing: u.listing, Overridden: u.overridden, Shadow: u.rule.Shadow,
-			Unknown: h.path == listed || u.source == ofNone, Failed: u.source.failed(), Unreserved: u.unreserved,
-		}
-		if s.Failed {
-			s.OnError = u.rule.OnError
-		}
-		if charged := d.Allowed || u.counter.name.countAll && h.path == adding; charged && !f.moment.Check && u.source != ofNone {
-			s.Count += h.addsTo(u.counter)
-		}
-		if !s.Unknown {
-			s.Remaining = max(s.Most()-s.Count, 0)
-		}
-		s.Over = s.Allowed && s.Count > s.Most()
-		s.Incomplete = u.isYoung() || !s.Unknown && u.isLost(f.l.since, engine.CeilSeconds(f.l.grace))
-		if !s.Shadow && (!s.Allowed || s.Reset > 0) { // it may have let in what it has no room for again
-			d.RetryAfter = max(d.RetryAfter, s.Reset)
-			if u.mayFit {
-				soonest = max(soonest, min(s.Reset, time.Second))
-			} else {
-				soonest = max(soonest, s.Reset)
-			}
+	result := admitted
+	for i := range answers {
+		a := &answers[i]
+		a.allowed = a.allows(eventFits, quotaFits)
+		switch {
+		case a.allowed || a.Rule.Shadow || result == denied:
+		case a.isIgnored():
+			result = unavailable
+		default:
+			result = denied
 		}
 	}
-	if seconds := engine.CeilSeconds(soonest); seconds < engine.CeilSeconds(d.RetryAfter) {
-		d.MayFitAfter = time.Duration(seconds) * time.Second
-	}
-	h.request.result.Decision, h.request.result.Parts = d, parts
+	return result
 }
 
-// waitOf returns how long an admitted hit waits for its turn by its limits.
-func waitOf(limits []limitEval) (longest time.Duration) {
-	for i := range limits {
-		if u := &limits[i]; u.enforced() {
-			longest = max(longest, u.wait)
+// isIgnored reports whether no store answered, so that OnError decides. A cost above an enforced limit is denied without
+// a store.
+func (a *answer) isIgnored() bool {
+	return !a.known && (a.outcome == unknown || !isEnforced(a.Applied))
+}
+
+// allows reports whether the limit admits the hit by itself. An elastic limit admits while the event as a whole has
+// room, a quota while another quota of the hit has.
+func (a *answer) allows(eventFits, quotaFits bool) bool {
+	switch {
+	case a.isIgnored():
+		return a.Rule.OnError == events.OnErrorAllow || a.Listing == events.Allowed
+	case a.Listing != events.Unlisted:
+		return a.Listing == events.Allowed
+	case a.outcome != full:
+		return true
+	}
+	kind := a.Rule.Throttle.Kind
+	return kind == events.Elastic && eventFits || kind == events.Quota && quotaFits
+}
+
+// denies reports whether the limit denies the hit by itself.
+func (a *answer) denies() bool { return !a.allowed && isEnforced(a.Applied) }
+
+// admits reports whether a hit of the batch is admitted.
+func (b *batch) admits() bool {
+	return slices.ContainsFunc(b.hits, func(h hit) bool { return h.verdict == admitted })
+}
+
+// hasFailed reports whether the shared store failed for a counter of the hit.
+func (h *hit) hasFailed() bool {
+	return slices.ContainsFunc(h.shares, func(s share) bool { return s.tally.failed && s.denial == nil })
+}
+
+// countsAll reports whether a counter of the hit counts denied hits too.
+func (h *hit) countsAll() bool {
+	return slices.ContainsFunc(h.shares, func(s share) bool { return s.tally.countAll })
+}
+
+// wait returns how long an admitted hit waits for its turn.
+func (h *hit) wait() (longest time.Duration) {
+	for i := range h.answers {
+		if a := &h.answers[i]; isEnforced(a.Applied) {
+			longest = max(longest, a.wait)
 		}
 	}
 	return longest
 }
 
-// isYoung reports whether the counter has not been kept for a whole window yet, by the rules or by
-// what its engine knows.
-func (u *limitEval) isYoung() bool {
-	if u.cached != nil {
-		return u.cached.young // it needs no session
+// search finds when the limits have room that have none for a hit, and what their counts consist of if the batch
+// explains them.
+func (b *batch) search() {
+	searches := false
+	for i := range b.hits {
+		h := &b.hits[i]
+		for j := range h.answers {
+			a := &h.answers[j]
+			if h.verdict != unchanged && b.needsSearch(h, a) {
+				b.addSearch(a)
+			}
+			searches = searches || a.search >= 0
+		}
 	}
-	span := u.counter.open().Span(u.window.index)
-	since := max(u.window.limit.Since, span.Since)
-	return since != 0 && span.First <= since
+	if searches {
+		b.limiter.reportError(b.session.Search(b.ctx))
+	}
 }
 
-// isLost reports whether the store may have lost what was counted in the window that
-// it decided on. What was lost was stamped by clocks that may have been ahead by the
-// grace, and may lie as far behind the second of the loss.
-func (u *limitEval) isLost(since func(counter string) int64, ahead int64) bool {
-	if since == nil || u.sourceNow() == ofLocal {
-		return false
-	}
-	c := u.counter
-	if !c.sinceKnown {
-		c.since, c.sinceKnown = since(c.id), true
-	}
-	return c.since != 0 && c.open().Span(u.window.index).First <= c.since+ahead
-}
-
-// source is where the count of a limit comes from.
-type source uint8
-
-const (
-	ofStore  source = iota // the shared store
-	ofDenial               // a cached denial
-	ofLocal                // this process's own counters: the shared store failed
-	ofNone                 // the shared store failed, and no other may stand in
-)
-
-// failed reports whether the shared store did not answer.
-func (s source) failed() bool { return s == ofLocal || s == ofNone }
-
-// verdict is how a hit is decided.
-type verdict uint8
-
-const (
-	undecided   verdict = iota
-	admitted            // it counts
-	denied              // a limit denies it
-	contended           // a limit denies it for now: it may retry, and its denial is not cached
-	unavailable         // a rule refuses it because no store answered
-	asBefore            // the store failed in a retry: the decision of the try before holds
-)
-
-// ruling is how one limit rules on a hit: what the fold over all of them takes and gives.
-type ruling struct {
-	rule    *events.Rule
-	listing events.Listing
-	// overridden: a temporary override has set the listing, or the limit's rate.
-	overridden bool
-	outcome    engine.Outcome
-	final      bool // no transient adds explain it
-	source     source
-
-	allows  bool // by itself
-	ignored bool // the store failed, and OnError decides
-}
-
-// enforced reports whether the limit can deny the hit by itself.
-func (r *ruling) enforced() bool {
-	kind := r.rule.Throttle.Kind
-	return !r.rule.Shadow && r.listing != events.Allowed && kind != events.Elastic && kind != events.Quota
-}
-
-// denies reports whether the limit denies the hit by itself.
-func (r *ruling) denies() bool { return !r.allows && r.enforced() }
-
-// isOfAll reports whether the limit is on the event as a whole.
-func (r *ruling) isOfAll() bool { return len(r.rule.Per) == 0 }
-
-// fits reports whether no count is known that leaves no room.
-func (r *ruling) fits() bool { return r.outcome == engine.Fits || r.outcome == engine.Unknown }
-
-// rules sets what the limit says by itself. An elastic limit allows while the event as a whole
-// has room, a quota while another quota has.
-func (r *ruling) rules(wholeFits, quotaFits bool) {
-	if r.ignored = r.source == ofNone && (r.outcome == engine.Unknown || !r.enforced()); r.ignored {
-		r.allows = r.rule.OnError == events.OnErrorAllow || r.listing == events.Allowed
-		return
-	}
-	r.allows = r.listing != events.Denied &&
-		(r.fits() || r.listing == events.Allowed || r.rule.Throttle.Kind == events.Elastic && wholeFits || r.rule.Throttle.Kind == events.Quota && quotaFits)
-}
-
-// fold has all limits of a hit rule on it, and returns its verdict. A denial outranks a
-// refusal without a store, which outranks an admission. Shadow limits only report.
-func fold(limits []limitEval) verdict {
-	wholeFits, quotaFits := true, false
-	for i := range limits {
-		wholeFits = wholeFits && (limits[i].fits() || !limits[i].isOfAll())
-		quotaFits = quotaFits || limits[i].fits() && limits[i].rule.Throttle.Kind == events.Quota
-	}
-	refused, blocked := false, false
-	for i := range limits {
-		r := &limits[i].ruling
-		r.rules(wholeFits, quotaFits)
-		refused = refused || r.ignored && !r.allows && !r.rule.Shadow
-		blocked = blocked || !r.ignored && !r.allows && !r.rule.Shadow
-	}
+// needsSearch reports whether a search must find when the limit has room for the hit. Otherwise it sets roomIn.
+func (b *batch) needsSearch(h *hit, a *answer) bool {
 	switch {
-	case blocked:
-		return denied
-	case refused:
-		return unavailable
+	case a.known && b.moments > 0:
+		return true
+	case a.allowed && !b.isInOwnWay(h, a):
+	case needed(a.cost, a.limit.Ceiling) > a.limit.Ceiling || a.Listing == events.Denied:
+		a.roomIn = events.Never
+	case !a.known:
+	case h.goesOn && b.adds: // a check finds out
+		a.roomIn = b.leaves(a)
+	case a.denial != nil:
+		a.roomIn = a.denial.remaining(a.limit, b.at.Time)
+	default:
+		return !h.goesOn
 	}
-	return admitted
+	return false
+}
+
+// isInOwnWay reports whether the hit takes the room from its next try, because another limit denied it and this counter
+// counts it anyway.
+func (b *batch) isInOwnWay(h *hit, a *answer) bool {
+	return b.adds && h.verdict == denied && a.tally.countAll && h.shares[a.share].adds > 0 && a.known && isEnforced(a.Applied)
+}
+
+// leaves returns the time after which a hit has left the limit's window, or an empty token bucket is full.
+func (b *batch) leaves(a *answer) time.Duration {
+	windows := a.limit.Windows()
+	if windows.Algorithm.Around == nil {
+		return a.limit.Span(a.limit.Ceiling)
+	}
+	step := int64(a.Counter.Precision.Length() / time.Second)
+	_, last := windows.Around(b.at.Second - b.at.Second%step + step - 1)
+	return time.Duration(last+1-b.at.Second) * time.Second
+}
+
+// addSearch adds a search, unless it is there.
+func (b *batch) addSearch(a *answer) {
+	t := a.tally
+	s := Search{Limit: a.index, Most: a.limit.Ceiling - needed(a.cost, a.limit.Ceiling), Moments: b.moments}
+	a.search = slices.IndexFunc(t.Searches, func(other Search) bool { return other.Limit == s.Limit && other.Most == s.Most })
+	if a.search < 0 {
+		a.search = len(t.Searches)
+		t.Searches = append(t.Searches, s)
+	}
+}
+
+// reset returns the time until the limit has room for the hit.
+func (b *batch) reset(a *answer) time.Duration {
+	switch {
+	case a.search < 0:
+		return a.roomIn
+	case !a.allowed: // if it has room by now, the room has just come
+		return max(a.tally.Searches[a.search].Reset, a.tally.Tick, time.Millisecond)
+	case b.moments > 0:
+		return 0
+	}
+	return a.tally.Searches[a.search].Reset
+}
+
+// mayFit reports whether the limit would have room if all open reservations and leases were given back.
+func (a *answer) mayFit() bool {
+	switch {
+	case a.search >= 0:
+		return a.tally.Searches[a.search].MayFit
+	case a.denial != nil:
+		return a.denial.of(a.limit).mayFit
+	}
+	return false
 }

@@ -1,40 +1,27 @@
 package limiter
 
 import (
-	"cmp"
 	"hash/maphash"
-	"iter"
 	"slices"
 	"sync"
 	"time"
-
-	"github.com/cespare/xxhash/v2"
 
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/internal/limiter/engine"
 )
 
 const (
-	// denialLife is how long a denial is cached at the most, from the beginning of the
-	// round trip that showed it, where the clock stops or is set back.
-	denialLife   = time.Second
 	denialShards = 64
-	// maxDenying bounds the counters whose denials are cached, in each of the
-	// shards. Beyond it the expired ones are dropped, and if that does not help, all.
-	maxDenying = 1 << 10
-	// maxDenials bounds the denials of one counter, by hits of different costs and
-	// limits. Beyond it that of the highest cost is dropped: the others have hits of its cost probe, too.
-	maxDenials = 16
+	maxDenials   = 1 << 10 // in each shard
+	// denialLife bounds the time for which a denial is cached, if the clock stops or is set back.
+	denialLife = time.Second
 )
 
-// denialCache knows which counters denied. It gives a denial again without a round trip as long
-// as that is true as far as this process can know, and until this process changes the counter. An
-// engine whose waits are whole seconds denies for the second of the denial: in the next one the
-// windows are others. An engine with finer waits denies until one of them is over. After that a hit
-// has to probe for room before it adds: a flood of denied hits, each with transient adds, would else
-// keep all hits out.
-type denialCache struct {
-	caches  bool // else nothing is in it
+// denials has an entry for each counter that has denied a hit. The entry answers hits of the same cost and limits
+// instead of the store, until the counts change with time or by this process. After that it makes hits check before they
+// add, until a check finds room.
+type denials struct {
+	enabled bool
 	changes *engine.Changes
 	seed    maphash.Seed
 	shards  [denialShards]denialShard
@@ -42,327 +29,220 @@ type denialCache struct {
 
 type denialShard struct {
 	mu      sync.RWMutex
-	denying map[string][]*cachedDenial // by the counter's ID; the lists are not changed, but replaced
+	entries map[denialKey]*denial
 }
 
-func newDenialCache(caches bool, changes *engine.Changes) *denialCache {
-	return &denialCache{caches: caches, changes: changes, seed: maphash.MakeSeed()}
+// A denialKey identifies a counter.
+type denialKey struct {
+	counter string
+	engine  int
 }
 
-func (d *denialCache) shardOf(counter string) *denialShard {
-	return &d.shards[maphash.String(d.seed, counter)%denialShards]
-}
-
-// of returns the denials of the counter.
-func (d *denialCache) of(counter string) []*cachedDenial {
-	shard := d.shardOf(counter)
-	shard.mu.RLock()
-	defer shard.mu.RUnlock()
-	return shard.denying[counter]
-}
-
-// mayDeny reports whether denials of one of the hit's counters are cached.
-func (d *denialCache) mayDeny(r *request) bool {
-	return slices.ContainsFunc(r.applied, func(a events.Applied) bool { return len(d.of(a.ID)) > 0 })
-}
-
-// cacheKey is what a denial of a counter depends on: its limits and the cost.
-type cacheKey struct {
-	limits uint64 // a hash
-	cost   int64
-}
-
-// cachedDenial is how each limit of a counter answered. It is not changed once it is in the
-// list.
-type cachedDenial struct {
-	key     cacheKey
-	stamp   int64 // the second that it is of; 0: it holds beyond it, until a limit has room
+// A denial is the state of one counter when it denied a hit. It does not change.
+type denial struct {
+	cost    int64 // of the hits that it answers
+	least   int64 // the lowest cost that was denied since a check found room
+	limits  []deniedLimit
+	tick    time.Duration
+	began   time.Time
+	second  int64
 	until   time.Time
-	touched uint32        // the changes that it knows of
-	limits  []cachedLimit // in the order of the hit's uses of the counter
+	version uint32 // of the counter, before it was read
 }
 
-// isOf reports whether the denial holds at the moment.
-func (d *cachedDenial) isOf(moment engine.Moment) bool {
-	return (d.stamp == moment.Stamp || d.stamp == 0) && moment.Now.Before(d.until)
+// A deniedLimit is one limit of the counter.
+type deniedLimit struct {
+	Limit
+	reset  time.Duration // after began or its second
+	mayFit bool
 }
 
-// cachedLimit is how a limit answered when its counter denied.
-type cachedLimit struct {
-	outcome engine.Outcome
-	count   int64
-	exact   bool
-	reset   time.Duration
-	mayFit  bool
-	young   bool
-	since   time.Time // when the reset began, if not with the second
-}
-
-// isExact reports whether the count is still that of the window. A denial that holds until its wait
-// is over holds in windows that have moved since: they may hold less.
-func (c *cachedLimit) isExact() bool { return c.exact && c.since.IsZero() }
-
-// resetAt returns what is left of the reset.
-func (c *cachedLimit) resetAt(now time.Time) time.Duration {
-	if c.since.IsZero() || c.reset == 0 || c.reset == events.Never {
-		return c.reset
-	}
-	return max(c.reset-now.Sub(c.since), 1)
-}
-
-// recallHit finds whether the hit may add at once. One that never fits looks only, and so does one
-// whose denial is cached, or was and no look has found room since.
-func (d *denialCache) recallHit(h *hit, moment engine.Moment) {
-	for i := range h.limits {
-		if u := &h.limits[i]; u.enforced() && h.costOn(u.counter) > u.window.ceiling {
-			h.path = looking
-		}
-	}
-	for _, c := range h.counters {
-		on := limitsOn{h, c}
-		if !on.isEnforced() {
-			continue
-		}
-		found, mustProbe := d.recall(c, on.key, moment)
-		if found != nil || mustProbe {
-			h.path = looking
-		}
-		if found != nil {
-			on.recall(found)
-		}
+func (d *denials) init(enabled bool, changes *engine.Changes) {
+	d.enabled, d.changes, d.seed = enabled, changes, maphash.MakeSeed()
+	for i := range d.shards {
+		d.shards[i].entries = map[denialKey]*denial{}
 	}
 }
 
-// recall returns the denial that is cached for hits with that stamp, or nil; mustProbe is
-// true where one was and no look has found room since.
-func (d *denialCache) recall(c *counterState, key func() cacheKey, moment engine.Moment) (remembered *cachedDenial, mustProbe bool) {
-	known := d.of(c.id)
-	if len(known) == 0 {
-		return nil, false
-	}
-	of := key()
-	for _, found := range known {
-		if found.key == of && found.isOf(moment) && found.touched == d.changes.Of(c.id).Load() {
-			return found, false
-		}
-		mustProbe = mustProbe || found.key.denies(of)
-	}
-	return nil, mustProbe
+func (d *denials) shard(key denialKey) *denialShard {
+	return &d.shards[maphash.String(d.seed, key.counter)%denialShards]
 }
 
-// denies reports whether a hit of the other key has no room while one of this key has none.
-func (k cacheKey) denies(other cacheKey) bool {
-	return k.limits == other.limits && k.cost <= other.cost
+func (d *denials) get(key denialKey) *denial {
+	s := d.shard(key)
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.entries[key]
 }
 
-// isFull reports whether a final denial of the second found the limit full.
-func (d *denialCache) isFull(h *hit, u *limitEval, moment engine.Moment) bool {
-	known := d.of(u.counter.id)
-	if len(known) == 0 {
+// denies reports whether the limits denied a hit of no greater cost, and no check has found room since.
+func (d *denials) denies(key denialKey, u *use) bool {
+	e := d.get(key)
+	if e == nil || e.least > u.asks {
 		return false
 	}
-	on := limitsOn{h, u.counter}
-	key := on.key()
-	for _, found := range known {
-		if found.key == key {
-			return found.isOf(moment) && found.limits[on.indexOf(u)].outcome == engine.Full
-		}
-	}
-	return false
-}
-
-// rememberHit caches how the limits of the hit's counters were weighed, where they denied it.
-func (d *denialCache) rememberHit(h *hit, moment engine.Moment) {
-	if !d.caches || !h.isDenied() || h.retries {
-		return
-	}
-	for _, c := range h.counters {
-		on := limitsOn{h, c}
-		if c.name.countAll || c.err != nil || on.isRecalled() {
-			continue
-		}
-		if found, denies := on.denial(moment); denies {
-			d.remember(c.id, found, moment.Now)
-		}
-	}
-}
-
-// remember keeps the denial, as of now.
-func (d *denialCache) remember(counter string, found *cachedDenial, now time.Time) {
-	shard := d.shardOf(counter)
-	shard.mu.Lock()
-	defer shard.mu.Unlock()
-	if shard.denying == nil {
-		shard.denying = map[string][]*cachedDenial{}
-	}
-	others := without(shard.denying[counter], func(key cacheKey) bool { return key == found.key })
-	if len(others) == maxDenials {
-		most := slices.MaxFunc(others, func(a, b *cachedDenial) int { return cmp.Compare(a.key.cost, b.key.cost) })
-		others = without(others, func(key cacheKey) bool { return key == most.key })
-	}
-	if len(shard.denying) >= maxDenying && len(others) == 0 {
-		shard.forgetOver(now)
-	}
-	shard.denying[counter] = append(others, found)
-}
-
-// forgetOver makes room, with the shard locked.
-func (s *denialShard) forgetOver(now time.Time) {
-	for counter, list := range s.denying {
-		if !slices.ContainsFunc(list, func(d *cachedDenial) bool { return now.Before(d.until) }) {
-			delete(s.denying, counter)
-		}
-	}
-	if len(s.denying) >= maxDenying {
-		clear(s.denying)
-	}
-}
-
-// without returns the list without the denials of such keys.
-func without(list []*cachedDenial, is func(cacheKey) bool) []*cachedDenial {
-	others := make([]*cachedDenial, 0, len(list)+1)
-	for _, d := range list {
-		if !is(d.key) {
-			others = append(others, d)
-		}
-	}
-	return others
-}
-
-// forget drops the denials that would deny a hit of the key, which has room.
-func (d *denialCache) forget(counter string, key cacheKey) {
-	shard := d.shardOf(counter)
-	shard.mu.Lock()
-	defer shard.mu.Unlock()
-	if list := shard.denying[counter]; len(list) > 0 {
-		if list = without(list, func(k cacheKey) bool { return k.denies(key) }); len(list) == 0 {
-			delete(shard.denying, counter)
-		} else {
-			shard.denying[counter] = list
-		}
-	}
-}
-
-// limitsOn are the limits of a hit on one of its counters: what a cached denial of the counter
-// is about.
-type limitsOn struct {
-	hit     *hit
-	counter *counterState
-}
-
-// all yields the limits in the order of the rules.
-func (on limitsOn) all() iter.Seq[*limitEval] {
-	return func(yield func(*limitEval) bool) {
-		for i := range on.hit.limits {
-			if u := &on.hit.limits[i]; u.counter == on.counter && !yield(u) {
-				return
-			}
-		}
-	}
-}
-
-// key returns the key of a denial of the hit by the counter. Other hits of the batch may have
-// other limits on it, of another generation of rules, which the key leaves out.
-func (on limitsOn) key() cacheKey {
-	hash := uint64(14695981039346656037) ^ uint64(on.counter.name.engine) // FNV-1a, by words
-	for u := range on.all() {
-		hash = (hash ^ uint64(u.window.limit.Window)) * 1099511628211
-		hash = (hash ^ uint64(u.window.limit.Burst*u.window.limit.N)) * 1099511628211
-		hash = (hash ^ uint64(u.window.ceiling)) * 1099511628211
-		hash = (hash ^ uint64(u.window.limit.Since)) * 1099511628211 // whether it is incomplete
-		hash = (hash ^ xxhash.Sum64String(u.window.limit.Algorithm)) * 1099511628211
-		if zone := u.window.limit.Calendar; zone != nil {
-			hash = (hash ^ xxhash.Sum64String(zone.String())) * 1099511628211
-		}
-	}
-	return cacheKey{hash, on.hit.costOn(on.counter)}
-}
-
-// counts reports whether none of the limits takes the hit away from the counter.
-func (on limitsOn) counts() bool {
-	for u := range on.all() {
-		if !u.rule.Shadow && u.listing != events.Allowed && !on.counter.name.countAll {
+	for i := range u.limits {
+		if !slices.ContainsFunc(e.limits, func(l deniedLimit) bool { return l.Limit.Limit == u.limits[i] }) {
 			return false
 		}
 	}
 	return true
 }
 
-// isEnforced reports whether one of the limits can deny the hit.
-func (on limitsOn) isEnforced() bool {
-	for u := range on.all() {
-		if u.enforced() {
-			return true
+// mayAnswer reports whether all counters of the hit have denials that may still hold.
+func (d *denials) mayAnswer(r *request, now func() time.Time) bool {
+	if !d.enabled || slices.ContainsFunc(r.applied, countsAll) {
+		return false
+	}
+	for i := range r.applied {
+		if e := d.get(denialKey{r.applied[i].ID, r.uses[i].engine}); e == nil || !now().Before(e.until) {
+			return false
 		}
 	}
-	return false
+	return len(r.applied) > 0
 }
 
-// isFull reports whether one of the limits that can deny the hit has no room for it.
-func (on limitsOn) isFull() bool {
-	for u := range on.all() {
-		if u.enforced() && !u.fits() {
-			return true
-		}
+// answer answers the hit on one of its counters by a denial that still holds, and reports whether there is one.
+func (d *denials) answer(h *hit, share int, at Moment) bool {
+	s := &h.shares[share]
+	e := d.get(denialKey{s.tally.ID, s.tally.Engine})
+	if e == nil || s.tally.countAll || !e.holds(s, at) || !e.isOf(h, share) {
+		return false
 	}
-	return false
-}
-
-// isRecalled reports whether a cached denial decided the limits.
-func (on limitsOn) isRecalled() bool {
-	for u := range on.all() {
-		if u.cached != nil {
-			return true
-		}
-	}
-	return false
-}
-
-// recall has the limits weighed as the cached denial found them.
-func (on limitsOn) recall(found *cachedDenial) {
+	s.denial = e
 	next := 0
-	for u := range on.all() {
-		u.cached = &found.limits[next]
+	for i := range h.answers {
+		if a := &h.answers[i]; a.share == share {
+			a.denial, a.limit = e, &e.limits[next].Limit
+			next++
+		}
+	}
+	return true
+}
+
+// holds reports whether the denial answers hits of the cost at the moment.
+func (e *denial) holds(s *share, at Moment) bool {
+	return e.cost == s.asks && e.version == s.tally.version && at.Time.Before(e.until) && !at.Time.Before(e.began) &&
+		(e.second == at.Second || e.tick < time.Second)
+}
+
+// isOf reports whether the denial has the hit's limits. They are compared by value, because hits may bring rules of
+// their own.
+func (e *denial) isOf(h *hit, share int) bool {
+	next := 0
+	for i := range h.answers {
+		a := &h.answers[i]
+		if a.share != share {
+			continue
+		}
+		if next == len(e.limits) {
+			return false
+		}
+		l := &e.limits[next]
+		if l.Limit.Limit != a.limit.Limit || l.Ceiling != a.limit.Ceiling || l.Enforced != a.limit.Enforced {
+			return false
+		}
 		next++
 	}
+	return next == len(e.limits)
 }
 
-// indexOf returns which of the limits it is.
-func (on limitsOn) indexOf(of *limitEval) (index int) {
-	for u := range on.all() {
-		if u == of {
-			break
-		}
-		index++
-	}
-	return index
+// of returns the denied limit, which must be one of the denial.
+func (e *denial) of(limit *Limit) *deniedLimit {
+	return &e.limits[slices.IndexFunc(e.limits, func(l deniedLimit) bool { return l.Limit.Limit == limit.Limit })]
 }
 
-// denial returns what to cache of the limits, and whether one denies.
-func (on limitsOn) denial(moment engine.Moment) (found *cachedDenial, denies bool) {
-	found = &cachedDenial{
-		key: on.key(), stamp: moment.Stamp, until: on.counter.began.Add(denialLife), touched: on.counter.touched,
-		limits: make([]cachedLimit, 0, len(on.hit.limits)),
+// remaining returns what remains of the reset of a limit.
+func (e *denial) remaining(limit *Limit, now time.Time) time.Duration {
+	reset := e.of(limit).reset
+	if e.tick >= time.Second || reset == 0 || reset == events.Never {
+		return reset
 	}
-	var since time.Time
-	if on.counter.engine.Tick() < time.Second {
-		found.stamp, since = 0, moment.Now.Add(-time.Duration(moment.Now.UnixNano())%time.Millisecond) // from which the waits of logs count
+	return max(reset-now.Sub(e.began), 1)
+}
+
+// remember caches the counts of the counters that deny the hit.
+func (d *denials) remember(b *batch, h *hit) {
+	if !d.enabled {
+		return
 	}
-	final := false
-	for u := range on.all() {
-		final = final || u.denies() && u.outcome == engine.Full
-		s := cachedLimit{outcome: u.outcome, count: u.count, exact: u.exact, reset: u.own, mayFit: u.mayFit, young: u.isYoung(), since: since}
-		if !u.fits() && u.allows { // let through, so nothing searched its reset
-			s.reset = u.leaves()
+	for i := range h.shares {
+		if t := h.shares[i].tally; h.shares[i].denial == nil && !t.failed && !t.countAll && t.Err == nil {
+			d.rememberTally(b, h, i)
 		}
-		if frees := since.Add(s.reset); !since.IsZero() && s.reset > 0 && frees.Before(found.until) {
-			found.until = frees
+	}
+}
+
+// rememberTally caches the counts of one counter of the hit, if it denies the hit.
+func (d *denials) rememberTally(b *batch, h *hit, share int) {
+	t := h.shares[share].tally
+	e := &denial{
+		cost: h.shares[share].asks, least: h.shares[share].asks, tick: t.Tick,
+		began: b.at.Time, second: b.at.Second, until: b.at.Time.Add(denialLife), version: t.version,
+	}
+	if t.Tick < time.Second { // its resets count from the millisecond
+		e.began = e.began.Add(-time.Duration(e.began.UnixNano()) % time.Millisecond)
+	}
+	if t.Until.Before(e.until) {
+		e.until = t.Until
+	}
+	denies := false
+	for i := range h.answers {
+		a := &h.answers[i]
+		if a.share != share {
+			continue
 		}
-		found.limits = append(found.limits, s)
-		denies = denies || u.denies()
+		l := deniedLimit{*a.limit, b.reset(a), a.mayFit()}
+		if a.outcome == full && a.allowed { // nothing searched its reset
+			l.reset = b.leaves(a)
+		}
+		if b.adds {
+			l.Count += t.Taken
+		}
+		l.Exact = l.Exact && t.Tick >= time.Second // windows that slide by milliseconds move
+		e.limits = append(e.limits, l)
+		denies = denies || a.denies()
 	}
-	if !final || on.counter.engine.Tick() == 0 { // another counter may have denied the hit for good
-		found.until = moment.Now // it makes the hits that follow look, no more
+	if denies {
+		d.put(denialKey{t.ID, t.Engine}, e, b.at.Time)
 	}
-	return found, denies
+}
+
+func (d *denials) put(key denialKey, e *denial, now time.Time) {
+	s := d.shard(key)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if old := s.entries[key]; old != nil {
+		e.least = min(e.least, old.least)
+	} else if len(s.entries) >= maxDenials {
+		s.makeRoom(now)
+	}
+	s.entries[key] = e
+}
+
+// makeRoom drops the expired entries, or all if none has expired. The shard is locked.
+func (s *denialShard) makeRoom(now time.Time) {
+	for key, e := range s.entries {
+		if !now.Before(e.until) {
+			delete(s.entries, key)
+		}
+	}
+	if len(s.entries) >= maxDenials {
+		clear(s.entries)
+	}
+}
+
+// forget forgets the denials of the hit's counters, in which a check has found room.
+func (d *denials) forget(h *hit) {
+	for i := range h.shares {
+		t := h.shares[i].tally
+		key := denialKey{t.ID, t.Engine}
+		if e := d.get(key); t.failed || h.shares[i].denial != nil || e == nil || e.least > h.shares[i].asks {
+			continue
+		}
+		s := d.shard(key)
+		s.mu.Lock()
+		delete(s.entries, key)
+		s.mu.Unlock()
+	}
 }

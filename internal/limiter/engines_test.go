@@ -1,4 +1,4 @@
-package limiter
+package limiter_test
 
 import (
 	"context"
@@ -10,14 +10,16 @@ import (
 
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/hierarchy"
-	"github.com/counterd/counterd/internal/limiter/engine"
 	"github.com/counterd/counterd/internal/store/storetest"
 	"github.com/counterd/counterd/internal/testkit"
+
+	"github.com/counterd/counterd/internal/limiter"
+	"github.com/counterd/counterd/internal/limiter/engine"
 )
 
 // choosy keeps the counters of one algorithm only.
 type choosy struct {
-	engine.Engine
+	limiter.Engine
 	base      engine.Base
 	algorithm string
 	begun     int
@@ -27,9 +29,21 @@ func (c *choosy) Base() engine.Base { return c.base }
 
 func (c *choosy) Keeps(algorithm string) bool { return algorithm == c.algorithm }
 
-func (c *choosy) Begin(counter events.Counter, id string, moment engine.Moment) engine.Session {
-	c.begun++
-	return c.Engine.Begin(counter, id, moment)
+func (c *choosy) NewSession() limiter.Session { return &choosySession{c.Engine.NewSession(), c} }
+
+type choosySession struct {
+	limiter.Session
+	of *choosy
+}
+
+func (s *choosySession) Add(ctx context.Context, at limiter.Moment, tallies []*limiter.Tally) {
+	s.of.begun += len(tallies)
+	s.Session.Add(ctx, at, tallies)
+}
+
+func (s *choosySession) Check(ctx context.Context, at limiter.Moment, tallies []*limiter.Tally) {
+	s.of.begun += len(tallies)
+	s.Session.Check(ctx, at, tallies)
 }
 
 // A counter is kept by the first engine that keeps the algorithm of its limits, and by each of
@@ -37,11 +51,11 @@ func (c *choosy) Begin(counter events.Counter, id string, moment engine.Moment) 
 func TestEnginesByAlgorithm(t *testing.T) {
 	counters := newCounters(storetest.NewSolo(time.Now), time.Now)
 	sliding := &choosy{Engine: counters, base: counters.Base()}
-	fixed := &choosy{Engine: counters, base: counters.Base(), algorithm: "fixed-window"}
-	l, err := New(Config{Timeout: hierarchy.DefaultGrace / 2}, sliding, suffixed{fixed})
+	fixed := &choosy{Engine: newCounters(storetest.NewSolo(time.Now), time.Now), base: counters.Base(), algorithm: "fixed-window"}
+	l, err := limiter.New(limiter.Config{Timeout: hierarchy.DefaultGrace / 2}, sliding, fixed)
 	require.NoError(t, err)
 	hit := func(limits string) (events.Decision, error) {
-		return l.Hit(t.Context(), Hit{testkit.Event(t, limits), someUser, 1, 0, nil})
+		return l.Hit(t.Context(), limiter.Hit{testkit.Event(t, limits), someUser, 1, 0, nil})
 	}
 	d, err := hit("[{per: ip, rate: 1/m}, {per: ip, rate: 1/h, algorithm: fixed-window}]")
 	require.NoError(t, err)
@@ -51,11 +65,11 @@ func TestEnginesByAlgorithm(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, [2]int{2, 1}, [2]int{sliding.begun, fixed.begun})
 
-	l, err = New(Config{Timeout: hierarchy.DefaultGrace / 2}, fixed)
+	l, err = limiter.New(limiter.Config{Timeout: hierarchy.DefaultGrace / 2}, fixed)
 	require.NoError(t, err)
 	_, err = hit("[{per: ip, rate: 9/m}]")
 	require.ErrorIs(t, err, events.ErrInvalid)
-	results, err := l.Hits(t.Context(), []Hit{
+	results, err := l.Hits(t.Context(), []limiter.Hit{
 		{testkit.Event(t, "[{per: ip, rate: 9/m}]"), someUser, 1, 0, nil},
 		{testkit.Event(t, "[{per: user, rate: 9/m, algorithm: fixed-window}]"), someUser, 1, 0, nil},
 	})
@@ -66,41 +80,34 @@ func TestEnginesByAlgorithm(t *testing.T) {
 }
 
 func TestEnginesThatDiffer(t *testing.T) {
-	_, err := New(Config{})
+	_, err := limiter.New(limiter.Config{})
 	require.Error(t, err)
 	store := storetest.NewSolo(time.Now)
-	_, err = New(Config{}, newCounters(store, time.Now), newCounters(store, time.Now))
+	_, err = limiter.New(limiter.Config{}, newCounters(store, time.Now), newCounters(store, time.Now))
 	require.ErrorContains(t, err, "Base")
-	_, err = New(Config{}, hierarchy.NewCounters(hierarchy.Config{Store: store}), newCounters(storetest.NewSolo(time.Now), time.Now))
+	_, err = limiter.New(limiter.Config{}, hierarchy.NewCounters(hierarchy.Config{Store: store}), newCounters(storetest.NewSolo(time.Now), time.Now))
 	require.ErrorContains(t, err, "Base")
 }
 
 // What no engine keeps is an error of a check, too.
 func TestACheckWithoutAnEngine(t *testing.T) {
 	counters := newCounters(storetest.NewSolo(time.Now), time.Now)
-	l, err := New(Config{OnDecision: func(context.Context, Hit, *events.Decision, Call) { t.Error("there is none") }}, &choosy{Engine: counters, base: counters.Base(), algorithm: "fixed-window"})
+	l, err := limiter.New(limiter.Config{OnDecision: func(context.Context, limiter.Hit, *events.Decision, limiter.Call) { t.Error("there is none") }}, &choosy{Engine: counters, base: counters.Base(), algorithm: "fixed-window"})
 	require.NoError(t, err)
-	_, err = l.Check(t.Context(), Hit{testkit.Event(t, "[{per: ip, rate: 9/m}]"), someUser, 1, 0, nil})
+	_, err = l.Check(t.Context(), limiter.Hit{testkit.Event(t, "[{per: ip, rate: 9/m}]"), someUser, 1, 0, nil})
 	require.ErrorIs(t, err, events.ErrInvalid)
-}
-
-// suffixed keeps counters beside those of another engine.
-type suffixed struct{ *choosy }
-
-func (s suffixed) Begin(counter events.Counter, id string, moment engine.Moment) engine.Session {
-	return s.choosy.Begin(counter, id+" of another engine", moment)
 }
 
 // A denial by one engine's counter says nothing of another's with the same name.
 func TestDenialsOfTwoEngines(t *testing.T) {
 	clock := testkit.NewClock(time.Unix(1_700_000_055, 0)) // 45 seconds before a minute turns
 	counters := newCounters(storetest.NewSolo(clock.Now), clock.Now)
-	l, err := New(Config{Timeout: time.Second}, &choosy{Engine: counters, base: counters.Base()},
-		suffixed{&choosy{Engine: counters, base: counters.Base(), algorithm: "fixed-window"}})
+	l, err := limiter.New(limiter.Config{Timeout: time.Second}, &choosy{Engine: counters, base: counters.Base()},
+		&choosy{Engine: newCounters(storetest.NewSolo(clock.Now), clock.Now), base: counters.Base(), algorithm: "fixed-window"})
 	require.NoError(t, err)
 	event := testkit.Event(t, "[{per: ip, rate: 2/m}, {per: ip, rate: 2/m, name: fixed, algorithm: fixed-window}]")
 	hit := func() events.Decision {
-		d, err := l.Hit(t.Context(), Hit{event, someUser, 1, 0, nil})
+		d, err := l.Hit(t.Context(), limiter.Hit{event, someUser, 1, 0, nil})
 		require.NoError(t, err)
 		return d
 	}
@@ -118,12 +125,12 @@ func TestACachedDenialBeginsNoSession(t *testing.T) {
 		clock := testkit.NewClock(time.Unix(1_700_000_030, 0))
 		counters := newCounters(storetest.NewSolo(clock.Now), clock.Now)
 		counting := &choosy{Engine: counters, base: counters.Base()}
-		l, err := New(Config{Timeout: time.Second}, counting)
+		l, err := limiter.New(limiter.Config{Timeout: time.Second}, counting)
 		require.NoError(t, err)
 		event := testkit.Event(t, "[{per: ip, rate: [0/m, 5/h]}, {per: user, rate: 0/m}]")
 		event.Rules[0].Limits[1].Since = since
 		hit := func() events.Decision {
-			d, err := l.Hit(t.Context(), Hit{event, someUser, 1, 0, nil})
+			d, err := l.Hit(t.Context(), limiter.Hit{event, someUser, 1, 0, nil})
 			require.NoError(t, err)
 			require.False(t, d.Allowed)
 			require.Equal(t, since != 0, d.Limits[1].Incomplete)
@@ -144,7 +151,7 @@ func TestDenialsOfAnotherAlgorithm(t *testing.T) {
 	clock := testkit.NewClock(time.Unix(1_700_000_055, 0))
 	l := newTestLimiter(t, storetest.NewSolo(clock.Now), clock.Now)
 	hit := func(limits string) bool {
-		d, err := l.Hit(t.Context(), Hit{testkit.Event(t, limits), someUser, 1, 0, nil})
+		d, err := l.Hit(t.Context(), limiter.Hit{testkit.Event(t, limits), someUser, 1, 0, nil})
 		require.NoError(t, err)
 		return d.Allowed
 	}
@@ -161,7 +168,7 @@ func TestDenialsOfAnotherAlgorithm(t *testing.T) {
 func TestADenialOfOneOfTwoCounters(t *testing.T) {
 	clock := testkit.NewClock(time.Time{})
 	counters := newCounters(storetest.NewSolo(clock.Now), clock.Now)
-	l, err := New(Config{Timeout: time.Second}, counters)
+	l, err := limiter.New(limiter.Config{Timeout: time.Second}, counters)
 	require.NoError(t, err)
 	event := testkit.Event(t, "[{per: ip, rate: 2/h}, {per: user, rate: 2/h}]")
 	for kind, by := range map[string]int64{"user": 5, "ip": 2} {
@@ -171,7 +178,7 @@ func TestADenialOfOneOfTwoCounters(t *testing.T) {
 		require.NoError(t, err)
 	}
 	for _, features := range []events.Features{someUser, {"user": someUser["user"]}} {
-		d, err := l.Hit(t.Context(), Hit{event, features, 1, 0, nil})
+		d, err := l.Hit(t.Context(), limiter.Hit{event, features, 1, 0, nil})
 		require.NoError(t, err)
 		require.False(t, d.Allowed)
 		require.Positive(t, d.RetryAfter)
@@ -185,7 +192,7 @@ func TestAYoungFixedWindow(t *testing.T) {
 	event := testkit.Event(t, "[{per: ip, rate: 2/m, algorithm: fixed-window}]")
 	event.Rules[0].Limits[0].Since = clock.Now().Unix()
 	for _, incomplete := range []bool{true, false} {
-		d, err := l.Hit(t.Context(), Hit{event, someUser, 1, 0, nil})
+		d, err := l.Hit(t.Context(), limiter.Hit{event, someUser, 1, 0, nil})
 		require.NoError(t, err)
 		require.Equal(t, incomplete, d.Limits[0].Incomplete)
 		clock.Advance(41 * time.Second)

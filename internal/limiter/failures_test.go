@@ -1,4 +1,4 @@
-package limiter
+package limiter_test
 
 import (
 	"context"
@@ -16,19 +16,21 @@ import (
 	"github.com/counterd/counterd/internal/store/storetest"
 	"github.com/counterd/counterd/internal/testkit"
 	"github.com/counterd/counterd/internal/testkit/bubble"
+
+	"github.com/counterd/counterd/internal/limiter"
 )
 
 // A check asks the store, whether a denial is remembered or not.
 func TestACheckAsks(t *testing.T) {
 	clock := testkit.NewClock(time.Time{})
 	store := storetest.NewSolo(clock.Now)
-	h := Hit{testkit.Event(t, "[{per: ip, rate: 1/m}]"), events.Features{"ip": "192.0.2.1"}, 1, 0, nil}
+	h := limiter.Hit{testkit.Event(t, "[{per: ip, rate: 1/m}]"), events.Features{"ip": "192.0.2.1"}, 1, 0, nil}
 	hitting, checking := newTestLimiter(t, store, clock.Now), newTestLimiter(t, store, clock.Now)
 	for _, want := range []bool{true, false} {
 		d, err := hitting.Hit(t.Context(), h)
 		require.NoError(t, err)
 		require.Equal(t, want, d.Allowed)
-		for _, l := range []*Limiter{hitting, checking} {
+		for _, l := range []*limiter.Limiter{hitting, checking} {
 			check, err := l.Check(t.Context(), h)
 			require.NoError(t, err)
 			assert.False(t, check.Allowed)
@@ -55,7 +57,7 @@ func TestAHalfFailedHitIsCounted(t *testing.T) {
 	for second := range 3 {
 		admitted := 0
 		for range 5 {
-			d, err := l.Hit(t.Context(), Hit{event, features, 1, 0, nil})
+			d, err := l.Hit(t.Context(), limiter.Hit{event, features, 1, 0, nil})
 			require.NoError(t, err)
 			if d.Allowed {
 				admitted++
@@ -73,7 +75,7 @@ func TestWhatNeverFitsIsDeniedWithoutAStore(t *testing.T) {
 	store := storetest.NewSolo(clock.Now)
 	store.Before = func() error { return errDown }
 	l := newTestLimiter(t, store, clock.Now)
-	h := Hit{testkit.Event(t, "[{per: ip, rate: 2/m}]"), events.Features{"ip": "192.0.2.1"}, 2, 0, nil}
+	h := limiter.Hit{testkit.Event(t, "[{per: ip, rate: 2/m}]"), events.Features{"ip": "192.0.2.1"}, 2, 0, nil}
 	d, err := l.Hit(t.Context(), h)
 	require.NoError(t, err)
 	require.True(t, d.Allowed, "on_error: allow")
@@ -91,13 +93,14 @@ func TestADeniedHitIsBehindItsBatch(t *testing.T) {
 	for _, algorithm := range []string{"sliding-window", "fixed-window"} {
 		clock := testkit.NewClock(time.Unix(1_700_000_040, 0)) // a minute turns
 		solo := storetest.NewSolo(clock.Now)
-		l := newTestLimiter(t, solo, clock.Now)
+		shared := &otherStore{solo}
+		l := newTestLimiter(t, shared, clock.Now)
 		event := testkit.Event(t, "[{per: ip, rate: 3/m, count: all, algorithm: "+algorithm+"}, {per: user, rate: 0/m}, {per: host, rate: 9/m}]")
 		host, err := event.Counter(events.Features{"host": "h"})
 		require.NoError(t, err)
-		l.store = &halfStore{solo, host.ID()}
+		shared.Store = &halfStore{solo, host.ID()}
 		one := events.Features{"ip": "192.0.2.1"}
-		results, err := l.Hits(t.Context(), []Hit{{event, events.Features{"ip": one["ip"], "user": "a", "host": "h"}, 1, 0, nil}, {event, one, 1, 0, nil}, {event, one, 1, 0, nil}})
+		results, err := l.Hits(t.Context(), []limiter.Hit{{event, events.Features{"ip": one["ip"], "user": "a", "host": "h"}, 1, 0, nil}, {event, one, 1, 0, nil}, {event, one, 1, 0, nil}})
 		require.NoError(t, err)
 		d := results[0].Decision
 		require.False(t, d.Allowed)
@@ -114,15 +117,16 @@ func TestLocalCountersKeepTheLimit(t *testing.T) {
 		down, local := storetest.NewSolo(time.Now), storetest.NewSolo(time.Now)
 		down.Before = func() error { return errDown }
 		local.Delay = time.Millisecond
-		l, err := New(Config{Local: local}, hierarchy.NewCounters(hierarchy.Config{Store: storetest.NewSolo(time.Now)}))
+		shared := &otherStore{storetest.NewSolo(time.Now)}
+		l, err := limiter.New(limiter.Config{Local: localEngines(local, nil)}, hierarchy.NewCounters(hierarchy.Config{Store: shared}))
 		require.NoError(t, err)
-		h := Hit{testkit.Event(t, "[{per: ip, rate: 5/s, on_error: local}]"), events.Features{"ip": "192.0.2.1"}, 1, 0, nil}
+		h := limiter.Hit{testkit.Event(t, "[{per: ip, rate: 5/s, on_error: local}]"), events.Features{"ip": "192.0.2.1"}, 1, 0, nil}
 		for range 10 {
 			_, err := l.Hit(t.Context(), h)
 			require.NoError(t, err)
 		}
 		time.Sleep(1100 * time.Millisecond) // the denial is over, and one has to look
-		l.store = down
+		shared.Store = down
 		var admitted atomic.Int64
 		var running sync.WaitGroup
 		for range 64 {
@@ -143,9 +147,9 @@ func TestLocalCountersKeepTheLimit(t *testing.T) {
 func TestLocalCountersAfterATimeout(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		local := farStore{storetest.NewSolo(time.Now), time.Millisecond} // which minds deadlines
-		l, err := New(Config{Local: local}, hierarchy.NewCounters(hierarchy.Config{Store: downStore{storetest.NewSolo(time.Now)}}))
+		l, err := limiter.New(limiter.Config{Local: localEngines(local, nil)}, hierarchy.NewCounters(hierarchy.Config{Store: downStore{storetest.NewSolo(time.Now)}}))
 		require.NoError(t, err)
-		h := Hit{testkit.Event(t, "[{per: ip, rate: [2/s, 2/h], on_error: local}]"), events.Features{"ip": "192.0.2.1"}, 1, 0, nil}
+		h := limiter.Hit{testkit.Event(t, "[{per: ip, rate: [2/s, 2/h], on_error: local}]"), events.Features{"ip": "192.0.2.1"}, 1, 0, nil}
 		for i := range 4 {
 			d, err := l.Hit(t.Context(), h)
 			require.NoError(t, err)
@@ -159,17 +163,18 @@ func TestLocalCountersAfterATimeout(t *testing.T) {
 // So it does for a hit that looks for room first, since one before was denied.
 func TestLocalCountersAfterALook(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
+		shared := &otherStore{storetest.NewSolo(time.Now)}
 		local := farStore{storetest.NewSolo(time.Now), time.Millisecond} // which minds deadlines
-		l, err := New(Config{Local: local}, hierarchy.NewCounters(hierarchy.Config{Store: storetest.NewSolo(time.Now)}))
+		l, err := limiter.New(limiter.Config{Local: localEngines(local, nil)}, hierarchy.NewCounters(hierarchy.Config{Store: shared}))
 		require.NoError(t, err)
-		h := Hit{testkit.Event(t, "[{per: ip, rate: 2/s, on_error: local}]"), events.Features{"ip": "192.0.2.1"}, 1, 0, nil}
+		h := limiter.Hit{testkit.Event(t, "[{per: ip, rate: 2/s, on_error: local}]"), events.Features{"ip": "192.0.2.1"}, 1, 0, nil}
 		for i := range 3 {
 			d, err := l.Hit(t.Context(), h)
 			require.NoError(t, err)
 			require.Equal(t, i < 2, d.Allowed)
 		}
 		time.Sleep(1100 * time.Millisecond)
-		l.store = downStore{storetest.NewSolo(time.Now)}
+		shared.Store = downStore{storetest.NewSolo(time.Now)}
 		d, err := l.Hit(t.Context(), h)
 		require.NoError(t, err)
 		assert.True(t, d.Allowed)
@@ -197,7 +202,7 @@ func (s *halfStore) Do(ctx context.Context, ops ...*store.Op) {
 func TestEachStoreRollsBackWhatItAcknowledged(t *testing.T) {
 	clock := testkit.NewClock(time.Time{})
 	shared, local := storetest.NewSolo(clock.Now), storetest.NewSolo(clock.Now)
-	h := Hit{testkit.Event(t, "[{per: ip, rate: 1/m, on_error: local}]"), events.Features{"ip": "192.0.2.1"}, 1, 0, nil}
+	h := limiter.Hit{testkit.Event(t, "[{per: ip, rate: 1/m, on_error: local}]"), events.Features{"ip": "192.0.2.1"}, 1, 0, nil}
 	acknowledged := store.Receipt{List: 7, Acknowledged: [store.MaxReplicas]uint32{0, 2}}
 	var rolledBack []store.Receipt
 	partly := partlyStore{shared, func(op *store.Op) {
@@ -208,7 +213,7 @@ func TestEachStoreRollsBackWhatItAcknowledged(t *testing.T) {
 			rolledBack = append(rolledBack, op.Receipt)
 		}
 	}}
-	l, err := New(Config{Local: local}, hierarchy.NewCounters(hierarchy.Config{Store: partly, Clock: clock.Now}))
+	l, err := limiter.New(limiter.Config{Local: localEngines(local, clock.Now)}, hierarchy.NewCounters(hierarchy.Config{Store: partly, Clock: clock.Now}))
 	require.NoError(t, err)
 	for _, want := range []bool{true, false} {
 		d, err := l.Hit(t.Context(), h)
@@ -256,16 +261,16 @@ func TestALookIsNotBelievedAfterwards(t *testing.T) {
 		hook := &addHook{Store: solo}
 		event := testkit.Event(t, "[{per: ip, rate: 2/10s}]")
 		admitted := 0
-		hit := func(l *Limiter) {
-			d, err := l.Hit(t.Context(), Hit{event, someUser, 1, 0, nil})
+		hit := func(l *limiter.Limiter) {
+			d, err := l.Hit(t.Context(), limiter.Hit{event, someUser, 1, 0, nil})
 			require.NoError(t, err)
 			if d.Allowed {
 				admitted++
 			}
 		}
-		open := func(st store.Store, ahead time.Duration) *Limiter {
+		open := func(st store.Store, ahead time.Duration) *limiter.Limiter {
 			clock := func() time.Time { return clock.Now().Add(ahead) }
-			l, err := New(Config{Timeout: time.Second}, hierarchy.NewCounters(hierarchy.Config{Store: st, Clock: clock, CacheBytes: bytes}))
+			l, err := limiter.New(limiter.Config{Timeout: time.Second}, hierarchy.NewCounters(hierarchy.Config{Store: st, Clock: clock, CacheBytes: bytes}))
 			require.NoError(t, err)
 			return l
 		}

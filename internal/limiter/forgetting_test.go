@@ -1,4 +1,4 @@
-package limiter
+package limiter_test
 
 import (
 	"testing"
@@ -11,6 +11,9 @@ import (
 	"github.com/counterd/counterd/internal/store"
 	"github.com/counterd/counterd/internal/store/storetest"
 	"github.com/counterd/counterd/internal/testkit"
+
+	"github.com/counterd/counterd/hierarchy"
+	"github.com/counterd/counterd/internal/limiter"
 )
 
 // forgetfulStore knows since when it has lost nothing.
@@ -32,13 +35,13 @@ func TestALimitIsIncompleteAfterALoss(t *testing.T) {
 	clock := testkit.NewClock(time.Time{})
 	store := &forgetfulStore{Solo: storetest.NewSolo(clock.Now)}
 	l := newTestLimiter(t, store, clock.Now)
-	grace := int64(l.grace / time.Second)
+	grace := int64(hierarchy.DefaultGrace / time.Second)
 	event := testkit.Event(t, "[{per: ip, rate: [900/s, 900/10s, 900/m]}, {per: user, rate: 900/2m, precision: minute}]")
 	features := events.Features{"ip": "192.0.2.1", "user": "a"}
 	hit := func() []events.LimitState {
-		d, err := l.Hit(t.Context(), Hit{event, features, 1, 0, nil})
+		d, err := l.Hit(t.Context(), limiter.Hit{event, features, 1, 0, nil})
 		require.NoError(t, err)
-		check, err := l.Check(t.Context(), Hit{event, features, 1, 0, nil})
+		check, err := l.Check(t.Context(), limiter.Hit{event, features, 1, 0, nil})
 		require.NoError(t, err)
 		require.Len(t, d.Limits, 4)
 		for i := range d.Limits {
@@ -77,10 +80,10 @@ func TestALimitIsIncompleteAfterALoss(t *testing.T) {
 func TestALossIsNoneOfTheLocalStore(t *testing.T) {
 	clock := testkit.NewClock(time.Time{})
 	store := &forgetfulStore{Solo: storetest.NewSolo(clock.Now), since: clock.Now().Unix()}
-	l := newTestLimiter(t, store, clock.Now)
-	l.local = storetest.NewSolo(clock.Now)
+	l, err := limiter.New(limiter.Config{Timeout: time.Second, Local: localEngines(storetest.NewSolo(clock.Now), clock.Now)}, newCounters(store, clock.Now))
+	require.NoError(t, err)
 	hit := func(limits string) events.LimitState {
-		d, err := l.Hit(t.Context(), Hit{testkit.Event(t, limits), events.Features{"ip": "192.0.2.1"}, 1, 0, nil})
+		d, err := l.Hit(t.Context(), limiter.Hit{testkit.Event(t, limits), events.Features{"ip": "192.0.2.1"}, 1, 0, nil})
 		require.NoError(t, err)
 		return d.Limits[0]
 	}

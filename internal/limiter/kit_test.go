@@ -1,4 +1,4 @@
-package limiter
+package limiter_test
 
 import (
 	"errors"
@@ -12,6 +12,8 @@ import (
 	"github.com/counterd/counterd/internal/store"
 	"github.com/counterd/counterd/internal/store/storetest"
 	"github.com/counterd/counterd/internal/testkit"
+
+	"github.com/counterd/counterd/internal/limiter"
 )
 
 const smallCache = 1 << 20 // for tests that make many limiters
@@ -20,18 +22,26 @@ func newCounters(st store.Store, clock func() time.Time) *hierarchy.Counters {
 	return hierarchy.NewCounters(hierarchy.Config{Store: st, Clock: clock, CacheBytes: smallCache})
 }
 
-func newTestLimiter(tb testing.TB, st store.Store, clock func() time.Time) *Limiter {
+// localEngines returns engines on a store of the test's own process.
+func localEngines(st store.Store, clock func() time.Time) []limiter.Engine {
+	return []limiter.Engine{hierarchy.NewCounters(hierarchy.Config{Store: st, Clock: clock, CacheBytes: -1})}
+}
+
+// otherStore is a store that a test can replace by another one.
+type otherStore struct{ store.Store }
+
+func newTestLimiter(tb testing.TB, st store.Store, clock func() time.Time) *limiter.Limiter {
 	tb.Helper()
-	l, err := New(Config{Timeout: time.Second}, newCounters(st, clock))
+	l, err := limiter.New(limiter.Config{Timeout: time.Second}, newCounters(st, clock))
 	require.NoError(tb, err)
 	return l
 }
 
 // newForgetfulLimiter returns a limiter that caches nothing.
-func newForgetfulLimiter(tb testing.TB, st store.Store, clock func() time.Time) *Limiter {
+func newForgetfulLimiter(tb testing.TB, st store.Store, clock func() time.Time) *limiter.Limiter {
 	tb.Helper()
 	counters := hierarchy.NewCounters(hierarchy.Config{Store: st, Clock: clock, CacheBytes: -1})
-	l, err := New(Config{Timeout: time.Second, NoCachedDenials: true}, counters)
+	l, err := limiter.New(limiter.Config{Timeout: time.Second, NoCachedDenials: true}, counters)
 	require.NoError(tb, err)
 	return l
 }
@@ -46,7 +56,7 @@ type cached struct {
 	event    *events.Event
 	counter  events.Counter
 	counters [2]*hierarchy.Counters
-	limiters [2]*Limiter
+	limiters [2]*limiter.Limiter
 }
 
 func newCached(t *testing.T, limits string) *cached {
@@ -57,7 +67,7 @@ func newCached(t *testing.T, limits string) *cached {
 	require.NoError(t, err)
 	for i := range 2 {
 		c.counters[i] = hierarchy.NewCounters(hierarchy.Config{Store: c.store, Clock: c.clock.Now})
-		c.limiters[i], err = New(Config{Timeout: hierarchy.DefaultGrace / 2}, c.counters[i])
+		c.limiters[i], err = limiter.New(limiter.Config{Timeout: hierarchy.DefaultGrace / 2}, c.counters[i])
 		require.NoError(t, err)
 	}
 	return c

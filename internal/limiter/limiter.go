@@ -8,242 +8,154 @@ import (
 	"math/rand/v2"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/counterd/counterd/events"
-	"github.com/counterd/counterd/internal/limiter/coalesce"
 	"github.com/counterd/counterd/internal/limiter/engine"
-	"github.com/counterd/counterd/internal/store"
 )
 
 const (
-	// DefaultTimeout is the longest wait for the store in one decision.
+	// DefaultTimeout bounds the wait for the store in one decision.
 	DefaultTimeout = 100 * time.Millisecond
-	// MaxCost is the most that one hit costs.
+	// MaxCost is the highest cost of one hit.
 	MaxCost = 1_000_000
 	// MaxReserved is the longest time for which a hit reserves.
 	MaxReserved = 24 * time.Hour
 	// MaxHits is the most hits that are decided together.
 	MaxHits = 1000
-	// MaxPartCost is the most that a part of a hit costs, and all parts on one counter.
+	// MaxPartCost is the highest cost of a part of a hit, and of all parts on one counter.
 	MaxPartCost = MaxCost * MaxHits
 
-	// tripsAtOnce bounds the round trips of one decision that are under way at a time.
+	// maxTries bounds how often a rejected hit adds again. It adds only if a check has found room, and fails only if
+	// others take that room first.
+	maxTries = 4
+	// tripsAtOnce is the number of hits, or parts, for which one Timeout is enough.
 	tripsAtOnce = 64
-	// maxWaitShare is the share of the timeout for which hits wait for others on one of their
-	// counters. Those may be held up by another server, or by a server that is down; then the
-	// hits that wait go without them.
+	// maxWaitShare is the share of the timeout for which a hit waits for others on one of its counters.
 	maxWaitShare = 8
 )
 
-// Config sets up a Limiter. All of it may be left out.
+// Config configures a Limiter. All fields may be left out.
 type Config struct {
-	// Local decides where the store cannot be asked and a rule says so
-	// (events.OnErrorLocal); nil: such a rule denies then. It is of this process
-	// alone.
-	Local store.Store
-	// Timeout is the longest wait for the store in one decision; a rollback has as long
-	// again. Where so many hits are decided together that their round trips have to queue,
-	// it is the wait for each 64 of them. 0: DefaultTimeout; at most half the grace.
+	// Local are engines on a store of this process, in the order of the shared engines. They decide for rules with
+	// on_error: local if the shared store fails. If empty, such rules deny.
+	Local []Engine
+	// Timeout bounds the wait for the store in one decision, and again while hits are undone. If many hits are decided
+	// together, it bounds the wait for each 64 of them. It is at most half the grace. If zero, DefaultTimeout is used.
 	Timeout time.Duration
-	// OnStoreError gets the error of each round trip to the store that failed, and of each
-	// rollback that did: what it should have subtracted stays counted.
+	// OnStoreError is called with each failure of the store. It may be nil.
 	OnStoreError func(error)
-	// OnDecision gets each decision before it is returned, that of each hit of Hits by itself,
-	// in the goroutine of the caller, which waits for it. It must not change or keep the
-	// decision; it may keep the Limits. A faulty hit has no decision. Callers call it
-	// concurrently. It must not panic.
+	// OnDecision is called with each decision before it is returned, in the goroutine of the caller, and concurrently. It
+	// must not change or keep the decision, but may keep its Limits. A hit with an error has no decision. It must not
+	// panic. It may be nil.
 	OnDecision func(context.Context, Hit, *events.Decision, Call)
-	// OnCoalesced gets each hit that was decided with hits of other callers: its context, the
-	// context of the caller whose round trips they shared (the same one, for that caller's own
-	// hit), and how many hits they were. It runs before the hit's call returns, in that caller's
-	// goroutine. Callers call it concurrently. It must not panic: the hits that wait for that
-	// caller would fail.
+	// OnCoalesced is called with each hit that was decided with hits of other callers: its context, the context of the
+	// caller that made the round trips, and the number of the hits. It is called before the hit's call returns, in the
+	// goroutine of the caller that made the round trips, and concurrently. If it panics, waiting hits fail. It may be nil.
 	OnCoalesced func(hit, trips context.Context, hits int)
-	// MaxPending is the most hits and checks that may wait for the store at once, those
-	// of Hits each for itself. One beyond it is decided at once, by the OnError of its
-	// rules, as if the store had failed; what needs no store is decided as ever. 0:
-	// DefaultMaxPending.
+	// MaxPending bounds the hits and checks that wait for the store. A hit beyond it is decided at once as if the store
+	// had failed. If zero, engine.DefaultMaxPending is used.
 	MaxPending int
-	// NoCachedDenials has each denial decided by the store.
+	// NoCachedDenials makes the store decide each denial.
 	NoCachedDenials bool
-	// Random returns how long a hit pauses that retries, less than the given time; nil: each time
-	// is as likely. It is called concurrently.
+	// Random returns a random pause below its argument. If nil, each pause is equally likely. It is called concurrently.
 	Random func(below time.Duration) time.Duration
 }
 
-// Limiter decides hits: it adds them to their counters and admits the hits that fit
-// the limits of all their rules. However many Limiters decide at once on one
-// store, in however many processes, no window of a limit ever holds more
-// admitted cost than the limit allows, as long as their clocks agree within a
-// quarter of the grace and the store keeps what it acknowledged. docs/design.md
-// has the proof.
-//
-// Hits that come at the same time on one counter share a round trip: see Hit. It is safe for
-// concurrent use.
+// Limiter decides hits. It is safe for concurrent use, and any number of Limiters, in any number of processes, may share
+// one store.
 type Limiter struct {
-	engines      engines
-	store        store.Store
-	local        store.Store
-	changes      *engine.Changes
-	now          func() time.Time
-	real         bool // that is the real time
-	grace        time.Duration
-	timeout      time.Duration
-	onStoreError func(error)
-	onDecision   func(context.Context, Hit, *events.Decision, Call) // or nil
-	onCoalesced  func(hit, trips context.Context, hits int)         // or nil
-	tally        tally
-	// replicated: the store keeps several replicas of a counter.
-	replicated bool
-	since      func(counter string) int64  // of the store's capabilities, or nil
-	alias      func(counter string) string // as well
-	stamps     stamps
-	denials    *denialCache
-	coalescer  *coalesce.Coalescer[*request]
-	pending    *engine.Pending
-	// requests is the limiter's own: a bubble of testing/synctest cannot wait on the
-	// channels of another. It is not a part of the limiter, which the runtime would hold
-	// on to with it.
+	config   Config
+	timeout  time.Duration
+	grace    time.Duration
+	clock    clock
+	engines  mux
+	local    mux
+	since    func(counter string) int64  // of the store's capabilities, or nil
+	alias    func(counter string) string // likewise
+	detached bool                        // the store may use a context after the round trip
+	changes  *engine.Changes
+	denials  denials
+	queues   queues
+	pending  *engine.Pending
+	stats    stats
+	// The pools are the limiter's own, because a test bubble cannot wait on channels of another. They are pointers,
+	// because the runtime keeps used pools for a while.
 	requests *sync.Pool
-	random   func(below time.Duration) time.Duration
+	batches  *sync.Pool
 }
 
-// New returns a Limiter on the engines, at least one. They share a Base: its store and its clock.
-// A limit's counter is kept by the first engine that keeps limits of its algorithm.
-func New(config Config, keep ...engine.Engine) (*Limiter, error) {
-	if len(keep) == 0 {
+// New returns a Limiter on the engines, which share a Base. The counters of a rule are kept by the first engine that
+// keeps its algorithm.
+func New(config Config, engines ...Engine) (*Limiter, error) {
+	if len(engines) == 0 {
 		return nil, errors.New("limiter: it needs an engine")
 	}
-	base := keep[0].Base()
-	for _, other := range keep[1:] {
+	base := engines[0].Base()
+	for _, other := range engines[1:] {
 		if b := other.Base(); b.Store != base.Store || b.Grace != base.Grace || b.Changes != base.Changes {
 			return nil, errors.New("limiter: its engines differ in their store, grace or changes: make one with the Base of the other")
 		}
 	}
 	l := &Limiter{
-		engines:      keep,
-		changes:      base.Changes,
-		store:        base.Store,
-		local:        config.Local,
-		now:          base.Clock,
-		grace:        base.Grace,
-		timeout:      cmp.Or(config.Timeout, DefaultTimeout),
-		onStoreError: config.OnStoreError,
-		onDecision:   config.OnDecision,
-		onCoalesced:  config.OnCoalesced,
-		denials:      newDenialCache(!config.NoCachedDenials, base.Changes),
-		pending:      engine.NewPending(config.MaxPending),
-		requests:     new(sync.Pool),
-		random:       config.Random,
+		config: config, timeout: cmp.Or(config.Timeout, DefaultTimeout), grace: base.Grace, engines: engines, local: config.Local,
+		changes: base.Changes, pending: engine.NewPending(config.MaxPending), requests: new(sync.Pool), batches: new(sync.Pool),
 	}
-	if l.onStoreError == nil {
-		l.onStoreError = func(error) {}
-	}
-	if l.now == nil {
-		l.now, l.real = time.Now, true
-	}
-	if l.random == nil {
-		l.random = rand.N[time.Duration]
-	}
-	l.coalescer = coalesce.New[*request](l.timeout/maxWaitShare, MaxHits)
-	can := l.store.Capabilities()
-	l.replicated, l.since, l.alias = can.Replicated(), can.Since, can.Alias
 	if l.timeout < 0 || l.timeout > l.grace/2 {
 		return nil, fmt.Errorf("limiter: the timeout, %s, is more than half the grace, %s", l.timeout, l.grace)
 	}
 	if config.MaxPending < 0 {
 		return nil, fmt.Errorf("limiter: MaxPending is negative: %d", config.MaxPending)
 	}
+	if len(l.local) > 0 && len(l.local) != len(l.engines) {
+		return nil, errors.New("limiter: Local differs from the shared engines")
+	}
+	if l.config.Random == nil {
+		l.config.Random = rand.N[time.Duration]
+	}
+	can := base.Store.Capabilities()
+	l.since, l.alias, l.detached = can.Since, can.Alias, can.Background != nil
+	l.clock.init(base.Clock, base.Grace)
+	l.queues.init(l.timeout / maxWaitShare)
+	l.denials.init(!config.NoCachedDenials, base.Changes)
 	return l, nil
 }
 
-// QueueStats returns how many hits and checks wait for the store, and how many have found too
-// many of them.
-func (l *Limiter) QueueStats() engine.QueueStats { return l.pending.Stats() }
-
-// Call is what a decision was asked for by.
-type Call int
-
-const (
-	CallHit   Call = iota + 1 // Hit or Hits
-	CallCheck                 // Check
-)
-
-// String returns hit or check.
-func (c Call) String() string {
-	switch c {
-	case CallHit:
-		return "hit"
-	case CallCheck:
-		return "check"
-	}
-	return fmt.Sprintf("Call(%d)", int(c))
-}
-
-// Hit is what a Limiter decides: an event with the features that do it.
-type Hit struct {
-	Event    *events.Event
-	Features events.Features
-	Cost     int64 // 0 to MaxCost; 0 adds nothing, and fits while no limit is exceeded
-	// Reserved is for how long the hit can be settled, by its true cost, whole seconds up to
-	// MaxReserved; 0: it cannot.
-	Reserved time.Duration
-	// Parts are what the hit counts on instead of the counters of its features, at most MaxHits:
-	// on all of them, or on none if one denies it. Features and Cost then have no meaning.
-	Parts []Part
-}
-
-// Part is a part of a hit with a cost of its own. The costs of parts on the same counter add up, except of parts that
-// look.
-type Part struct {
-	events.Applied
-	Cost  int64 // 1 to MaxPartCost; 0 behind a part on the same counter, which has the cost for both
-	Looks bool  // it adds nothing: it asks whether its cost alone has room, or what others add to its counter
-}
-
-func (p *Part) cost() partCost {
-	if p.Looks {
-		return partCost{asks: p.Cost}
-	}
-	return partCost{p.Cost, p.Cost}
-}
-
-// Hit adds the hit to its counters and decides it. Where it is denied its adds
-// are rolled back, unless a rule counts all hits. A fault of the hit is an error
-// that wraps events.ErrInvalid or engine.ErrOutOfRange; a store that fails is a decision
-// by the rules' OnError, not an error.
+// Hit adds the hit to its counters and decides it. If it is denied, it is undone, unless a rule counts denied hits. An
+// invalid hit is an error that wraps events.ErrInvalid or engine.ErrOutOfRange. If the store fails, the rules decide by
+// their OnError, and there is no error.
 //
-// While hits on one of its counters are being decided it waits, and then goes with
-// all others that did; the decision is what it would be one by one. A hit whose
-// context ends before the timeout does goes by itself.
+// A hit on a counter on which hits are being decided waits and then shares a round trip with other waiting hits. Each
+// decision is the same as one by one. A hit whose context ends before the timeout does not wait.
 func (l *Limiter) Hit(ctx context.Context, h Hit) (events.Decision, error) {
 	result := l.Decide(ctx, h, CallHit)
 	return result.Decision, result.Err
 }
 
-// Decide is Hit or Check, as the call is, and also returns what the hit has reserved.
+// Check returns the decision that the hit would get, by exact counts, and adds nothing.
+func (l *Limiter) Check(ctx context.Context, h Hit) (events.Decision, error) {
+	result := l.Decide(ctx, h, CallCheck)
+	return result.Decision, result.Err
+}
+
+// Decide is Hit or Check. Its result includes what the hit reserved.
 func (l *Limiter) Decide(ctx context.Context, h Hit, call Call) Result {
-	if call == CallCheck {
-		return l.check(ctx, h, func(*batch) error { return nil })
-	}
 	if err := ctx.Err(); err != nil {
 		return Result{Err: err}
 	}
 	r := l.newRequest(ctx, h)
 	defer l.freeRequest(r)
-	l.decide(r)
-	if l.onDecision != nil && r.err == nil {
-		l.onDecision(ctx, h, &r.result.Decision, CallHit)
+	if call == CallCheck {
+		l.peek(r, 0)
+	} else {
+		l.hit(r)
 	}
-	r.result.Err = r.err
+	l.report(r, h, call)
 	return r.result
 }
 
-// Hits decides several hits, at most MaxHits, as Hit does each of them, those on
-// the same counter in their order and in one round trip. The error is that of the
-// context, if it had ended before anything was done.
+// Hits decides at most MaxHits hits as if one by one, in their order, but together. The error is the context's, if it
+// has ended before.
 func (l *Limiter) Hits(ctx context.Context, hits []Hit) ([]Result, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -251,129 +163,127 @@ func (l *Limiter) Hits(ctx context.Context, hits []Hit) ([]Result, error) {
 	if len(hits) > MaxHits {
 		return nil, engine.OutOfRange(engine.ArgHits, "%d of them, at most %d are decided together", len(hits), MaxHits)
 	}
-	if len(hits) == 0 {
-		return []Result{}, nil
-	}
-	g := l.coalescer.NewGroup()
-	for _, h := range hits {
+	requests := make([]*request, len(hits))
+	var open []*request
+	for i, h := range hits {
 		r := l.newRequest(ctx, h)
-		r.until = r.until.Add(l.timeout * time.Duration(len(hits)/tripsAtOnce))
-		r.hurried()
-		g.Requests = append(g.Requests, r)
+		requests[i] = r
+		r.deadline = r.deadline.Add(l.timeout * time.Duration(len(hits)/tripsAtOnce))
+		r.isHurried()
+		if r.result.Err == nil && !l.refuse(r) {
+			open = append(open, r)
+		}
 	}
-	requests := slices.Clone(g.Requests)
-	if l.pending.Enter(len(hits)) {
-		defer l.pending.Leave(len(hits))
-		l.lead(g, nil, requests[0].began)
-	} else {
-		l.overload(g)
-	}
+	l.decideAll(open)
 	results := make([]Result, len(hits))
 	for i, r := range requests {
-		if l.onDecision != nil && r.err == nil {
-			l.onDecision(ctx, hits[i], &r.result.Decision, CallHit)
-		}
-		r.result.Err = r.err
+		l.report(r, hits[i], CallHit)
 		results[i] = r.result
 		l.freeRequest(r)
 	}
 	return results, nil
 }
 
-// Check returns the decision that the hit would get, with exact counts, and adds
-// nothing.
-func (l *Limiter) Check(ctx context.Context, h Hit) (events.Decision, error) {
-	result := l.Decide(ctx, h, CallCheck)
-	return result.Decision, result.Err
-}
-
-// Explain returns the decision of a Check, and of each of its limits what the count consists of and the
-// next moments at which it holds less, at most so many. A limit that is not decided on the store, or this
-// process's own, has none. It makes some more round trips, for which it has ten times the timeout. If the store
-// fails meanwhile the error wraps [engine.ErrStore].
-func (l *Limiter) Explain(ctx context.Context, h Hit, moments int) (events.Decision, []Explained, error) {
-	var explained []Explained
-	result := l.check(ctx, h, func(f *batch) (err error) {
-		explained, err = f.explain(f.hits.all[0], moments)
-		return err
-	})
-	return result.Decision, explained, result.Err
-}
-
-// check decides the hit, and hands what it was decided on to explain.
-func (l *Limiter) check(ctx context.Context, h Hit, explain func(*batch) error) Result {
-	if err := ctx.Err(); err != nil {
-		return Result{Err: err}
+// decideAll decides requests of one caller, in their order.
+func (l *Limiter) decideAll(requests []*request) {
+	n := len(requests)
+	if n == 0 {
+		return
 	}
-	r := l.newRequest(ctx, h)
-	defer l.freeRequest(r)
-	if r.err != nil {
-		return Result{Err: r.err}
-	}
-	r.hurried()
-	f := l.newBatch(engine.Moment{Now: r.began, Check: true}, r)
-	defer f.free()
-	if r.err != nil {
-		return Result{Err: r.err}
-	}
-	if l.pending.Enter(1) {
-		defer l.pending.Leave(1)
+	if l.pending.Enter(n) {
+		defer l.pending.Leave(n)
 	} else {
-		f.overloaded = true
+		for _, r := range requests {
+			r.overloaded = true
+		}
 	}
-	f.recall()
-	f.look()
-	f.decide()
-	f.counters.later(f.l)
-	f.findResets()
-	if err := explain(f); err != nil {
-		return Result{Err: err}
+	if !slices.ContainsFunc(requests, l.mustCheck) {
+		requests = l.add(requests)
 	}
-	f.conclude(f.hits.all[0])
-	if l.onDecision != nil {
-		l.onDecision(ctx, h, &r.result.Decision, CallCheck)
-	}
-	return r.result
+	l.retry(requests)
 }
 
-// Stats is what a Limiter has done so far.
-type Stats struct {
-	// Batches is how many batches of hits were decided with the store, and BatchedHits how
-	// many hits were in them. A retry is not counted again.
-	Batches, BatchedHits int64
-	// CachedDenials is how many hits a cached denial denied, without a round trip.
-	CachedDenials int64
+// hit decides one request. A denial from memory neither waits nor makes a round trip.
+func (l *Limiter) hit(r *request) {
+	if r.result.Err != nil || l.refuse(r) || l.recall(r) {
+		return
+	}
+	r.open = append(r.open[:0], r)
+	if !l.pending.Enter(1) {
+		r.overloaded = true
+		l.decideAny(r.open)
+		return
+	}
+	defer l.pending.Leave(1)
+	if r.isHurried() {
+		l.decideAny(r.open)
+	} else {
+		l.queues.do(r, l.decideAny)
+	}
 }
+
+// decideAny decides requests of several callers, in any order. Those that may add do not wait for checks of others, and
+// these do not wait until rejected requests are decided.
+func (l *Limiter) decideAny(requests []*request) {
+	adds := 0
+	for i, r := range requests {
+		if !l.mustCheck(r) {
+			requests[adds], requests[i] = r, requests[adds]
+			adds++
+		}
+	}
+	rejected := l.add(requests[:adds])
+	checked := copy(requests[len(rejected):], requests[adds:])
+	l.retry(requests[:len(rejected)+checked])
+}
+
+// retry checks the requests in their order, adds those that have room, and repeats that with the rejected ones.
+func (l *Limiter) retry(requests []*request) {
+	for try := 1; len(requests) > 0 && try <= maxTries; try++ {
+		l.pause(requests[0].ctx, try)
+		requests = l.add(l.check(l.dropLate(requests)))
+	}
+	for _, r := range requests {
+		l.giveUp(r)
+	}
+}
+
+// add adds the requests and decides them by the values that the adds return. It returns the rejected ones, which have
+// been undone.
+func (l *Limiter) add(requests []*request) (rejected []*request) {
+	if len(requests) == 0 {
+		return nil
+	}
+	b := l.newBatch(requests, true)
+	b.session.Add(b.ctx, b.at, b.tallies)
+	b.decide(false)
+	if b.admits() && l.clock.isLate(b.at) {
+		b.session.failLate(b.ctx, b.at, b.tallies)
+		b.decide(true)
+	}
+	b.undo()
+	return b.finish(requests[:0])
+}
+
+// check decides the requests by reading their counters. It returns those that are to be added, because they have room or
+// because they count even if they are denied.
+func (l *Limiter) check(requests []*request) (room []*request) {
+	if len(requests) == 0 {
+		return nil
+	}
+	b := l.newBatch(requests, false)
+	b.recall()
+	b.session.Check(b.ctx, b.at, b.unknown)
+	b.dropStale()
+	b.decide(false)
+	return b.finish(requests[:0])
+}
+
+// QueueStats returns how many hits and checks wait for the store, and how many were decided without it because too many
+// waited.
+func (l *Limiter) QueueStats() engine.QueueStats { return l.pending.Stats() }
 
 // Stats returns what the limiter has done so far.
 func (l *Limiter) Stats() Stats {
-	return Stats{l.tally.batches.Load(), l.tally.hits.Load(), l.tally.recalled.Load()}
-}
-
-// tally counts the batches.
-type tally struct {
-	_                       [64]byte // what all callers write is on no cache line that others read
-	batches, hits, recalled atomic.Int64
-	_                       [64]byte
-}
-
-// add counts the batch, which is decided.
-func (t *tally) add(f *batch) {
-	var asked, recalled int64
-	for _, h := range f.hits.handedOut() {
-		switch {
-		case h.path == faulty || h.path == listed || len(h.limits) == 0:
-		case h.needsNoStore():
-			recalled++
-		case !f.overloaded && !f.again():
-			asked++
-		}
-	}
-	if asked > 0 {
-		t.batches.Add(1)
-		t.hits.Add(asked)
-	}
-	if recalled > 0 {
-		t.recalled.Add(recalled)
-	}
+	return Stats{l.stats.batches.Load(), l.stats.hits.Load(), l.stats.cachedDenials.Load()}
 }

@@ -1,4 +1,4 @@
-package limiter
+package limiter_test
 
 import (
 	"context"
@@ -19,6 +19,8 @@ import (
 	"github.com/counterd/counterd/internal/store/storetest"
 	"github.com/counterd/counterd/internal/testkit"
 	"github.com/counterd/counterd/internal/testkit/bubble"
+
+	"github.com/counterd/counterd/internal/limiter"
 )
 
 // heldStore lets no trip go on before it is released.
@@ -44,11 +46,13 @@ func (s *heldStore) Do(ctx context.Context, ops ...*store.Op) {
 // overloaded is a limiter of whose bound all is taken by hits that wait for the store.
 type overloaded struct {
 	t       *testing.T
-	l       *Limiter
+	l       *limiter.Limiter
 	store   *heldStore
 	local   *storetest.Solo
 	reports []error
 	waiting sync.WaitGroup
+	// onDecision, if not nil, is called with each decision.
+	onDecision func(context.Context, limiter.Hit, *events.Decision, limiter.Call)
 }
 
 const testPending = 3
@@ -56,7 +60,12 @@ const testPending = 3
 func newOverloaded(t *testing.T) *overloaded {
 	o := &overloaded{t: t, store: newHeldStore(), local: storetest.NewSolo(time.Now)}
 	var err error
-	o.l, err = New(Config{Local: o.local, Timeout: time.Second, MaxPending: testPending,
+	o.l, err = limiter.New(limiter.Config{Local: localEngines(o.local, nil), Timeout: time.Second, MaxPending: testPending,
+		OnDecision: func(ctx context.Context, h limiter.Hit, d *events.Decision, call limiter.Call) {
+			if o.onDecision != nil {
+				o.onDecision(ctx, h, d, call)
+			}
+		},
 		OnStoreError: func(err error) { o.reports = append(o.reports, err) }}, hierarchy.NewCounters(hierarchy.Config{Store: o.store}))
 	require.NoError(t, err)
 	return o
@@ -95,8 +104,8 @@ func (o *overloaded) atOnce(do func()) {
 	assert.Equal(o.t, trips, o.store.Trips)
 }
 
-func hitOn(event *events.Event, i int) Hit {
-	return Hit{event, events.Features{"ip": fmt.Sprintf("192.0.2.%d", i)}, 1, 0, nil}
+func hitOn(event *events.Event, i int) limiter.Hit {
+	return limiter.Hit{event, events.Features{"ip": fmt.Sprintf("192.0.2.%d", i)}, 1, 0, nil}
 }
 
 // A hit beyond the bound is decided at once, as its rule has it for a store that fails.
@@ -148,7 +157,7 @@ func TestOverloadChangesNothingThatNeedsNoStore(t *testing.T) {
 		o := newOverloaded(t)
 		o.fill()
 		event := testkit.Event(t, "[{per: ip, rate: 2/m, deny: [192.0.2.7]}]")
-		for _, h := range []Hit{hitOn(event, 7), {event, events.Features{"ip": "192.0.2.8"}, 3, 0, nil}} {
+		for _, h := range []limiter.Hit{hitOn(event, 7), {event, events.Features{"ip": "192.0.2.8"}, 3, 0, nil}} {
 			o.atOnce(func() {
 				d, err := o.l.Hit(t.Context(), h)
 				require.NoError(t, err)
@@ -157,7 +166,7 @@ func TestOverloadChangesNothingThatNeedsNoStore(t *testing.T) {
 				assert.Equal(t, events.Never, d.RetryAfter)
 			})
 		}
-		_, err := o.l.Hit(t.Context(), Hit{event, events.Features{"ip": "x"}, 1, 0, nil})
+		_, err := o.l.Hit(t.Context(), limiter.Hit{event, events.Features{"ip": "x"}, 1, 0, nil})
 		assert.ErrorIs(t, err, events.ErrInvalid)
 		o.release()
 	})
@@ -170,7 +179,7 @@ func TestDenialsAreRememberedUnderOverload(t *testing.T) {
 		o := newOverloaded(t)
 		event := testkit.Event(t, "[{per: ip, rate: 2/m, on_error: allow}]")
 		two := testkit.Event(t, "[{per: ip, rate: 2/m, on_error: allow}, {per: user, rate: 9/m, on_error: deny}]")
-		both := Hit{two, events.Features{"ip": "192.0.2.9", "user": "a"}, 1, 0, nil}
+		both := limiter.Hit{two, events.Features{"ip": "192.0.2.9", "user": "a"}, 1, 0, nil}
 		hit := func() bool {
 			d, err := o.l.Hit(t.Context(), hitOn(event, 9))
 			require.NoError(t, err)
@@ -184,7 +193,7 @@ func TestDenialsAreRememberedUnderOverload(t *testing.T) {
 			for range 100 {
 				require.False(t, hit())
 			}
-			results, err := o.l.Hits(t.Context(), []Hit{hitOn(event, 9), hitOn(event, 8)})
+			results, err := o.l.Hits(t.Context(), []limiter.Hit{hitOn(event, 9), hitOn(event, 8)})
 			require.NoError(t, err)
 			assert.False(t, results[0].Decision.Allowed)
 			assert.False(t, results[0].Decision.Limits[0].Failed, "from memory")
@@ -236,7 +245,7 @@ func TestABatchCountsItsHits(t *testing.T) {
 		o := newOverloaded(t)
 		event := testkit.Event(t, "[{per: ip, rate: 100/d, on_error: deny}]")
 		batch := func(n int) (unavailable int) {
-			hits := make([]Hit, n)
+			hits := make([]limiter.Hit, n)
 			for i := range hits {
 				hits[i] = hitOn(event, i)
 			}
@@ -282,7 +291,7 @@ func TestRoomIsGivenBack(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		event := testkit.Event(t, "[{per: ip, rate: 3/m, on_error: deny}]")
 		for _, store := range []store.Store{panicStore{storetest.NewSolo(time.Now)}, downStore{storetest.NewSolo(time.Now)}, storetest.NewSolo(time.Now)} {
-			l, err := New(Config{}, hierarchy.NewCounters(hierarchy.Config{Store: store}))
+			l, err := limiter.New(limiter.Config{}, hierarchy.NewCounters(hierarchy.Config{Store: store}))
 			require.NoError(t, err)
 			var running sync.WaitGroup
 			for i := range 30 {
@@ -292,7 +301,7 @@ func TestRoomIsGivenBack(t *testing.T) {
 					case 0:
 						_, _ = l.Check(t.Context(), h)
 					case 1:
-						_, _ = l.Hits(t.Context(), []Hit{h, h})
+						_, _ = l.Hits(t.Context(), []limiter.Hit{h, h})
 					default:
 						_, _ = l.Hit(t.Context(), h)
 					}
@@ -310,7 +319,7 @@ func TestOverloadIsExact(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		store := storetest.NewSolo(time.Now)
 		store.Delay = time.Millisecond
-		l, err := New(Config{Timeout: time.Second, MaxPending: 8}, hierarchy.NewCounters(hierarchy.Config{Store: store}))
+		l, err := limiter.New(limiter.Config{Timeout: time.Second, MaxPending: 8}, hierarchy.NewCounters(hierarchy.Config{Store: store}))
 		require.NoError(t, err)
 		event := testkit.Event(t, "[{per: ip, rate: 40/d, on_error: deny}]")
 		var admitted [2]atomic.Int64
@@ -348,6 +357,6 @@ func TestOverloadIsExact(t *testing.T) {
 }
 
 func TestMaxPendingIsChecked(t *testing.T) {
-	_, err := New(Config{MaxPending: -1}, hierarchy.NewCounters(hierarchy.Config{Store: storetest.NewSolo(time.Now)}))
+	_, err := limiter.New(limiter.Config{MaxPending: -1}, hierarchy.NewCounters(hierarchy.Config{Store: storetest.NewSolo(time.Now)}))
 	assert.ErrorContains(t, err, "MaxPending is negative")
 }

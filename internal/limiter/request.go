@@ -5,78 +5,116 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync/atomic"
 	"time"
 
 	"github.com/counterd/counterd/events"
-	"github.com/counterd/counterd/internal/limiter/coalesce"
 	"github.com/counterd/counterd/internal/limiter/engine"
 )
 
-// request is a hit on its way from its caller to where it is decided, and back.
+// errNoEngine is the error of a hit with rules whose algorithm no engine keeps.
+var errNoEngine = fmt.Errorf("%w: no engine keeps the algorithm of a limit", events.ErrInvalid)
+
+// A request is a hit on its way from its caller to a batch and back.
 type request struct {
-	coalesce.Waiter[*request] // in the queues of its counters, by their IDs
-
-	ctx      context.Context
-	cost     int64
-	costs    []partCost // of the applied rules, each on its counter; none: all of them cost the same
-	reserved time.Duration
-	applied  []events.Applied
-	err      error // a fault of the hit
-
-	began time.Time // when it came
-	until time.Time // when its wait for the store is over
-	// What it found when it last looked.
-	overshoot overshoot
-
-	result Result
+	waiter
+	ctx        context.Context
+	deadline   time.Time // for the store, by the real clock
+	ends       int64     // of the reservation, in Unix milliseconds, or 0
+	hasParts   bool
+	applied    []events.Applied
+	uses       []use // of the applied rules
+	overloaded bool  // the shared store must not be used
+	counted    bool  // in the Stats
+	rejected   bool  // an add rejected the hit; result is that denial
+	hadRoom    bool  // a check found room
+	result     Result
 }
 
-// newRequest finds the hit's rules and counters.
+// A use is how one applied rule counts a hit.
+type use struct {
+	limits []events.Limit
+	engine int   // place of the engine that keeps the counter
+	asks   int64 // the cost that needs room
+	adds   int64 // the cost that is added
+}
+
+// newRequest finds the rules and counters of the hit. If the hit is invalid, result.Err is set.
 func (l *Limiter) newRequest(ctx context.Context, h Hit) *request {
 	r, _ := l.requests.Get().(*request)
 	if r == nil {
 		r = new(request)
 	}
-	r.ctx, r.cost, r.reserved, r.began = ctx, h.Cost, h.Reserved, l.now()
-	// Timeouts are real, whatever clock the stamps are of.
-	if l.real {
-		r.until = r.began.Add(l.timeout)
-	} else {
-		r.until = time.Now().Add(l.timeout)
+	now := l.clock.now()
+	r.ctx, r.deadline = ctx, l.clock.realTime(now).Add(l.timeout)
+	if h.Reserved != 0 {
+		r.ends = now.Add(h.Reserved).UnixMilli()
 	}
 	if len(h.Parts) > 0 {
-		r.until = r.until.Add(l.timeout * time.Duration(len(h.Parts)/tripsAtOnce))
-		r.err = r.take(h.Parts)
+		r.deadline = r.deadline.Add(l.timeout * time.Duration(len(h.Parts)/tripsAtOnce))
+		r.result.Err = r.setParts(h.Parts)
 	} else {
-		r.applied, r.err = h.Event.Apply(r.applied, h.Features)
-		check := CheckCost
-		if h.Reserved != 0 {
-			check = checkPositive
-		}
-		r.err = errors.Join(r.err, check(h.Cost))
-	}
-	for i := range r.applied {
-		r.Keys = append(r.Keys, r.applied[i].ID)
+		r.result.Err = r.setFeatures(h)
 	}
 	if h.Reserved != 0 {
-		r.err = errors.Join(r.err, CheckReserved(h.Reserved))
+		r.result.Err = errors.Join(r.result.Err, CheckReserved(h.Reserved))
+	}
+	if r.result.Err == nil {
+		r.result.Err = r.findEngines(l.engines)
 	}
 	return r
 }
 
-// take has the request be of those parts.
-func (r *request) take(parts []Part) error {
+// setFeatures sets the counters of the hit's features, which all have the same cost.
+func (r *request) setFeatures(h Hit) (err error) {
+	r.applied, err = h.Event.Apply(r.applied, h.Features)
+	check := CheckCost
+	if h.Reserved != 0 {
+		check = checkPositive
+	}
+	for range r.applied {
+		r.uses = append(r.uses, use{asks: h.Cost, adds: h.Cost})
+	}
+	return errors.Join(err, check(h.Cost))
+}
+
+// setParts sets the counters of the hit's parts, each with a cost of its own.
+func (r *request) setParts(parts []Part) error {
+	r.hasParts = true
 	if len(parts) > MaxHits {
 		return engine.OutOfRange(engine.ArgHits, "%d parts, a hit has at most %d", len(parts), MaxHits)
 	}
 	for i := range parts {
-		r.applied, r.costs = append(r.applied, parts[i].Applied), append(r.costs, parts[i].cost())
-		if parts[i].Cost == 0 && slices.ContainsFunc(parts[:i], func(p Part) bool { return p.ID == parts[i].ID }) {
+		p := &parts[i]
+		u := use{asks: p.Cost, adds: p.Cost}
+		if p.Looks {
+			u.adds = 0
+		}
+		r.applied, r.uses = append(r.applied, p.Applied), append(r.uses, u)
+		if p.Cost == 0 && slices.ContainsFunc(parts[:i], func(before Part) bool { return before.ID == p.ID }) {
 			continue
 		}
-		if cost := parts[i].Cost; cost < 1 || cost > MaxPartCost {
+		if p.Cost < 1 || p.Cost > MaxPartCost {
 			return engine.OutOfRange(engine.ArgCost, "the cost of a part must be between 1 and %d", MaxPartCost)
+		}
+	}
+	return nil
+}
+
+// findEngines sets the limits of each use, and the engine that keeps their counter.
+func (r *request) findEngines(engines mux) error {
+	for i := range r.applied {
+		a, u := &r.applied[i], &r.uses[i]
+		u.limits = a.Rule.LimitsOf(a.Counter.Feature)
+		place, ok := engines.find(u.limits)
+		if !ok {
+			return errNoEngine
+		}
+		u.engine = place
+		if a.Rule.Leases() { // a hit takes one lease, whatever its cost
+			u.asks = 1
+			if !r.hasParts || u.adds > 1 {
+				u.adds = 1
+			}
 		}
 	}
 	return nil
@@ -84,168 +122,161 @@ func (r *request) take(parts []Part) error {
 
 func (l *Limiter) freeRequest(r *request) {
 	clear(r.applied)
-	clear(r.Keys)
-	*r = request{Waiter: r.Waiter, applied: r.applied[:0], costs: r.costs[:0]}
-	r.Keys = r.Keys[:0]
+	clear(r.uses)
+	*r = request{waiter: r.waiter, applied: r.applied[:0], uses: r.uses[:0]}
 	l.requests.Put(r)
 }
 
-// onDenyList reports whether a rule denies the hit without asking.
-func (r *request) onDenyList() bool {
-	return slices.ContainsFunc(r.applied, func(a events.Applied) bool { return a.Listing == events.Denied && !a.Rule.Shadow })
-}
-
-// hurried reports whether the hit's context ends before its wait for the store would,
-// and has the wait end with it.
-func (r *request) hurried() bool {
-	deadline, bounded := r.ctx.Deadline()
-	if !bounded || !deadline.Before(r.until) {
+// isHurried reports whether the hit's context ends before its deadline, which then ends with the context.
+func (r *request) isHurried() bool {
+	deadline, ok := r.ctx.Deadline()
+	if !ok || !deadline.Before(r.deadline) {
 		return false
 	}
-	r.until = deadline
+	r.deadline = deadline
 	return true
 }
 
-// decide has the hit decided, by its caller or by others.
-func (l *Limiter) decide(r *request) {
-	if r.err != nil || l.decidedAtOnce(r) {
-		return
-	}
-	if !l.pending.Enter(1) {
-		l.overload(l.coalescer.NewGroup(r))
-		return
-	}
-	defer l.pending.Leave(1)
-	now := r.began
-	var g *coalesce.Group[*request]
-	if r.hurried() {
-		g = l.coalescer.NewGroup(r)
-	} else if g = l.coalescer.Enter(r); g == nil {
-		if g = r.Turn(); g == nil {
-			return
-		}
-		now = l.now()
-	}
-	l.lead(g, r, now)
-}
+// isListed reports whether the rule denies the hit by its list.
+func isListed(a events.Applied) bool { return a.Listing == events.Denied && !a.Rule.Shadow }
 
-// decidedAtOnce decides the hit if that takes no round trip: where it is on a deny list, or a
-// denial is cached.
-func (l *Limiter) decidedAtOnce(r *request) bool {
-	if !r.onDenyList() && !l.denials.mayDeny(r) {
+func countsAll(a events.Applied) bool { return a.Rule.Count == events.CountAll }
+
+// refuse denies the hit if it is on a deny list, and reports whether it is. The decision has the limits of the rules
+// with that list. Nothing is counted.
+func (l *Limiter) refuse(r *request) bool {
+	if !slices.ContainsFunc(r.applied, isListed) {
 		return false
 	}
-	f := l.newBatch(engine.Moment{Now: r.began}, r)
-	f.recall()
-	h := f.hits.all[0]
-	if h.needsNoStore() {
-		f.look()
-	}
-	if !h.needsNoStore() || h.path == adding { // it has turned out to fit
-		f.free()
-		return false
-	}
-	f.settle(0)
-	return l.handOn(f, l.coalescer.NewGroup(r), r)
-}
-
-// overload decides the hits of the group without the shared store. What is remembered
-// still counts.
-func (l *Limiter) overload(g *coalesce.Group[*request]) {
-	f := l.newBatch(engine.Moment{Now: g.Requests[0].began}, g.Requests...)
-	f.overloaded = true
-	f.recall()
-	f.look()
-	f.settle(maxTries)
-	l.handOn(f, g, nil)
-}
-
-// lead decides the hits of the group, again and again where they try again. It ends when
-// own is decided, the caller's, or with all of them where that is nil.
-func (l *Limiter) lead(g *coalesce.Group[*request], own *request, now time.Time) {
-	handedOn := false
-	defer func() {
-		if !handedOn {
-			l.abandon(g) // the store, or a hook, has panicked
+	second := l.clock.moment().Second
+	d := events.Decision{At: time.Unix(second, 0).UTC(), RetryAfter: events.Never}
+	for i := range r.applied {
+		a := &r.applied[i]
+		if !isListed(*a) {
+			continue
 		}
-	}()
-	for !handedOn {
-		var first time.Time
-		if g.Try > 0 {
-			l.retryPolicy().pause(g.Requests[0].ctx, g.Try-1)
-			first, now = g.Began, l.now()
-		} else {
-			g.Began = now
-		}
-		f := l.newBatch(engine.Moment{Now: now, First: first}, g.Requests...)
-		f.recall()
-		f.look()
-		f.settle(g.Try)
-		if f.counters.hasFailed() {
-			l.coalescer.StayApart()
-		}
-		handedOn = l.handOn(f, g, own)
-	}
-}
-
-// handOn gives the hits of the group what the batch has decided, and frees the batch.
-// Where own is decided, or all are, it hands on what is left of the group, or its lines,
-// and returns true; else the hits that are left retry.
-func (l *Limiter) handOn(f *batch, g *coalesce.Group[*request], own *request) (done bool) {
-	l.tally.add(f)
-	left := g.Requests[:0]
-	ownLeft := own == nil
-	hits := f.hits.handedOut()
-	// Before any is handed on: the hook may panic, and then all are abandoned.
-	if l.onCoalesced != nil && own != nil && len(hits) > 1 {
-		for _, h := range hits {
-			if !h.retries {
-				l.onCoalesced(h.request.ctx, own.ctx, len(hits))
+		for j := range r.uses[i].limits {
+			s := newState(a, &r.uses[i].limits[j], second)
+			s.Unknown, s.Reset = true, events.Never
+			d.Limits = append(d.Limits, s)
+			if r.hasParts {
+				r.result.Parts = append(r.result.Parts, i)
 			}
 		}
 	}
-	for _, h := range hits {
-		r := h.request
-		// Where the store has failed since, the denial of the try before holds.
-		if h.path != faulty && h.verdict != asBefore {
-			f.conclude(h)
-		}
-		switch {
-		case h.retries:
-			left = append(left, r)
-			ownLeft = ownLeft || r == own
-		default:
-			r.Done()
-		}
-	}
-	f.free()
-	clear(g.Requests[len(left):])
-	g.Requests = left
-	g.Try++
-	switch {
-	case len(left) == 0:
-		l.coalescer.Leave(g)
-	case !ownLeft:
-		l.coalescer.Pass(g)
-	default:
-		return false
-	}
+	r.result.Decision = d
 	return true
 }
 
-// errAbandoned is the error of hits whose decision another caller's panic has broken off.
-var errAbandoned = fmt.Errorf("%w: the decision was broken off by a panic", engine.ErrStore)
-
-// abandon ends the wait for the group.
-func (l *Limiter) abandon(g *coalesce.Group[*request]) {
-	for _, r := range g.Requests {
-		r.err = errAbandoned
-		r.Done()
+// recall denies the hit if all of its counters have cached denials, and reports whether it did.
+func (l *Limiter) recall(r *request) bool {
+	if !l.denials.mayAnswer(r, l.clock.now) {
+		return false
 	}
-	l.coalescer.Leave(g)
+	r.open = append(r.open[:0], r)
+	b := l.newBatch(r.open, false)
+	b.recall()
+	if len(b.unknown) == 0 {
+		b.decide(false)
+	}
+	if len(b.unknown) > 0 || b.hits[0].verdict != denied {
+		b.free()
+		return false
+	}
+	b.finish(r.open[:0])
+	return true
 }
 
-// CheckCost returns a *RangeError for what a hit cannot cost.
+// mustCheck reports whether the hit is checked before it adds: because it costs more than a limit admits, or because a
+// counter has denied a hit and no check has found room since. A flood of hits that add and are undone would otherwise
+// keep all hits out.
+func (l *Limiter) mustCheck(r *request) bool {
+	if slices.ContainsFunc(r.applied, countsAll) {
+		return false // it is counted in any case
+	}
+	for i := range r.applied {
+		a, u := &r.applied[i], &r.uses[i]
+		if !isEnforced(a) || len(u.limits) == 0 {
+			continue
+		}
+		if l.denials.denies(denialKey{a.ID, u.engine}, u) {
+			return true
+		}
+		for j := range u.limits {
+			if needed(u.asks, ceiling(a, &u.limits[j])) > ceiling(a, &u.limits[j]) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// pause separates processes that contend for the same room. There is none before the first check.
+func (l *Limiter) pause(ctx context.Context, try int) {
+	if try == 1 {
+		return
+	}
+	timer := time.NewTimer(l.config.Random(time.Millisecond << try))
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+}
+
+// dropLate ends the rejected requests that have no time for a check, and returns the others.
+func (l *Limiter) dropLate(requests []*request) []*request {
+	now := time.Now()
+	kept := requests[:0]
+	for _, r := range requests {
+		if r.rejected && r.isLate(now) {
+			l.giveUp(r)
+		} else {
+			kept = append(kept, r)
+		}
+	}
+	return kept
+}
+
+// isLate reports whether the caller has left, or the time for the store is over.
+func (r *request) isLate(now time.Time) bool { return r.ctx.Err() != nil || !now.Before(r.deadline) }
+
+// giveUp denies a rejected request as its last add did.
+func (l *Limiter) giveUp(r *request) {
+	r.repeatDenial()
+	l.done(r, 1)
+}
+
+// repeatDenial lets the denial of the last add stand. If a check has found room before, the room may be there soon.
+func (r *request) repeatDenial() {
+	if !r.hadRoom {
+		return
+	}
+	d := &r.result.Decision
+	for i := range d.Limits {
+		if s := &d.Limits[i]; !s.Allowed && s.Reset != events.Never {
+			s.Reset = time.Second
+		}
+	}
+	d.RetryAfter = time.Second
+}
+
+// done ends the wait of the request's caller. hits is the number of hits that were decided together.
+func (l *Limiter) done(r *request, hits int) {
+	if hits > 1 && l.config.OnCoalesced != nil && r.isCoalesced() {
+		l.config.OnCoalesced(r.ctx, r.leaderContext(), hits)
+	}
+	r.done()
+}
+
+// report calls OnDecision.
+func (l *Limiter) report(r *request, h Hit, call Call) {
+	if l.config.OnDecision != nil && r.result.Err == nil {
+		l.config.OnDecision(r.ctx, h, &r.result.Decision, call)
+	}
+}
+
+// CheckCost returns a *RangeError if a hit must not have the cost.
 func CheckCost(cost int64) error {
 	if cost < 0 || cost > MaxCost {
 		return engine.OutOfRange(engine.ArgCost, "it is 0 to %d", MaxCost)
@@ -253,7 +284,7 @@ func CheckCost(cost int64) error {
 	return nil
 }
 
-// checkPositive returns a *RangeError for what a part, or a hit that reserves, cannot cost.
+// checkPositive returns a *RangeError if a hit that reserves must not have the cost.
 func checkPositive(cost int64) error {
 	if cost < 1 || cost > MaxCost {
 		return engine.OutOfRange(engine.ArgCost, "it is 1 to %d", MaxCost)
@@ -261,60 +292,10 @@ func checkPositive(cost int64) error {
 	return nil
 }
 
-// CheckReserved returns a *RangeError for how long a hit that reserves cannot do so.
+// CheckReserved returns a *RangeError if a hit must not reserve for the duration.
 func CheckReserved(d time.Duration) error {
 	if d < time.Second || d > MaxReserved || d%time.Second != 0 {
 		return engine.OutOfRange(engine.ArgReserve, "it is 1s to 24h, in whole seconds")
 	}
 	return nil
-}
-
-// MayHave reports whether a hit can have reserved that, by the times: for no longer than a queue or a reservation
-// lasts.
-func (l *Limiter) MayHave(r *engine.Reserved) bool {
-	allowed, lasts := 2*l.grace.Milliseconds(), r.Ends-r.Time
-	return lasts >= -allowed && lasts <= events.MaxWindow.Milliseconds()+allowed
-}
-
-// Ahead returns by how much the reservation is stamped later than clocks allow that differ by no more than the grace,
-// also behind a reset; 0: it is not. A log that a clock has carried ahead stamps hits so.
-func (l *Limiter) Ahead(r *engine.Reserved) time.Duration {
-	latest := max(l.now().UnixMilli(), l.stamps.latest.Load()*1000) + 2*l.grace.Milliseconds()
-	return time.Duration(min(max(r.Time-latest, 0), events.MaxWindow.Milliseconds())) * time.Millisecond
-}
-
-// stamps gives hits their stamps: Unix seconds. They go back only where the clock was set back.
-type stamps struct{ latest atomic.Int64 }
-
-// next returns the second of the moment, or the latest stamp where that is later, but not by so much
-// that hits of it would be late. It returns the latest stamp, too.
-func (s *stamps) next(now time.Time, grace time.Duration) (stamp, latest int64) {
-	second := now.Unix()
-	for latest = s.latest.Load(); second > latest; latest = s.latest.Load() {
-		if s.latest.CompareAndSwap(latest, second) {
-			return second, second
-		}
-	}
-	if time.Unix(latest, 0).Sub(now.Round(0)) > maxAhead(grace) {
-		return second, latest
-	}
-	return latest, latest
-}
-
-// maxAhead is by how much a stamp may be ahead of the wall clock.
-func maxAhead(grace time.Duration) time.Duration { return grace / 4 }
-
-// isLate reports whether a hit of the moment may no longer be admitted now: on the monotonic clock
-// or on the wall's more than half the grace has passed since, or the stamp is far ahead of the
-// wall's.
-func isLate(m engine.Moment, now time.Time, grace time.Duration) bool {
-	if elapsed := now.Sub(m.Now); elapsed > grace/2 {
-		return true
-	}
-	stamped := m.Now.Round(0)
-	if second := time.Unix(m.Stamp, 0); second.After(stamped) {
-		stamped = second
-	}
-	wall := now.Round(0).Sub(stamped)
-	return wall < -maxAhead(grace) || wall > grace/2
 }

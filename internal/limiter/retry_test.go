@@ -88,6 +88,45 @@ func TestADenialOutlastsTheStore(t *testing.T) {
 	assert.GreaterOrEqual(t, d.RetryAfter, 3600*time.Second, "no earlier than the truth")
 }
 
+// A check has found room, and then the store fails in the add: the hit may fit soon, not after the window that the add
+// before counted.
+func TestADenialAfterRoomWasFoundIsShort(t *testing.T) {
+	clock := testkit.NewClock(time.Time{})
+	embedded := storestest.Embedded(clock.Now)
+	store := &hookedStore{Store: embedded}
+	event, who := testkit.Event(t, "[{per: ip, rate: 2/h}]"), events.Features{"ip": "203.0.113.9"}
+	counter, err := event.Counter(who)
+	require.NoError(t, err)
+	counters := hierarchy.NewCounters(hierarchy.Config{Store: embedded, Clock: clock.Now})
+	var buckets []uint64
+	for bucket := range hierarchy.BucketsOf(counter, clock.Now().Unix()) {
+		buckets = append(buckets, bucket.ID())
+	}
+	adds := 0
+	store.before = func(_ string, added []uint64) error {
+		if len(added) == 0 {
+			return nil
+		}
+		adds++
+		if adds > 1 {
+			return errBroken
+		}
+		_, err := counters.Increment(t.Context(), 5, time.Time{}, counter) // transient contention
+		return err
+	}
+	store.after = func(_ string, added []uint64) error {
+		if len(added) == 0 {
+			return nil
+		}
+		return storetest.RollBack(t.Context(), embedded, counter.ID(), 5, buckets, acknowledged)
+	}
+	d, err := quietLimiter(t, store, clock).Hit(t.Context(), hitOf(event, 1, who))
+	require.NoError(t, err)
+	assert.Equal(t, 2, adds)
+	assert.False(t, d.Allowed)
+	assert.Equal(t, time.Second, d.RetryAfter)
+}
+
 // A hit that tries again does not repeat an add whose answer was lost.
 func TestALostAddIsNotRepeatedByATry(t *testing.T) {
 	clock := testkit.NewClock(time.Time{})

@@ -196,7 +196,7 @@ func (c *Call) Result(writes []store.Write, reads []store.Read) (r Result) {
 	for i := range writes[:min(r.Landed, len(writes))] {
 		writes[i].Result = c.values[i]
 	}
-	if r.Err == nil || r.Err == errNoCount && len(c.versions) > 0 { // such an item leaves the others good, see readAll
+	if isForeign := r.Err == errNoCount || r.Err == errNoData; r.Err == nil || isForeign && len(c.versions) > 0 { // such an item leaves the others good, see readAll
 		c.takeResults(reads)
 		c.free()
 		return r

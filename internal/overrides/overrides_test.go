@@ -15,7 +15,7 @@ import (
 
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/events/rulesfile"
-	"github.com/counterd/counterd/internal/eventlog/journal"
+	"github.com/counterd/counterd/internal/eventlog/footprint"
 	"github.com/counterd/counterd/internal/limiter/engine"
 	"github.com/counterd/counterd/internal/overrides"
 	"github.com/counterd/counterd/internal/seal"
@@ -371,7 +371,7 @@ func TestOtherRules(t *testing.T) {
 func TestBoundsOfOverrides(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		p := start(t, embedded(), func(c *overrides.Config) {
-			c.Suits = func(rules *events.Rules) error { return journal.CheckRules(rules, events.DefaultGrace) }
+			c.Suits = func(rules *events.Rules) error { return footprint.CheckRules(rules, events.DefaultGrace) }
 		})
 		hour := time.Now().Add(time.Hour)
 		large := of("x", hour, "1000000/h")

@@ -104,8 +104,10 @@ type Write struct {
 type Read struct {
 	Item uint64
 
-	Value   int64
-	Version uint64 // see SameVersion; 0: the item is not there
+	Value int64
+	// Version is 0 if the item is not there: see SameVersion. After ErrNoData it is that of the item which holds no bytes
+	// of counterd, if the store has versions of such items, so that a Swap replaces it.
+	Version uint64
 	// Data is what the item holds, of an op with Data. The store uses its memory again with
 	// the op.
 	Data []byte

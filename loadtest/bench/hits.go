@@ -126,7 +126,7 @@ func (h *hits) open(kept store.Store, s *stage, r row) (err error) {
 	if h.first {
 		config.CacheBytes = -1
 	}
-	engines := []engine.Engine{hierarchy.NewCounters(config)}
+	engines := []limiter.Engine{hierarchy.NewCounters(config)}
 	if h.before > 0 {
 		logs, err := eventlog.New(engines[0].Base())
 		if err != nil {

@@ -38,8 +38,7 @@ func perOf(kinds []string) string {
 func countersOf(event *events.Event) []counters {
 	made := func(c counters, precision events.Precision) counters {
 		c.counter = events.Counter{Event: event.Name, Retention: event.Remembered(), Precision: precision}
-		footprint := hierarchy.FootprintOf(c.counter, 0)
-		c.finest, c.coarsest = footprint.Finest, footprint.Coarsest
+		c.finest, c.coarsest = levelsOf(c.counter)
 		return c
 	}
 	if len(event.Rules) == 0 {

@@ -11,7 +11,7 @@ import (
 
 	"github.com/counterd/counterd/events"
 	"github.com/counterd/counterd/hierarchy"
-	"github.com/counterd/counterd/internal/eventlog/journal"
+	"github.com/counterd/counterd/internal/eventlog/footprint"
 )
 
 // Log sums up a log.
@@ -209,7 +209,7 @@ func (g *group) buckets(visits []visit) iter.Seq2[hierarchy.Level, bucket] {
 // second.
 func (g *group) demand(seconds float64, second int64) demand {
 	d := demand{counters: g.counters, logs: map[int64]float64{}}
-	most, _, _ := journal.Spread(g.bounds, g.counter.Retention.Milliseconds(), young, g.waits)
+	most, _, _ := footprint.Spread(g.bounds, g.counter.Retention.Milliseconds(), young, g.waits)
 	var hits, days, rereads float64
 	for _, visits := range g.visits {
 		hits += float64(len(visits))

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/counterd/counterd/events"
+	"github.com/counterd/counterd/internal/eventlog/footprint"
 	"github.com/counterd/counterd/internal/eventlog/journal"
 	"github.com/counterd/counterd/memcache"
 )
@@ -30,7 +31,7 @@ func (c Config) modelledLogs(d demand, t Traffic) demand {
 	if window < daySeconds {
 		times = min(t.Peak, daySeconds/window)
 	}
-	most, _, _ := journal.Spread(d.bounds, d.counter.Retention.Milliseconds(), young, d.waits)
+	most, _, _ := footprint.Spread(d.bounds, d.counter.Retention.Milliseconds(), young, d.waits)
 	d.logs = map[int64]float64{}
 	for hits, part := range spread(each, min(window*times/daySeconds, 1)) {
 		d.logs[min(hits, most)] += part * items
@@ -80,9 +81,9 @@ func (d *demand) sizesOf(hits int64, all float64) (s logSizes) {
 	var growing, full phase
 	last, before := min(int64(all+0.5), hits+enough), 0
 	extensions := d.extensions(all) / all // by a hit
-	growth := journal.Growth(d.bounds, d.counter.Retention.Milliseconds(), young, d.waits, hits, 1/extensions)
+	growth := footprint.Growth(d.bounds, d.counter.Retention.Milliseconds(), young, d.waits, hits, 1/extensions)
 	if d.leases {
-		growth = journal.LeasesGrowth(d.bounds[0], young, hits, 1/extensions)
+		growth = footprint.LeasesGrowth(d.bounds[0], young, hits, 1/extensions)
 	}
 	for size := range growth {
 		if growing.hits < float64(hits) {

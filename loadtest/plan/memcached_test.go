@@ -85,14 +85,6 @@ func TestPlansHoldOnMemcached(t *testing.T) {
 			rules:  "events: {hit: {limits: [{per: ip, rate: 60/h, burst: 50}]}}",
 			config: Config{Replicas: 1, Features: Amounts{"": 1000}, Events: Amounts{"": 600_000}},
 		},
-		"fixed logs of an hour": {
-			rules:  "events: {hit: {limits: [{per: ip, rate: [500/h, 800/2h], algorithm: fixed-log}]}}",
-			config: Config{Replicas: 1, Features: Amounts{"": 1000}, Events: Amounts{"": 300_000}},
-		},
-		"days of a calendar in logs": {
-			rules:  "events: {hit: {limits: [{per: ip, rate: 300/d, algorithm: fixed-log, calendar: UTC}]}}",
-			config: Config{Replicas: 1, Features: Amounts{"": 2000}, Events: Amounts{"": 40_000}},
-		},
 		"leaky buckets, whose logs know hits for an hour": {
 			rules:  "events: {hit: {limits: [{per: ip, rate: 60/h, queue: 59}]}}",
 			config: Config{Replicas: 1, Features: Amounts{"": 1000}, Events: Amounts{"": 600_000}},

@@ -108,12 +108,12 @@ func (p *planning) rates(d demand, hits, reread float64) Rates {
 	if d.logged {
 		return p.logRates(&d, hits)
 	}
-	far := hierarchy.FarReadsOf(d.counter, d.windows, hierarchy.DefaultGrace)
+	far := farReadsOf(d.counter, d.windows, hierarchy.DefaultGrace)
 	trips := hits * float64(p.config.Replicas)
 	var made, reads, found, value, wire float64
 	for l := d.finest; l <= d.coarsest; l++ {
 		level := d.levels[l]
-		n := far.Closed[l]*reread + far.Open[l]
+		n := far.closed[l]*reread + far.open[l]
 		reads += n
 		found += n * level.beside
 		value = max(value, level.value)

@@ -42,10 +42,10 @@ events:
       - {per: user, rate: [4/s, 10/3s, 24/10s, 60/m, 1000/d], on_error: deny}
       - {per: user, rate: 5/s, burst: 9, on_error: deny}
       - {per: [ip, user], rate: 6/s, queue: 7, on_error: deny}
-      - {per: [ip, user], rate: [12/5s, 600/h], algorithm: sliding-log, on_error: deny}
+      - {per: [ip, user], rate: [12/5s, 500/h], algorithm: sliding-log, on_error: deny}
       - {per: ip, concurrent: 14, lease: 3s, on_error: deny}
       - {per: user, rate: 14/4s, algorithm: fixed-window, on_error: deny}
-      - {per: [ip, user], rate: 40/10s, algorithm: fixed-log, on_error: deny}
+      - {per: [ip, user], rate: 40/10s, algorithm: fixed-window, on_error: deny}
       - {per: ip, rate: [12/s, 50/10s], on_error: deny}
       - {per: [ip, user], rate: 20/8s, on_error: deny}
       - {per: [ip, user], rate: 900/h, calendar: Asia/Kathmandu, on_error: deny}

@@ -48,9 +48,6 @@ func TestTargetsThatAreWrongAtTimes(t *testing.T) {
 		"windows of a log beside buckets that are too long":     {&target{rules: bothRules, longer: 300}, judge.Denials, "is denied, and"},
 		"fixed windows that slide":                              {&target{rules: fixedRules, slides: true}, judge.Denials, "is denied, and"},
 		"a calendar that turns a second early":                  {&target{rules: calendarRules, turnsLate: -1}, judge.Windows, "admitted in the hour"},
-		"windows of a fixed log that slide":                     {&target{rules: fixedLogRules, slides: true}, judge.Denials, "is denied, and"},
-		"a calendar in a log that is early":                     {&target{rules: logCalendar, turnsLate: -1}, judge.Windows, "admitted in the hour"},
-		"waits of a log and no turn":                            {&target{rules: logCalendar, answers: waitOtherwise(-1, anyLimit)}, judge.Bodies, "and no window begins then"},
 		"a bucket that more returns to":                         {&target{rules: bucketRules, refills: 50}, judge.Windows, " ms of "},
 		"leases that end late":                                  {&target{rules: leaseRules, leasesEnd: 500}, judge.Denials, "is denied, and"},
 		"leases that end early":                                 {&target{rules: leaseRules, leasesEnd: -500}, judge.Windows, "leases that are live at"},
@@ -64,23 +61,21 @@ func TestCounterdOnServers(t *testing.T) {
 	example, err := os.ReadFile("../../deploy/rules/rules.yaml")
 	require.NoError(t, err)
 	for name, config := range map[string]Config{
-		"embedded":             {Store: Embedded},
-		"fixed, chaos":         {Chaos: true, Fleet: fleet.Config{Rules: ownFixed}},
-		"fixed, replicas":      {Chaos: true, Fleet: fleet.Config{Rules: ownFixed, Servers: 3, Replicas: 2}},
-		"one log":              {Fleet: fleet.Config{Rules: ownLog, Processes: 3}},
-		"fixed logs, chaos":    {Chaos: true, Fleet: fleet.Config{Rules: ownFixedLogs}},
-		"fixed logs, replicas": {Chaos: true, Fleet: fleet.Config{Rules: ownFixedLogs, Servers: 3, Replicas: 2}},
-		"buckets, chaos":       {Chaos: true, Fleet: fleet.Config{Rules: ownBuckets}},
-		"buckets, replicas":    {Chaos: true, Fleet: fleet.Config{Rules: ownBuckets, Servers: 3, Replicas: 2}},
-		"logs, classic":        {Fleet: fleet.Config{Rules: ownLogs, Servers: 1, Protocol: "classic"}},
-		"logs, chaos":          {Chaos: true, Fleet: fleet.Config{Rules: ownLogs}},
-		"logs, replicas":       {Chaos: true, Fleet: fleet.Config{Rules: ownLogs, Servers: 3, Replicas: 2}},
-		"the example":          {Event: "url_shorten", Fleet: fleet.Config{Rules: string(example)}}, // has costs that never fit
-		"one server":           {Fleet: fleet.Config{Servers: 1, Processes: 1, Protocol: "meta"}},
-		"meta":                 {Fleet: fleet.Config{Servers: 3, Protocol: "meta"}},
-		"chaos":                {Chaos: true},
-		"chaos, classic":       {Chaos: true, Fleet: fleet.Config{Servers: 1, Protocol: "classic"}},
-		"chaos, replicas":      {Chaos: true, Fleet: fleet.Config{Servers: 3, Replicas: 2}},
+		"embedded":          {Store: Embedded},
+		"fixed, chaos":      {Chaos: true, Fleet: fleet.Config{Rules: ownFixed}},
+		"fixed, replicas":   {Chaos: true, Fleet: fleet.Config{Rules: ownFixed, Servers: 3, Replicas: 2}},
+		"one log":           {Fleet: fleet.Config{Rules: ownLog, Processes: 3}},
+		"buckets, chaos":    {Chaos: true, Fleet: fleet.Config{Rules: ownBuckets}},
+		"buckets, replicas": {Chaos: true, Fleet: fleet.Config{Rules: ownBuckets, Servers: 3, Replicas: 2}},
+		"logs, classic":     {Fleet: fleet.Config{Rules: ownLogs, Servers: 1, Protocol: "classic"}},
+		"logs, chaos":       {Chaos: true, Fleet: fleet.Config{Rules: ownLogs}},
+		"logs, replicas":    {Chaos: true, Fleet: fleet.Config{Rules: ownLogs, Servers: 3, Replicas: 2}},
+		"the example":       {Event: "url_shorten", Fleet: fleet.Config{Rules: string(example)}}, // has costs that never fit
+		"one server":        {Fleet: fleet.Config{Servers: 1, Processes: 1, Protocol: "meta"}},
+		"meta":              {Fleet: fleet.Config{Servers: 3, Protocol: "meta"}},
+		"chaos":             {Chaos: true},
+		"chaos, classic":    {Chaos: true, Fleet: fleet.Config{Servers: 1, Protocol: "classic"}},
+		"chaos, replicas":   {Chaos: true, Fleet: fleet.Config{Servers: 3, Replicas: 2}},
 	} {
 		if bubble.RaceDetector && !slices.Contains([]string{"embedded", "one log", "buckets, replicas", "logs, chaos", "chaos, replicas"}, name) {
 			continue // the servers are not built with it: these are all cases of the judge

@@ -152,8 +152,6 @@ var (
 	slowRules     = []wire.Rule{with(ruleOf("user", "3/4s"), bucket(2), by(events.TokenBucket)), ruleOf("ip", "20/2s")}
 	fixedRules    = []wire.Rule{with(ruleOf("user", "3/1s", "6/4s"), by(events.FixedWindow)), ruleOf("ip", "8/2s")}
 	calendarRules = []wire.Rule{with(ruleOf("user", "6/hour", "60/day"), by(events.FixedWindow), of("Asia/Kathmandu")), ruleOf("ip", "8/2s")}
-	fixedLogRules = []wire.Rule{with(ruleOf("user", "3/1s", "6/4s"), by(events.FixedLog)), with(ruleOf("user", "20/5s"), by(events.SlidingLog)), ruleOf("ip", "8/2s")}
-	logCalendar   = []wire.Rule{with(ruleOf("user", "6/hour", "60/day"), by(events.FixedLog), of("Asia/Kathmandu")), ruleOf("ip", "8/2s")}
 	havana        = []wire.Rule{with(ruleOf("user", "5/day"), by(events.FixedWindow), of("America/Havana")), ruleOf("ip", "8/2s")}
 	targetRules   = []wire.Rule{ruleOf("user", "3/1s", "5/3s"), ruleOf("ip", "8/2s")}
 	minuteRules   = []wire.Rule{with(ruleOf("user", "9/60s", "20/90s"), minutes), ruleOf("ip", "8/2s")}

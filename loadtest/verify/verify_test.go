@@ -50,7 +50,7 @@ func TestRightTargets(t *testing.T) {
 	for name, rules := range map[string][]wire.Rule{
 		"limits by the second": targetRules, "by the minute": minuteRules, "the whole event": wholeRules,
 		"all hits counted": allRules, "elastic": elasticRules, "logs": logRules, "a log beside buckets": bothRules,
-		"fixed windows": fixedRules, "a calendar": calendarRules, "fixed windows in a log": fixedLogRules, "a calendar in a log": logCalendar, "token buckets": bucketRules, "queues": queueRules,
+		"fixed windows": fixedRules, "a calendar": calendarRules, "token buckets": bucketRules, "queues": queueRules,
 		"leases": leaseRules, "buckets that count all": takenRules, "buckets and leases alone": aloneRules,
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -167,19 +167,12 @@ func TestWrongTargets(t *testing.T) {
 		"a wait in milliseconds that is none": {&target{rules: logRules, answers: func(d *wire.Decision) {
 			d.RetryAfterMS = 1000
 		}}, judge.Bodies, "retry_after_ms is 1000"},
-		"fixed windows that turn late":        {&target{rules: fixedRules, turnsLate: 2}, judge.Windows, "admitted in the 4s"},
-		"a calendar that turns late":          {&target{rules: calendarRules, turnsLate: 1}, judge.Windows, "admitted in the hour"},
-		"waits that end before the turn":      {&target{rules: calendarRules, answers: waitOtherwise(-1, anyLimit)}, judge.RetryAfter, "and by the log user-"},
-		"waits beyond the turn":               {&target{rules: calendarRules, answers: waitOtherwise(1, anyLimit)}, judge.RetryAfter, "by the log it fits all limits a second before"},
-		"a calendar of another window":        {&target{rules: calendarRules, answers: func(d *wire.Decision) { d.Limits[0].Window = "1h" }}, judge.Bodies, "the rules have user-6-per-hour"},
-		"waits of no turn":                    {&target{rules: calendarRules, answers: waitOtherwise(1, anyLimit)}, judge.Bodies, "and no window begins then"},
-		"a fixed log that turns late":         {&target{rules: fixedLogRules, turnsLate: 2}, judge.Windows, "admitted in the 4s"},
-		"a fixed log with less":               {&target{rules: fixedLogRules, deniesAbove: func(l contract.Limit) int64 { return l.N - 1 }}, judge.Denials, "is denied, and"},
-		"a fixed log that forgets hits":       {&target{rules: fixedLogRules, forgets: third}, judge.Counts, "the log"},
-		"a calendar in a log that turns late": {&target{rules: logCalendar, turnsLate: 1}, judge.Windows, "admitted in the hour"},
-		"waits of a log before the turn":      {&target{rules: logCalendar, answers: waitOtherwise(-1, anyLimit)}, judge.RetryAfter, "and by the log user-"},
-		"waits of a log beyond the turn":      {&target{rules: logCalendar, answers: waitOtherwise(1, anyLimit)}, judge.RetryAfter, "by the log it fits all limits a second before"},
-		"a fixed log of buckets":              {&target{rules: fixedLogRules, answers: func(d *wire.Decision) { d.Limits[0].Algorithm = events.FixedWindow }}, judge.Bodies, "counts by the algorithm"},
+		"fixed windows that turn late":   {&target{rules: fixedRules, turnsLate: 2}, judge.Windows, "admitted in the 4s"},
+		"a calendar that turns late":     {&target{rules: calendarRules, turnsLate: 1}, judge.Windows, "admitted in the hour"},
+		"waits that end before the turn": {&target{rules: calendarRules, answers: waitOtherwise(-1, anyLimit)}, judge.RetryAfter, "and by the log user-"},
+		"waits beyond the turn":          {&target{rules: calendarRules, answers: waitOtherwise(1, anyLimit)}, judge.RetryAfter, "by the log it fits all limits a second before"},
+		"a calendar of another window":   {&target{rules: calendarRules, answers: func(d *wire.Decision) { d.Limits[0].Window = "1h" }}, judge.Bodies, "the rules have user-6-per-hour"},
+		"waits of no turn":               {&target{rules: calendarRules, answers: waitOtherwise(1, anyLimit)}, judge.Bodies, "and no window begins then"},
 		"the usual length of a day that is longer": {&target{rules: havana, says: func(h http.Header) {
 			h.Set("RateLimit-Policy", strings.Replace(h.Get("RateLimit-Policy"), "w=90000", "w=86400", 1))
 		}}, judge.Headers, "w=86400"},
@@ -323,11 +316,8 @@ const (
 
 // All limits in one log.
 const ownLog = `{events: {verify: {retention: 2h, limits: [
-	{per: user, rate: [2/s, 9/4s, 200/h], algorithm: fixed-log, on_error: deny},
+	{per: user, rate: [2/s, 9/4s, 200/h], algorithm: sliding-log, on_error: deny},
 	{per: user, rate: 12/5s, algorithm: sliding-log, on_error: deny}]}}}`
-
-// The same windows in logs.
-var ownFixedLogs = strings.ReplaceAll(ownFixed, events.FixedWindow, events.FixedLog)
 
 // Without rules of others all algorithms are called for.
 func TestOwnRules(t *testing.T) {
@@ -352,7 +342,7 @@ func TestCounterd(t *testing.T) {
 	t.Parallel()
 	for name, rules := range map[string]string{
 		"own": ownRules, "minutes": ownMinutes, "whole, elastic": ownWhole, "count: all": ownAll, "fixed": ownFixed,
-		"fixed logs": ownFixedLogs, "buckets": ownBuckets, "logs": ownLogs, "one log": ownLog,
+		"buckets": ownBuckets, "logs": ownLogs, "one log": ownLog,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

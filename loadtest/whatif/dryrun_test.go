@@ -37,7 +37,7 @@ func TestADryRunEqualsAReplay(t *testing.T) {
 		"count all":       "[{per: ip, rate: [3/m, 20/h], count: all}]",
 		"soft":            "[{per: ip, rate: [3/m, 20/h], throttle: soft 50%}]",
 		"token bucket":    "[{per: ip, rate: 2/m, burst: 5}]",
-		"fixed log":       "[{per: ip, rate: [3/m, 20/h], algorithm: fixed-log}]",
+		"fixed window":    "[{per: ip, rate: [3/m, 20/h], algorithm: fixed-window}]",
 		"calendar":        "[{per: ip, rate: [4/h, 9/d], algorithm: fixed-window, calendar: Asia/Kolkata}]",
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -51,7 +51,7 @@ func someRules(random *rand.Rand) ruled {
 		shape := some(4, ", count: all") + some(5, ", precision: minute")
 		for range 1 + random.IntN(2) {
 			windows, long, counts, override := []string{"1s", "1m", "5m", "1h", "24h", "90s"}, "48h", "", "2/3m"
-			algorithm, log := "sliding-window", "sliding-log"
+			algorithm, inLog := "sliding-window", "sliding-log"
 			switch random.IntN(5) {
 			case 0:
 				windows, long, override = []string{"h", "d", "month"}, "week", "2/d"
@@ -59,12 +59,12 @@ func someRules(random *rand.Rand) ruled {
 				fallthrough
 			case 1:
 				windows = slices.DeleteFunc(windows, func(window string) bool { return window == "90s" })
-				algorithm, log = "fixed-window", "fixed-log"
+				algorithm, inLog = "fixed-window", "fixed-window"
 			}
 			random.Shuffle(len(windows), func(i, j int) { windows[i], windows[j] = windows[j], windows[i] })
 			var rates []string
 			if !strings.Contains(shape, "minute") && random.IntN(3) == 0 {
-				algorithm, override, rates = log, "2/"+long, []string{"9/" + long} // so that a log of a month has room
+				algorithm, override, rates = inLog, "2/"+long, []string{"9/" + long} // so that a log of a month has room
 			} else {
 				windows[len(windows)-1] = long
 			}

@@ -110,7 +110,7 @@ func slowRate(l events.Limit) string {
 	rate := events.FormatRate(l)
 	return map[string]string{
 		"token-bucket": fmt.Sprint(rate, ", burst ", l.Burst), "leaky-bucket": fmt.Sprint(rate, ", queue ", l.Burst-1),
-		"concurrency": fmt.Sprint(l.N, " leases of ", events.FormatDuration(l.Window)), "sliding-window": rate, "": rate, "fixed-window": rate, "sliding-log": rate, "fixed-log": rate,
+		"concurrency": fmt.Sprint(l.N, " leases of ", events.FormatDuration(l.Window)), "sliding-window": rate, "": rate, "fixed-window": rate, "sliding-log": rate,
 	}[l.Algorithm]
 }
 

@@ -23,15 +23,6 @@ func (l Limit) isSameBucket(other Limit) bool {
 // refill returns in what time an empty bucket is full.
 func (l Limit) refill() int64 { return (l.Ceiling*l.Window + l.Rate - 1) / l.Rate }
 
-// Span returns for how long the limit counts what was admitted, in milliseconds: its window, or the time
-// in which an empty token bucket is full again.
-func (l Limit) Span() int64 {
-	if l.isBucket() {
-		return l.refill()
-	}
-	return l.Window
-}
-
 // Wait returns how many milliseconds pass until a token bucket of that level, which lacks so many tokens
 // more, is full.
 func (l Limit) Wait(level, tokens int64) int64 {
@@ -40,9 +31,6 @@ func (l Limit) Wait(level, tokens int64) int64 {
 	}
 	return (level + tokens*l.Window + l.Rate - 1) / l.Rate
 }
-
-// returned returns how many tokens return in a span of time, at the most.
-func (l Limit) returned(span int64) int64 { return span*l.Rate/l.Window + 1 }
 
 // unknown returns since, the time after which the bucket's level knows all events, or 0 if it has been
 // full since at the floor.
@@ -112,38 +100,33 @@ func (m meter) frees(l Limit, tokens, now int64) int64 {
 type bucket struct {
 	Limit
 	floor meter // at the floor of the log
-	index int   // among those of the log: see indexOf; -1: the log does not have it
+	own   bool  // the log has it
 	since int64
-	level filling
+	level meter
 }
-
-// filling is what a bucket lacks, and the same without hits that are undecided.
-type filling struct{ all, decided meter }
 
 // buckets are those of the limits of a log and of its reader: one for each rate. Their levels are
 // behind the first records, as many as are folded.
 type buckets struct {
 	list   []bucket
-	own    int // how many of them the log has
 	folded int
-	ahead  []filling // of each record that is folded, and each bucket
+	ahead  []meter // of each record that is folded, and each bucket
 }
 
-func (b *buckets) clear() { b.list, b.own, b.folded, b.ahead = b.list[:0], 0, 0, b.ahead[:0] }
+func (b *buckets) clear() { b.list, b.folded, b.ahead = b.list[:0], 0, b.ahead[:0] }
 
 // begin begins with the levels at the floor. A bucket that the log does not have is filled by its sums.
 func (b *buckets) begin(head *Head, others []Limit, sums *timeline) {
 	for _, l := range head.Limits {
 		if l.isBucket() && b.of(l) == nil {
-			b.list = append(b.list, bucket{Limit: l, floor: meter{head.Floor, l.level}, index: len(b.list), since: l.since})
+			b.list = append(b.list, bucket{Limit: l, floor: meter{head.Floor, l.level}, own: true, since: l.since})
 		}
 	}
-	b.own = len(b.list)
 	for _, l := range others {
 		if l.isBucket() && b.of(l) == nil {
 			floor := meter{}
 			floor.addAll(l, sums)
-			b.list = append(b.list, bucket{Limit: l, floor: meter{head.Floor, floor.at(l, head.Floor)}, index: -1, since: head.Since})
+			b.list = append(b.list, bucket{Limit: l, floor: meter{head.Floor, floor.at(l, head.Floor)}, since: head.Since})
 		}
 	}
 }

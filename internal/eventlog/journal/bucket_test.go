@@ -84,6 +84,20 @@ func TestTokenBucketsOutOfRange(t *testing.T) {
 	}
 }
 
+// A rewrite whose floor is between two hits, of which the first in the log has the later time, leaves the level as it is:
+// the next hit waits behind both.
+func TestARewriteLowersNoLevel(t *testing.T) {
+	deep := journal.Limit{Window: 1000, Rate: 10, Ceiling: 40}
+	value, _ := hit(t, empty(t, deep), 1, 1000, 1, 10, deep)
+	value, _ = hit(t, value, 2, 0, 1, 10, deep) // by a clock that is a second behind
+	value, _ = hit(t, value, 3, 500, 1, 5, deep)
+	for _, floor := range []int64{-1, 0, 499, 500, 999, 1000, 1200} {
+		log := read(t, rewrite(t, value, floor+1000), journal.Question{})
+		assert.EqualValues(t, 25, log.Held(deep, now+1000).Count, "floor %d", floor)
+		assert.EqualValues(t, 23, log.Held(deep, now+1200).Count, "floor %d", floor)
+	}
+}
+
 // Of replicas the fullest bucket counts, and then what all of them have.
 func TestMergeOfTokenBuckets(t *testing.T) {
 	bucket := journal.Limit{Window: 60_000, Rate: 10, Ceiling: 20}

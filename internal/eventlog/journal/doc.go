@@ -19,9 +19,6 @@
 // the last in the log was decided with all others counted, whether they are pending or not. The
 // proof needs the order, and that each hit has an identity of its own.
 //
-// Windows that follow one another ([Limit.Tiles]) hold the hits of their own seconds only: hits of a faster
-// clock may be in the next one. The proof is the same.
-//
 // # Token buckets
 //
 // A limit with a rate is a token bucket: it holds as many tokens as its ceiling, its burst, and a hit takes
@@ -34,7 +31,8 @@
 // times within the interval: together they took no more than the burst and what the rate returned in it.
 // That holds for any order of the entries, so a rewrite and a union may change it.
 //
-// A rewrite keeps the level at its floor, and of entries up to the floor nothing else. A bucket keeps its
+// A rewrite keeps the level at its floor, and of entries up to the floor nothing else. It never lowers the level behind
+// all entries, so turns of a leaky bucket stay as far apart as the rate asks for. A bucket keeps its
 // level while its rate stays, whatever its burst. One that newer rules add begins with the events in the log.
 // Of replicas the highest level counts.
 //
@@ -61,10 +59,11 @@
 // that is appended again with a later time and end has these from there on, at its place: so a lease is
 // extended, and what follows it still counts it.
 //
-// A token bucket lacks what truly was used, at the time of its hit. Once the floor has passed a hit that is
-// still to be settled, the log has its rests beside the levels: what of the hit each bucket lacks at the floor.
-// Tokens that return are those of other hits first, then of the first of these. So without one of them the
-// bucket would lack no more than without its rest, and a settlement gives back no more than that.
+// A token bucket lacks what truly was used, at the time of its hit. Once the floor has passed a hit that is still
+// to be settled, the level at the floor has it as it was reserved. A settlement then lowers the level at the floor
+// by what was not used, but by no more than is left of the reserved cost if all that the rate returned since the
+// hit is of it. That is safe: without the unused part the bucket would lack no more. It would only if tokens had
+// returned for nothing, to a full bucket, and that it was not before the used ones had returned.
 //
 // # Replicas
 //
@@ -104,23 +103,20 @@
 // big-endian where one is. Times are milliseconds since 1970.
 //
 //	header   0xEC, version 1, the number of bytes that follow up to the end of the CRC
-//	         parts: number of limits<<5, and whether there is 1 coarse, 2 reset, 4 bytes that the
-//	         rewrite kept, 8 sums by second, 16 sums by millisecond
+//	         parts: number of limits<<3, and whether there is 1 coarse, 2 reset, 4 bytes that the
+//	         rewrite kept
 //	         base (seconds), and signed varints: base - floor, and in seconds base - since, until - base
 //	         TTL (seconds), 8 bytes: revision
 //	         coarse and reset (times), bytes of entries that the rewrite kept
-//	         of each limit its length<<4 and 1 in seconds, not milliseconds, 2 a token bucket, 4 in
-//	         shadow, 8 windows that follow one another; its ceiling; of such windows the number of bytes of the
-//	         name of their calendar's zone, and that; of a token bucket its rate, its level at the floor, and 0,
-//	         or 1 and how many seconds before base the time is after which that knows all events
+//	         of each limit its length<<3 and 1 in seconds, not milliseconds, 2 a token bucket, 4 in
+//	         shadow; its ceiling; of a token bucket its rate, its level at the floor, and 0, or 1 and how
+//	         many seconds before base the time is after which that knows all events
 //	kept     1 byte as of other entries; signed varints: its time less that of the one before; the place of its
 //	         process among those before it, or their number and 4 bytes: that process; a signed varint: its
-//	         sequence less that of the one before of the process; of a long entry its cost, its count<<3 and
-//	         1 late, 2 with an end, 4 with rests, as signed varints these times less its own, and of rests
-//	         their number and each
-//	sums     number of sums by second, and of each sum<<1|0 with cost 1, or sum<<1|1 and its
-//	         cost, where sum is the distance from the one before it in seconds
-//	         number of sums by millisecond, and these in the same way in milliseconds
+//	         sequence less that of the one before of the process; of a long entry its cost, its count<<2 and
+//	         1 late, 2 with an end, and as signed varints these times less its own
+//	sums     of each its distance to the one before<<2, and 1 with a cost, which follows; without, it is 1;
+//	         2 in milliseconds, not in seconds: a sum by second is at the end of it
 //	         4 bytes: CRC-32C of all that precedes it
 //	entries  1 byte: kind<<5 | pending<<4 | cost, with cost 0 for a long entry
 //	         5 bytes: the lowest 40 bits of the time, which is within 17 years of base
@@ -131,8 +127,7 @@
 //	         in an entry with an end 5 bytes: that time
 //	         2 bytes: the lower half of the CRC-32C of the entry
 //
-// The first sum by second begins at the second 0, the first by millisecond at the last sum by
-// second. The kinds are 1 hit, 2 increment, 3 void, and what a rewrite makes of them: 4 settled (it
+// The first sum is at its distance to the time 0. The kinds are 1 hit, 2 increment, 3 void, and what a rewrite makes of them: 4 settled (it
 // counts), 5 former (it counts, by limits older than those of the log), 6 denied. A value of another
 // version is [ErrVersion]: it must be left as it is. A torn entry, a foreign byte or a second header
 // is [ErrCorrupt], and nothing of the value is used. A value cut between two entries is a valid

@@ -47,7 +47,12 @@ const (
 	shortSize = 1 + 5 + 7 + tailSize
 	longSize  = shortSize + 4 + 2
 	timeSize  = timeBits / 8 // of each further time of a long entry
-	heldSize  = longSize + timeSize
+)
+
+// Sizes of encoded entries, for those who compute how large logs become.
+const (
+	EntrySize      = shortSize
+	TimedEntrySize = longSize + timeSize // late, or with an end
 )
 
 // An ID identifies an entry among the entries that processes may still look for. It has 56 bits.

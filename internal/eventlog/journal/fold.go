@@ -1,16 +1,14 @@
 package journal
 
-import "slices"
-
-// fill has the levels be those behind the first n records.
-func (b *buckets) fill(rs *records, n int, undecided func(*record) bool) {
+// fill advances the levels of all buckets to the first n records.
+func (b *buckets) fill(rs *records, n int) {
 	b.rewind(n)
 	if len(b.list) == 0 {
 		return
 	}
 	if b.folded == 0 {
 		for i := range b.list {
-			b.list[i].level = filling{b.list[i].floor, b.list[i].floor}
+			b.list[i].level = b.list[i].atFloor(rs)
 		}
 	}
 	for ; b.folded < n; b.folded++ {
@@ -18,13 +16,8 @@ func (b *buckets) fill(rs *records, n int, undecided func(*record) bool) {
 		for i := range b.list {
 			level := &b.list[i].level
 			b.ahead = append(b.ahead, *level)
-			time, units := b.list[i].takes(rs, b.folded)
-			if units == 0 {
-				continue
-			}
-			level.all.add(b.list[i].Limit, time, units)
-			if !undecided(r) {
-				level.decided.add(b.list[i].Limit, time, units)
+			if units := b.list[i].takes(rs, b.folded); units != 0 {
+				level.add(b.list[i].Limit, r.Time, units)
 			}
 		}
 	}
@@ -41,131 +34,96 @@ func (b *buckets) rewind(n int) {
 	b.folded, b.ahead = n, b.ahead[:n*len(b.list)]
 }
 
-// takes returns what the n-th record takes from the bucket, and when: at its floor what is left there of a hit
-// that the floor has passed.
-func (b *bucket) takes(rs *records, n int) (time, units int64) {
+// takes returns the units that the n-th record takes from the bucket at its time: none if the level at the floor
+// includes the record.
+func (b *bucket) takes(rs *records, n int) (units int64) {
 	r := &rs.list[n]
 	switch {
-	case r.rests != 0 && b.index >= 0:
-		return b.floor.time, b.settled(rs, n, rs.rests[r.rests-1+b.index])
+	case b.own && rs.isPassedOpen(n):
+		return 0
 	case !r.settles():
-		return r.Time, b.settled(rs, n, b.units(r.Count*r.Cost))
-	case rs.reservation(n) >= 0, n < rs.kept && b.index >= 0 && r.Time <= rs.head.Floor: // its hit takes it, or the level at the floor has it
-		return r.Time, 0
+		return b.units(rs.used(n))
+	case rs.reservation(n) >= 0: // the hit takes the true cost at its place
+		return 0
+	case b.own && n < rs.kept && r.Time <= rs.head.Floor: // the level at the floor includes the settlement
+		return 0
 	}
-	return r.Time, b.units(r.counts * r.Cost)
+	return b.units(r.counts * r.Cost)
 }
 
-// settled returns what is left of the units that the bucket lacks of the n-th record: of a hit that is
-// settled what its true cost leaves.
-func (b *bucket) settled(rs *records, n int, rest int64) int64 {
-	r := &rs.list[n]
-	whole := b.units(r.Count * r.Cost)
-	cost := r.counts * r.Cost
-	if i := rs.settlementOf(n); i >= 0 && cost == 0 && !rs.isPassed(r) {
-		cost = rs.list[i].counts * rs.list[i].Cost
+// atFloor returns the level at the floor, with the true costs of the hits that were settled after the floor had passed
+// them: see the package comment. A true cost above the reserved one is added at the floor.
+func (b *bucket) atFloor(rs *records) meter {
+	m := b.floor
+	if !b.own {
+		return m
 	}
-	return max(0, rest-whole+b.units(cost))
-}
-
-// drain is a token bucket, and what it lacks of each hit that is to be settled. What returns is of the other
-// hits, then of the first of these: so the bucket without one of these lacks no more than what is left.
-type drain struct {
-	limit Limit
-	meter
-	rests []rest
-}
-
-// rest is what a bucket lacks of a record.
-type rest struct {
-	id   ID
-	left int64
-}
-
-// rests are what each bucket lacks of hits, by their identity and indexOf.
-type rests map[ID][]int64
-
-// take returns the level that the i-th of the limits, a bucket, has at a floor besides the rests, and the time
-// after which it knows all events. It takes the rests; of those of several replicas the most count.
-func (r rests) take(j *judge, limits []Limit, i int, floor int64) (level, since int64) {
-	level, left, since := j.decay(limits[i], floor)
-	for _, one := range left {
-		if r[one.id] == nil {
-			r[one.id] = make([]int64, indexOf(limits, Limit{}))
+	for n := range min(rs.kept, len(rs.list)) {
+		if !rs.isPassedOpen(n) {
+			continue
 		}
-		of := &r[one.id][indexOf(limits, limits[i])]
-		*of = max(*of, one.left)
-	}
-	return level, since
-}
-
-// indexOf returns which of the buckets of the limits that limit is; of none how many they are.
-func indexOf(limits []Limit, limit Limit) (n int) {
-	for i, l := range limits {
-		switch {
-		case l.isSameBucket(limit):
-			return n
-		case l.isBucket() && !slices.ContainsFunc(limits[:i], l.isSameBucket):
-			n++
+		r := &rs.list[n]
+		reserved, used := b.units(r.Count*r.Cost), b.units(rs.used(n))
+		if used > reserved {
+			m.add(b.Limit, m.time, used-reserved)
+			continue
 		}
+		m.level = max(0, m.level-min(reserved-used, b.left(reserved, m.time-r.Time)))
 	}
-	return n
+	return m
 }
 
-// add adds what a record takes at a time, as a rest or not.
-func (d *drain) add(time, units int64, id ID, isRest bool) {
-	if time > d.time {
-		d.end(time)
+// left returns how many of the units, which were taken the given time ago, are still missing if they return before all
+// others.
+func (l Limit) left(units, ago int64) int64 {
+	if ago > units/l.Rate {
+		return 0
 	}
-	before := d.level
-	if d.meter.add(d.limit, d.time, units); isRest {
-		d.rests = append(d.rests, rest{id, d.level - before})
-	}
+	return units - max(ago, 0)*l.Rate
 }
 
-// end goes on to a time, and returns what the bucket lacks then besides the rests.
-func (d *drain) end(time int64) (plain int64) {
-	d.time, d.level = time, d.at(d.limit, time)
-	plain = d.level
-	for _, r := range d.rests {
-		plain -= r.left
-	}
-	for i := 0; plain < 0; i++ {
-		returned := min(-plain, d.rests[i].left)
-		d.rests[i].left -= returned
-		plain += returned
-	}
-	return plain
-}
-
-// decay returns the level of the limit's bucket at a later floor, with the records that are in it then, the
-// rests of hits that are still to be settled, and the time after which it knows all events.
-func (j *judge) decay(l Limit, floor int64) (level int64, rests []rest, since int64) {
+// levelAt returns the level of the limit's bucket at a later floor, and the time after which all events are in it.
+//
+// A rewrite puts the entries up to the floor before the others, which may lower the level. Two hits find an empty bucket.
+// The first in the log is by a clock that is a second ahead, and the floor is between their times. In the order of the
+// log the second hit waits behind the first. In the order of the rewrite the bucket drains for a second between them, and
+// the turn of the next hit would be a second too early. So levelAt raises the level at the floor until the level behind
+// all entries is that of the log.
+func (j *judge) levelAt(l Limit, floor int64) (level, since int64) {
 	if j.head == nil {
-		return 0, nil, 0
+		return 0, 0
 	}
 	b := j.buckets.of(l)
-	summed := j.head.Floor // the level has all that kept its identity no longer
+	summed := j.head.Floor // the level includes the entries without an identity
 	if b == nil {
-		b, summed = &bucket{Limit: l, index: -1, since: j.head.Since}, floor
+		b, summed = &bucket{Limit: l, since: j.head.Since}, floor
 		b.floor.addAll(l, &j.counted)
 	}
-	d := drain{limit: l, meter: b.floor}
+	all := b.atFloor(&j.records) // in the order of the log
+	passed, others := all, meter{time: floor}
+	units := int64(0) // of the others
 	for n := range j.list {
 		r := &j.list[n]
-		held, isRest := r.held(), r.counts > 0 && r.isRest(floor)
-		if i := j.settlementOf(n); i >= 0 && r.counts == 0 { // the hit takes what its settlement counts
+		held := r.held()
+		if i := j.settlementOf(n); i >= 0 { // the hit takes the cost of its settlement
 			held = j.list[i].held()
 		}
-		isIn := held > summed && (r.appended() <= floor || r.settles() && r.Time <= floor)
-		if time, units := b.takes(&j.records, n); isIn && (units > 0 || isRest) {
-			d.add(time, units, r.ID, isRest)
+		taken := b.takes(&j.records, n)
+		if held <= summed || taken <= 0 {
+			continue
+		}
+		all.add(l, r.Time, taken)
+		if r.appended() <= floor || r.settles() && r.Time <= floor {
+			passed.add(l, r.Time, taken)
+		} else {
+			others.add(l, r.Time, taken)
+			units += min(taken, maxDebt*l.Rate-units)
 		}
 	}
-	return d.end(floor), d.rests, b.since
-}
-
-// isRest reports whether a floor has passed an entry that is to be settled, or may be.
-func (e *Entry) isRest(floor int64) bool {
-	return e.Ends > floor && e.appended() <= floor && !e.settles() && e.Kind != Void && e.Kind != denied
+	level = passed.at(l, floor)
+	last := max(all.time, others.time)
+	if behind := all.at(l, last); behind > others.at(l, last) {
+		level = max(level, min(behind-units+(last-floor)*l.Rate, maxDebt*l.Rate))
+	}
+	return level, b.since
 }

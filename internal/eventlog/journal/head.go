@@ -4,8 +4,6 @@ import (
 	"encoding/binary"
 	"fmt"
 	"slices"
-	"sync"
-	"time"
 )
 
 const (
@@ -80,7 +78,17 @@ func AppendNew(dst []byte, head Head, now int64) ([]byte, error) {
 			return dst, fmt.Errorf("%w: %d of %+v", ErrOutOfRange, n, head)
 		}
 	}
-	return appendHead(dst, head, &timeline{}, 0), nil
+	return appendHead(dst, head, &timeline{}), nil
+}
+
+// HeadSize returns the size of a header that was written at now, in milliseconds, when token buckets had no token.
+func HeadSize(head Head, now int64) int {
+	head.base, head.Limits = now, slices.Clone(head.Limits)
+	for i := range head.Limits {
+		l := &head.Limits[i]
+		l.level = l.Ceiling * l.Window * min(l.Rate, 1)
+	}
+	return len(appendHead(nil, head, &timeline{}))
 }
 
 // Parts that a header may have. Above these bits is the number of limits.
@@ -88,8 +96,6 @@ const (
 	hasCoarse = 1 << iota
 	hasReset
 	hasKept
-	hasSeconds
-	hasMillis
 	partBits = iota
 )
 
@@ -98,17 +104,15 @@ const (
 	inSeconds = 1 << iota
 	isBucket
 	isShadow
-	isTiled
 	markBits = iota
 )
 
-// appendHead appends the header and the sums: those up to cut by second.
-func appendHead(dst []byte, h Head, sums *timeline, cut int64) []byte {
+// appendHead appends the header and the sums.
+func appendHead(dst []byte, h Head, sums *timeline) []byte {
 	begin := len(dst)
 	dst = append(dst, magic, version)
-	middle := sums.search(cut)
 	parts, base := len(h.Limits)<<partBits, h.base/second
-	for part, has := range [partBits]bool{h.Coarse > 0, h.Reset > 0, len(h.kept) > 0, sums.upTo(middle) > 0, sums.total() > sums.upTo(middle)} {
+	for part, has := range [partBits]bool{h.Coarse > 0, h.Reset > 0, len(h.kept) > 0} {
 		if has {
 			parts |= 1 << part
 		}
@@ -133,13 +137,7 @@ func appendHead(dst []byte, h Head, sums *timeline, cut int64) []byte {
 	for _, l := range h.Limits {
 		dst = l.append(dst, base)
 	}
-	last := int64(0)
-	if parts&hasSeconds != 0 {
-		dst, last = appendSums(dst, sums, 0, middle, second, 0)
-	}
-	if parts&hasMillis != 0 {
-		dst, _ = appendSums(dst, sums, middle, len(sums.times), 1, last)
-	}
+	dst = appendSums(dst, sums)
 	var space [binary.MaxVarintLen64]byte
 	size := binary.AppendUvarint(space[:0], uint64(len(dst)-begin-2+checkSize))
 	dst = slices.Insert(dst, begin+2, size...)
@@ -158,18 +156,8 @@ func (l Limit) append(dst []byte, base int64) []byte {
 	if l.Shadow {
 		marks |= isShadow
 	}
-	if l.Tiles {
-		marks |= isTiled
-	}
 	dst = binary.AppendUvarint(dst, uint64(window)<<markBits|marks)
 	dst = binary.AppendUvarint(dst, uint64(l.Ceiling))
-	if l.Tiles {
-		name := ""
-		if l.Zone != nil {
-			name = l.Zone.String()
-		}
-		dst = append(binary.AppendUvarint(dst, uint64(len(name))), name...)
-	}
 	if !l.isBucket() {
 		return dst
 	}
@@ -188,9 +176,6 @@ func (c *cursor) limit(base int64) (l Limit) {
 	if window&inSeconds != 0 {
 		l.Window = min(l.Window, maxTime) * second
 	}
-	if l.Tiles = window&isTiled != 0; l.Tiles {
-		l.Zone = c.zone()
-	}
 	if window&isBucket != 0 {
 		l.Rate = c.below(maxRate)
 		c.bad = c.bad || l.Rate == 0
@@ -203,29 +188,6 @@ func (c *cursor) limit(base int64) (l Limit) {
 	return l
 }
 
-// zone reads the name of the zone of a calendar; it may be empty.
-func (c *cursor) zone() *time.Location {
-	size := int(c.below(int64(len(c.data) - c.at)))
-	name := string(c.data[c.at : c.at+size])
-	c.at += size
-	if name == "" || c.bad {
-		return nil
-	}
-	zone, known := zones.Load(name)
-	if !known {
-		loaded, err := time.LoadLocation(name)
-		if err != nil || loaded == time.Local {
-			c.unknown = name
-			return time.UTC
-		}
-		zone, _ = zones.LoadOrStore(name, loaded)
-	}
-	return zone.(*time.Location)
-}
-
-// zones has the zones of headers, by their names.
-var zones sync.Map
-
 // known returns the time after which all events are known if some of a second are not; 0: all are.
 func known(unknown int64) int64 {
 	if unknown <= 0 {
@@ -234,30 +196,33 @@ func known(unknown int64) int64 {
 	return unknown*second + second - 1
 }
 
-// appendSums appends the sums from the i-th to before the end-th in units of time, and returns
-// the time of the last one.
-func appendSums(dst []byte, sums *timeline, i, end int, unit, last int64) ([]byte, int64) {
-	var runs []byte
-	var number uint64
-	for i < end {
-		at := sums.times[i] / unit
-		cost := -sums.upTo(i)
-		for i < end && sums.times[i]/unit == at {
-			i++
-		}
-		for cost += sums.upTo(i); cost > 0; number++ {
+// Marks of a sum. Above these bits is its distance to the one before.
+const (
+	hasCost  = 1 << iota // else its cost is 1
+	inMillis             // else in seconds: it is at the end of its second
+	sumBits  = iota
+)
+
+// appendSums appends the sums, each at its distance to the one before.
+func appendSums(dst []byte, sums *timeline) []byte {
+	last := int64(0)
+	for i, time := range sums.times {
+		for cost := sums.upTo(i+1) - sums.upTo(i); cost > 0; {
 			part := min(cost, maxSum)
-			distance := uint64(at - last/unit)
-			if part == 1 {
-				runs = binary.AppendUvarint(runs, distance<<1)
-			} else {
-				runs = binary.AppendUvarint(runs, distance<<1|1)
-				runs = binary.AppendUvarint(runs, uint64(part))
+			run := uint64(time-last)<<sumBits | inMillis
+			if time == endOfSecond(time) {
+				run = uint64(time/second-last/second) << sumBits
 			}
-			cost, last = cost-part, at*unit
+			if part == 1 {
+				dst = binary.AppendUvarint(dst, run)
+			} else {
+				dst = binary.AppendUvarint(dst, run|hasCost)
+				dst = binary.AppendUvarint(dst, uint64(part))
+			}
+			cost, last = cost-part, time
 		}
 	}
-	return append(binary.AppendUvarint(dst, number), runs...), last
+	return dst
 }
 
 // cursor reads varints. After a damaged one it is at the end.
@@ -265,11 +230,13 @@ type cursor struct {
 	data []byte
 	at   int
 	bad  bool
-	// unknown is a zone that the database of this machine does not have.
-	unknown string
 }
 
 func (c *cursor) next() uint64 {
+	if c.at < len(c.data) && c.data[c.at] < 0x80 { // most numbers: it saves a call
+		c.at++
+		return uint64(c.data[c.at-1])
+	}
 	n, size := binary.Uvarint(c.data[c.at:])
 	if size <= 0 {
 		return c.fail()
@@ -375,61 +342,33 @@ func readHead(value []byte, head *Head, sums *timeline) ([]byte, error) {
 		h.Limits = append(h.Limits, c.limit(h.base/second))
 	}
 	*head = h
-	last := int64(0)
-	if parts&hasSeconds != 0 {
-		c.readSums(sums, second, 0)
-		if n := len(sums.times); n > 0 {
-			last = sums.times[n-1] / second * second
-		}
+	if !c.bad {
+		c.readSums(sums)
 	}
-	if parts&hasMillis != 0 {
-		c.readSums(sums, 1, last)
-	}
-	if c.bad || c.at < len(c.data) || h.Reset > h.Floor {
+	if c.bad || h.Reset > h.Floor {
 		return nil, ErrCorrupt
-	}
-	if c.unknown != "" {
-		return nil, fmt.Errorf("%w (time zone %q)", ErrVersion, c.unknown)
 	}
 	return entries, nil
 }
 
-// readSums adds sums in units of time, each at the end of its unit: a limit that newer rules add counts it
-// for too long, and never too short.
-func (c *cursor) readSums(t *timeline, unit, last int64) {
-	n := int(c.below(int64(len(c.data) - c.at)))
-	end, total := len(t.times), t.total()
-	times, sums := slices.Grow(t.times, n)[:end+n], slices.Grow(t.sums, n)[:end+n]
-	at := c.at // most runs are short: this saves calls, and writes to memory
-	for ; n > 0; n-- {
-		run, cost := uint64(0), int64(1)
-		switch data := c.data[at:]; {
-		case len(data) > 1 && data[0] < 0x80:
-			run, at = uint64(data[0]), at+1
-		case len(data) > 1 && data[1] < 0x80:
-			run, at = uint64(data[0]&0x7f)|uint64(data[1])<<7, at+2
-		default:
-			c.at = at
-			run = c.next()
-			at = c.at
-		}
-		if run&1 == 1 {
-			c.at = at
+// readSums adds the sums, which are all that is left.
+func (c *cursor) readSums(t *timeline) {
+	last := int64(0)
+	for c.at < len(c.data) {
+		run, cost := c.next(), int64(1)
+		if run&hasCost != 0 {
 			cost = c.below(maxSum)
-			at = c.at
 		}
-		distance := min(run>>1, maxTime+1)
-		if last += int64(distance) * unit; last > maxTime {
+		distance := int64(min(run>>sumBits, maxTime+1))
+		if run&inMillis == 0 {
+			distance = distance*second + endOfSecond(last) - last
+		}
+		if last += distance; last > maxTime {
 			c.fail()
 		}
 		if c.bad {
 			return
 		}
-		if total += cost; distance > 0 || end == 0 {
-			times[end] = last + unit - 1
-			end++
-		}
-		sums[end-1] = total
+		t.push(last, cost)
 	}
-	c.at, t.times, t.sums = at, times[:end], sums[:end]
 }

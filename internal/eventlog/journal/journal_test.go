@@ -7,7 +7,6 @@ import (
 	"maps"
 	"math/rand/v2"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -130,7 +129,7 @@ func TestTheTimeToLiveOfARewrite(t *testing.T) {
 	}
 }
 
-// What pending hits may give back is known of each window, until they are too old.
+// A log is undecided while a pending hit counts that is not the reader's, and not too old.
 func TestUndecided(t *testing.T) {
 	limit := journal.Limit{Window: 1000, Ceiling: 5}
 	value := add(t, empty(t, limit), journal.Increment, 100, 3000)
@@ -141,10 +140,13 @@ func TestUndecided(t *testing.T) {
 	}
 	value, err := journal.AppendEntry(value, journal.Entry{Kind: journal.Hit, ID: 3, Time: now + 3000, Cost: 1, Count: 1})
 	require.NoError(t, err)
-	for pending, undecided := range map[int64]int64{now + 1: 2, now + 2900: 0} {
-		log := read(t, value, journal.Question{Keys: []journal.ID{3}, Limits: []journal.Limit{limit}, Pending: pending})
-		assert.Equal(t, journal.Content{Count: 3, Undecided: undecided}, log.Ahead(0, 0))
-		assert.Equal(t, journal.Content{Count: 4, Undecided: undecided}, log.Held(limit, now+3000))
+	for after, undecided := range map[int64]bool{now - 1: true, now + 1: true, now + 2900: false} {
+		log := read(t, value, journal.Question{Keys: []journal.ID{3}, Limits: []journal.Limit{limit}})
+		assert.Equal(t, undecided, log.IsUndecided(after))
+		own := read(t, value, journal.Question{Keys: []journal.ID{9}, Limits: []journal.Limit{limit}})
+		assert.Equal(t, after < now, own.IsUndecided(after))
+		assert.Equal(t, journal.Content{Count: 3}, log.Ahead(0, 0))
+		assert.Equal(t, journal.Content{Count: 4}, log.Held(limit, now+3000))
 		log.Clear()
 		assert.Zero(t, log.Held(limit, now+3000))
 		at, ok := log.Frees(limit, 1, now)
@@ -168,18 +170,6 @@ func TestDamagedValues(t *testing.T) {
 		damaged := bytes.Clone(value)
 		damaged[cut] ^= 0x41
 		require.Error(t, log.Read(damaged, journal.Question{}), "byte %d", cut)
-	}
-}
-
-// A log whose calendar is of a zone that this machine does not know is left as it is.
-func TestAZoneOfAnotherMachine(t *testing.T) {
-	for name, want := range map[string]error{"Europe/Berlin": nil, "UTC": nil, "Europe/Atlantis": journal.ErrVersion, "Local": journal.ErrVersion} {
-		value := empty(t, journal.Limit{Window: 3_600_000, Ceiling: 5, Tiles: true, Zone: time.FixedZone(name, 0)})
-		var log journal.Log
-		require.ErrorIs(t, log.Read(value, journal.Question{}), want, name)
-		if want == nil {
-			assert.Equal(t, name, log.Head().Limits[0].Zone.String())
-		}
 	}
 }
 
@@ -305,7 +295,7 @@ func history(tb testing.TB, n int, settled bool) []byte {
 func TestReadDoesNotAllocate(t *testing.T) {
 	for _, settled := range []bool{false, true} {
 		value := add(t, history(t, 500, settled), journal.Hit, 1, 2, 3)
-		question := journal.Question{Keys: keys(3), Limits: []journal.Limit{{Window: 3_600_000, Ceiling: 500}}, Revision: 7, Pending: now - 2000}
+		question := journal.Question{Keys: keys(3), Limits: []journal.Limit{{Window: 3_600_000, Ceiling: 500}}, Revision: 7}
 		var log journal.Log
 		assert.Zero(t, testing.AllocsPerRun(100, func() { _ = log.Read(value, question) }))
 	}
@@ -316,7 +306,6 @@ func FuzzRead(f *testing.F) {
 	f.Add(history(f, 20, true), int64(now), int64(4000))
 	f.Add(history(f, 20, false), int64(now+5000), int64(4_000_000))
 	f.Add(add(f, empty(f, bucket, journal.Limit{Window: 700, Rate: 3, Ceiling: 2, Shadow: true}), journal.Hit, 0, 1, 2), int64(now+9), int64(5))
-	f.Add(add(f, empty(f, journal.Limit{Window: 3_600_000, Ceiling: 2, Tiles: true, Zone: time.UTC}), journal.Hit, 0, 1, 2), int64(now+9), int64(5))
 	f.Add([]byte{0xEC, 1, 4, 0, 0, 0, 0}, int64(0), int64(0))
 	f.Add(hits(f, reset(f, 0), 1), int64(now+5000), int64(4000))
 	f.Fuzz(func(t *testing.T, value []byte, at, young int64) {
@@ -328,7 +317,6 @@ func FuzzRead(f *testing.F) {
 		log.Verdict(0)
 		log.Frees(journal.Limit{Window: 9000, Ceiling: 2}, 1, now)
 		log.Frees(bucket, 1, now)
-		log.Frees(journal.Limit{Window: 9000, Ceiling: 2, Tiles: true}, 1, now)
 		for _, limit := range log.Head().Limits {
 			log.Frees(limit, 1, now)
 		}
@@ -362,7 +350,7 @@ func FuzzRewrite(f *testing.F) {
 		ceiling %= 1000
 		limits := []journal.Limit{{Window: 2000, Ceiling: int64(ceiling)}, {Window: 60_000, Ceiling: 2 * int64(ceiling)}}
 		if seed%3 == 0 {
-			limits = append(limits, journal.Limit{Window: 3_600_000, Ceiling: int64(ceiling), Tiles: true, Zone: time.UTC}, journal.Limit{Window: 5000, Ceiling: int64(ceiling), Tiles: true})
+			limits = append(limits, journal.Limit{Window: 3_600_000, Ceiling: int64(ceiling)}, journal.Limit{Window: 5000, Ceiling: int64(ceiling)})
 		}
 		plain, rewritten := empty(t, limits...), empty(t, limits...)
 		ids := keys(int(entries) + 1)

@@ -1,27 +1,18 @@
 package journal
 
-import (
-	"slices"
-)
+import ()
 
 // judge decides the entries of a log, one after the other. It knows neither bytes nor rewrites.
 type judge struct {
 	question Question
 
 	records
-	counted   timeline // all that counts
-	undecided timeline // what of it pending hits may still give back
-	buckets   buckets
+	counted timeline // all that counts
+	buckets buckets
 
-	places  []place // of the last hit's window, for each limit
+	before  []int // how many of the times that count are before the last hit's window, for each limit
 	answers []answer
 	ahead   []Content // for each key and limit of the question
-}
-
-// place is a window, and how many of the times that count are before it.
-type place struct {
-	span
-	before int
 }
 
 type answer struct {
@@ -33,7 +24,6 @@ func (j *judge) clear() {
 	j.records = records{list: j.list[:0], table: j.table}
 	j.question, j.answers, j.ahead = Question{}, j.answers[:0], j.ahead[:0]
 	j.counted.clear()
-	j.undecided.clear()
 	j.buckets.clear()
 }
 
@@ -42,10 +32,9 @@ func (j *judge) begin(head *Head, q Question, entries int) {
 	j.question = q
 	j.buckets.begin(head, q.Limits, &j.counted)
 	j.records.begin(head, q.Keys, entries)
-	j.places = slices.Grow(j.places[:0], len(head.Limits))[:len(head.Limits)]
-	for i, limit := range head.Limits {
-		window := limit.around(head.base)
-		j.places[i] = place{window, j.counted.search(window.edge)}
+	j.before = j.before[:0]
+	for _, limit := range head.Limits {
+		j.before = append(j.before, j.counted.search(limit.Edge(head.base)))
 	}
 	for range q.Keys {
 		j.answers = append(j.answers, answer{record: -1})
@@ -145,7 +134,7 @@ func (j *judge) end() {
 		}
 		j.add(r, r.counts)
 	}
-	j.buckets.fill(&j.records, len(j.list), j.isUndecided)
+	j.buckets.fill(&j.records, len(j.list))
 }
 
 // void leaves of an entry what the void leaves. Voids of one entry are one.
@@ -163,12 +152,17 @@ func (j *judge) void(n int, e Entry) {
 	}
 }
 
-// refill has the buckets filled once more from the n-th entry on, or from what it settles, or what settles it.
+// refill rewinds the buckets to before the n-th entry, and what it settles, or what settles it.
 func (j *judge) refill(n int) {
-	if i := max(j.reservation(n), j.settlementOf(n)); i >= 0 {
-		j.buckets.rewind(i)
+	for _, i := range []int{n, j.reservation(n), j.settlementOf(n)} {
+		switch {
+		case i < 0:
+		case j.isPassedOpen(i):
+			j.buckets.rewind(0)
+		default:
+			j.buckets.rewind(i)
+		}
 	}
-	j.buckets.rewind(n)
 }
 
 // add adds hits of an entry to what counts.
@@ -177,20 +171,12 @@ func (j *judge) add(r *record, hits int64) {
 		return
 	}
 	j.counted.add(r.Time, hits*r.Cost)
-	if j.isUndecided(r) {
-		j.undecided.add(r.Time, hits*r.Cost)
-	}
-}
-
-// isUndecided reports whether a denial that rests on the hit is transient.
-func (j *judge) isUndecided(r *record) bool {
-	return r.isPending() && j.question.Pending > 0 && r.appended() > j.question.Pending
 }
 
 // admits returns how many of the hits the limits of the log admit, behind all that precede it.
 func (j *judge) admits(n int) int64 {
 	r := &j.list[n]
-	j.buckets.fill(&j.records, n, j.isUndecided)
+	j.buckets.fill(&j.records, n)
 	count := r.Count
 	for i, limit := range j.head.Limits {
 		if limit.isBucket() {
@@ -199,16 +185,8 @@ func (j *judge) admits(n int) int64 {
 			}
 			continue
 		}
-		p := &j.places[i]
-		if !limit.Tiles || !p.has(r.Time) {
-			p.span = limit.around(r.Time)
-		}
-		p.before = j.counted.after(p.edge, p.before)
-		sum := j.counted.total() - j.counted.upTo(p.before)
-		if limit.Tiles {
-			sum -= j.counted.later(p.last)
-		}
-		count = limit.fits(sum, r.Cost, count)
+		j.before[i] = j.counted.after(limit.Edge(r.Time), j.before[i])
+		count = limit.fits(j.counted.total()-j.counted.upTo(j.before[i]), r.Cost, count)
 	}
 	return count
 }
@@ -218,7 +196,7 @@ func (j *judge) admits(n int) int64 {
 // rules. A pending hit is the reader's to decide, by both.
 func (j *judge) answer(n int) {
 	r, q := &j.list[n], &j.question
-	j.buckets.fill(&j.records, n, j.isUndecided)
+	j.buckets.fill(&j.records, n)
 	a := answer{record: n, own: r.Count}
 	rules := [2][]Limit{j.head.Limits, nil}
 	if q.Revision != j.head.Revision || r.Kind == former {
@@ -255,22 +233,22 @@ func (j *judge) fitting(r *record, rules [][]Limit) int64 {
 func (j *judge) held(limit Limit, now int64) Content {
 	if limit.isBucket() {
 		held := j.level(limit)
-		level := held.all.at(limit, now)
+		level := held.at(limit, now)
 		count := limit.tokens(level)
-		return Content{count, count - limit.tokens(held.decided.at(limit, now)), level}
+		return Content{Count: count, Level: level}
 	}
-	window := limit.around(now)
-	return Content{Count: j.counted.within(window), Undecided: j.undecided.within(window)}
+	edge := limit.Edge(now)
+	return Content{Count: j.counted.later(edge)}
 }
 
 // level returns what the bucket of the limit lacks: one that neither the log nor its reader has is
 // filled by what counts.
-func (j *judge) level(limit Limit) (level filling) {
+func (j *judge) level(limit Limit) (level meter) {
 	if b := j.buckets.of(limit); b != nil {
 		return b.level
 	}
-	level.all.addAll(limit, &j.counted)
-	return filling{level.all, level.all}
+	level.addAll(limit, &j.counted)
+	return level
 }
 
 // split takes what entries count that keep their identity after the floor out of the sums, or adds it

@@ -1,26 +1,20 @@
 package journal
 
-import (
-	"encoding/binary"
-	"math"
-)
+import "encoding/binary"
 
 // What is beside the count of a kept entry.
 const (
 	isKeptLate = 1 << iota
 	hasKeptEnd
-	hasRests
 	furtherBits = iota
 )
 
 // SequenceBits are the bits of an ID that are a sequence of its process: see [NewID].
 const SequenceBits = 24
 
-// keptSize is about what an entry takes that a rewrite keeps, firstKept what the first one of a process
-// takes, and leastKept what any takes at least.
+// keptSize is about what an entry takes that a rewrite keeps, and leastKept what any takes at least.
 const (
 	keptSize  = 6
-	firstKept = 12
 	leastKept = 4
 )
 
@@ -28,7 +22,6 @@ const (
 type keeper struct {
 	time      int64
 	processes []writer
-	rests     []int64 // of the entry that was read: see records.rests
 }
 
 // writer is a process that has written entries.
@@ -37,21 +30,17 @@ type writer struct{ process, sequence int64 }
 // begin begins with entries near to a time.
 func (k *keeper) begin(base int64) { k.time, k.processes = base, k.processes[:0] }
 
-// appendAll appends entries near to a time to dst, those with rests first: the levels at the floor have them.
-func (k *keeper) appendAll(dst []byte, base int64, entries []Entry, left rests) []byte {
+// appendAll appends entries near to a time to dst.
+func (k *keeper) appendAll(dst []byte, base int64, entries []Entry) []byte {
 	k.begin(base)
-	for _, first := range []bool{true, false} {
-		for _, e := range entries {
-			if rests := left[e.ID]; (rests != nil) == first {
-				dst = k.append(dst, e, rests)
-			}
-		}
+	for _, e := range entries {
+		dst = k.append(dst, e)
 	}
 	return dst
 }
 
-// append appends an entry to dst, with its rests, if it has an end.
-func (k *keeper) append(dst []byte, e Entry, rests []int64) []byte {
+// append appends an entry to dst.
+func (k *keeper) append(dst []byte, e Entry) []byte {
 	long := isLong(&e)
 	dst = binary.AppendVarint(append(dst, tagOf(&e, long)), e.Time-k.time)
 	k.time = e.Time
@@ -75,9 +64,6 @@ func (k *keeper) append(dst []byte, e Entry, rests []int64) []byte {
 	if e.Ends != 0 {
 		further |= hasKeptEnd
 	}
-	if len(rests) > 0 {
-		further |= hasRests
-	}
 	dst = binary.AppendUvarint(dst, uint64(e.Cost))
 	dst = binary.AppendUvarint(dst, uint64(e.Count)<<furtherBits|further)
 	if e.Appended != 0 {
@@ -85,12 +71,6 @@ func (k *keeper) append(dst []byte, e Entry, rests []int64) []byte {
 	}
 	if e.Ends != 0 {
 		dst = binary.AppendVarint(dst, e.Ends-e.Time)
-	}
-	if len(rests) > 0 {
-		dst = binary.AppendUvarint(dst, uint64(len(rests)))
-	}
-	for _, rest := range rests {
-		dst = binary.AppendUvarint(dst, uint64(rest))
 	}
 	return dst
 }
@@ -101,7 +81,7 @@ func (k *keeper) next(c *cursor, e *Entry) {
 		c.fail()
 		return
 	}
-	*e, k.rests = readTag(c.data[c.at]), k.rests[:0]
+	*e = readTag(c.data[c.at])
 	c.at++
 	e.Time = c.near(k.time, 1)
 	k.time = e.Time
@@ -123,12 +103,6 @@ func (k *keeper) next(c *cursor, e *Entry) {
 		if count&hasKeptEnd != 0 {
 			e.Ends = c.near(e.Time, 1)
 			c.bad = c.bad || e.Ends == 0
-		}
-		if count&hasRests != 0 {
-			for n := c.below(maxLimits); n > 0 && !c.bad; n-- {
-				k.rests = append(k.rests, c.below(math.MaxInt64))
-			}
-			c.bad = c.bad || len(k.rests) == 0
 		}
 	}
 	c.bad = c.bad || !e.isValid()

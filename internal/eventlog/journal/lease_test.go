@@ -122,26 +122,6 @@ func TestMergeOfReleasesAndSettlements(t *testing.T) {
 	}
 }
 
-// A rewritten log of leases of which none is released takes no more than its size; one of about 300 fits.
-func TestSizeOfLeases(t *testing.T) {
-	const young, n = 4000, 50
-	for _, length := range []int64{1000, 7000, 30_000, 600_000} {
-		limit := journal.Limit{Window: length, Ceiling: n}
-		value, id := empty(t, limit), journal.ID(0)
-		for at := int64(0); at < 40_000; at += 200 {
-			for read(t, value, journal.Question{}).Held(limit, now+at).Count < n {
-				id++
-				value = appendEntry(t, value, lease(id, at, length))
-			}
-			next, err := read(t, value, journal.Question{}).AppendRewrite(nil, journal.Rewrite{Now: now + at, Young: young})
-			require.NoError(t, err)
-			require.LessOrEqual(t, len(next), journal.LeasesSize(limit, young), "%d", length)
-			value = next
-		}
-	}
-	assert.Less(t, journal.LeasesSize(journal.Limit{Window: 30_000, Ceiling: 300}, young), journal.MaxSize)
-}
-
 // FuzzEntry appends any entry, which is read as it was.
 func FuzzEntry(f *testing.F) {
 	f.Add(uint8(1), true, uint64(7), int64(0), int64(0), int64(0), int64(1), int64(1))

@@ -2,8 +2,6 @@ package journal
 
 import (
 	"fmt"
-	"math"
-	"time"
 
 	"github.com/counterd/counterd/events"
 )
@@ -23,10 +21,6 @@ type Limit struct {
 	Ceiling int64
 	// Rate is of a token bucket; 0: the limit is a window.
 	Rate int64
-	// Tiles: windows follow one another, and each time is in one of them. They are whole seconds long. Of a
-	// calendar in Zone, Window names their unit: see [events.FixedWindowAround].
-	Tiles bool
-	Zone  *time.Location
 	// Shadow limits take no part in verdicts. Windows in shadow are no part of the log.
 	Shadow bool
 
@@ -35,52 +29,35 @@ type Limit struct {
 	level, since int64
 }
 
+// LimitFrom returns the limit as a log keeps it, with that ceiling. Of a fixed window it is a sliding one of the longest
+// length: only sizes are computed with it.
+func LimitFrom(l events.Limit, ceiling int64) Limit {
+	limit := Limit{Window: l.LongestWindow().Milliseconds(), Ceiling: ceiling}
+	if l.Burst > 0 {
+		limit.Rate = l.N
+	}
+	return limit
+}
+
 // slides returns by what the window moves.
 func (l Limit) slides() int64 {
-	if l.Window < minute && !l.Tiles {
+	if l.Window < minute {
 		return 1
 	}
 	return second
 }
 
-// span is the times after one, and up to another.
-type span struct{ edge, last int64 }
-
-func (s span) has(time int64) bool { return time > s.edge && time <= s.last }
-
-// around returns the window of now. One that slides ends there, and what is later counts as well: a clock
-// may be ahead.
-func (l Limit) around(now int64) span {
-	if !l.Tiles {
-		return span{l.edge(now), math.MaxInt64}
-	}
-	first, last := events.FixedWindowAround(now/second, l.Window/second, l.Zone)
-	return span{first*second - 1, last*second + second - 1}
-}
-
-// Longest returns how long the longest window is, in milliseconds.
-func (l Limit) Longest() int64 {
-	return events.LongestWindow(l.Window/second, l.Zone)*second + l.Window%second
-}
-
-// Edge returns the last time before the window of now.
-func (l Limit) Edge(now int64) int64 { return l.around(now).edge }
-
-// edge returns the last time that is no longer in the sliding window that ends at now.
-func (l Limit) edge(now int64) int64 {
+// Edge returns the last time that is no longer in the window that ends at now. What is later than now counts as
+// well: a clock may be ahead.
+func (l Limit) Edge(now int64) int64 {
 	if l.slides() == second {
-		now += second - 1 - now%second
+		now = endOfSecond(now)
 	}
 	return now - l.Window
 }
 
 // Leaves returns the first moment at which a time is no longer in the window.
-func (l Limit) Leaves(time int64) int64 {
-	if l.Tiles {
-		return l.around(time).last + 1
-	}
-	return time - time%l.slides() + l.Window
-}
+func (l Limit) Leaves(time int64) int64 { return time - time%l.slides() + l.Window }
 
 // fits returns how many equal hits have room besides sum.
 func (l Limit) fits(sum, cost, count int64) int64 {
@@ -103,7 +80,7 @@ func (l Limit) valid() bool {
 	if l.isBucket() {
 		return l.Rate > 0 && l.Rate <= maxRate && l.Ceiling <= l.Rate*maxRefill/l.Window
 	}
-	return l.Window%l.slides() == 0 && (l.Zone == nil || l.Tiles && events.CalendarUnit(l.Window/second) != "")
+	return l.Window%l.slides() == 0
 }
 
 // enforced appends the limits that take part in verdicts to dst, and token buckets in shadow: the
@@ -139,16 +116,15 @@ func sameRules(header, reader []Limit) bool {
 
 // isSame reports whether the limits are the same, whatever the level.
 func (l Limit) isSame(other Limit) bool {
-	zone := (l.Zone == nil) == (other.Zone == nil) && l.Zone.String() == other.Zone.String()
-	l.Zone, l.level, l.since = other.Zone, other.level, other.since
-	return zone && l == other
+	l.level, l.since = other.level, other.since
+	return l == other
 }
 
-// longest returns the longest window, or 0. Token buckets have none.
-func longest(limits []Limit) (window int64) {
+// LongestWindow returns the longest window, or 0. Token buckets have none.
+func LongestWindow(limits []Limit) (window int64) {
 	for _, l := range limits {
 		if !l.isBucket() {
-			window = max(window, l.Longest())
+			window = max(window, l.Window)
 		}
 	}
 	return window

@@ -17,9 +17,6 @@ type Question struct {
 	// Newest are the limits of that revision. If the log has the same, the reader's revision is that of the log: files
 	// of different times may hold the same rules.
 	Newest []Limit
-	// Pending is the time after which pending hits are undecided: they count, but a denial
-	// that rests on them is transient. If it is 0, none are. See Content.
-	Pending int64
 }
 
 // Verdict is what a log says of one entry.
@@ -38,9 +35,8 @@ type Verdict struct {
 
 // Content is what a window holds, or what a token bucket lacks.
 type Content struct {
-	Count     int64
-	Undecided int64 // of it, what hits may give back that were pending: see Question.Pending
-	Level     int64 // of a token bucket: see Limit.Wait
+	Count int64
+	Level int64 // of a token bucket: see Limit.Wait
 }
 
 // Log is a decoded value. The zero value is an empty log, and Read reuses its memory.
@@ -77,7 +73,7 @@ func (l *Log) read(value []byte, q Question) error {
 	l.keeper.begin(l.head.base)
 	l.judge.kept = math.MaxInt
 	for c := (cursor{data: l.head.kept}); c.at < len(c.data); {
-		if l.keeper.next(&c, l.judge.next()); c.bad || !l.judge.takeRests(l.keeper.rests, l.judge.buckets.own) {
+		if l.keeper.next(&c, l.judge.next()); c.bad {
 			return ErrCorrupt
 		}
 		l.judge.fold()
@@ -138,10 +134,18 @@ func (l *Log) LaterThan(time int64, but ID) bool {
 	return slices.ContainsFunc(l.judge.list, func(r record) bool { return r.counts > 0 && r.ID != but && r.appended() >= time })
 }
 
+// IsUndecided reports whether a hit counts that is pending and was appended after that time, apart from those of the
+// question: it may be void yet.
+func (l *Log) IsUndecided(after int64) bool {
+	return slices.ContainsFunc(l.judge.list, func(r record) bool {
+		return r.key < 0 && r.counts > 0 && r.isPending() && r.appended() > after
+	})
+}
+
 // Due reports whether a rewrite is due: an entry more would let the log grow further than it may
 // since the last one.
 func (l *Log) Due() bool {
-	return l.size+shortSize > grown(l.offset, l.head.Limits)
+	return l.size+shortSize > Grown(l.offset, l.head.Limits)
 }
 
 // DueBy reports whether the entries that keep their identity up to the floor take more than a log may
@@ -157,7 +161,7 @@ func (l *Log) DueBy(floor int64, alone bool) bool {
 			size -= shortSize
 		}
 	}
-	return l.size > grown(size, l.head.Limits)
+	return l.size > Grown(size, l.head.Limits)
 }
 
 const (
@@ -171,11 +175,11 @@ const (
 	leastGrown = 61
 )
 
-// grown returns how large a log may grow that takes so many bytes after a rewrite. One with a few
+// Grown returns how large a log may grow that takes so many bytes after a rewrite. One with a few
 // events may not become several times as large: it grows by no more than three times the others. One
 // of token buckets alone forgets its entries, so it stays near to what the youngest take.
-func grown(size int, limits []Limit) int {
-	if len(limits) > 0 && longest(limits) == 0 {
+func Grown(size int, limits []Limit) int {
+	if len(limits) > 0 && LongestWindow(limits) == 0 {
 		return max(leastGrown, size+min(fixedGrowth, (size-leastGrown)*2/3))
 	}
 	return max(smallGrown, size+min(fixedGrowth+size/4, (size-fewEvents)*3))
@@ -201,7 +205,7 @@ func (l *Log) Since(limit Limit) int64 {
 func (l *Log) Drained() (time int64) {
 	for i := range l.judge.buckets.list {
 		b := &l.judge.buckets.list[i]
-		time = max(time, b.level.all.time+b.level.all.level/b.Rate+1)
+		time = max(time, b.level.time+b.level.level/b.Rate+1)
 	}
 	return time
 }
@@ -216,21 +220,15 @@ func (l *Log) Sum(first, last int64) int64 {
 func (l *Log) Held(limit Limit, now int64) Content { return l.judge.held(limit, now) }
 
 // Open returns the cost in the window of the limit that ends at now of reservations that are neither settled nor ended,
-// apart from the entries of the question; of a token bucket what it lacks of them.
+// apart from the entries of the question; of a token bucket at most what it would get back of them.
 func (l *Log) Open(limit Limit, now int64) (cost int64) {
-	isOpen := func(r *record) bool { return r.key < 0 && r.counts > 0 && r.Kind != Increment && r.isRest(now) }
-	if limit.isBucket() {
-		_, rests, _ := l.judge.decay(limit, now)
-		for _, rest := range rests {
-			if n := l.judge.place(rest.id); n >= 0 && isOpen(&l.judge.list[n]) {
-				cost += rest.left
-			}
-		}
-		return cost / limit.Window
-	}
-	window := limit.around(now)
-	for i := range l.judge.list {
-		if r := &l.judge.list[i]; isOpen(r) && window.has(r.Time) {
+	for n := range l.judge.list {
+		r := &l.judge.list[n]
+		switch {
+		case r.key >= 0 || r.counts == 0 || r.Kind == Increment || !r.isOpen(now):
+		case limit.isBucket():
+			cost += limit.left(limit.units(r.counts*r.Cost), l.head.Floor-r.Time) / limit.Window
+		case r.Time > limit.Edge(now):
 			cost += r.counts * r.Cost
 		}
 	}
@@ -244,16 +242,7 @@ func (l *Log) Frees(limit Limit, cost, now int64) (at int64, ok bool) {
 		return 0, false
 	}
 	if limit.isBucket() {
-		return l.judge.level(limit).all.frees(limit, cost, now), true
-	}
-	if limit.Tiles {
-		for at = now; ; {
-			window := limit.around(at)
-			if l.judge.counted.within(window) <= limit.Ceiling-cost {
-				return at, true
-			}
-			at = window.last + 1
-		}
+		return l.judge.level(limit).frees(limit, cost, now), true
 	}
 	leave := sort.Search(len(l.judge.counted.times), func(i int) bool {
 		return l.judge.counted.total()-l.judge.counted.upTo(i) <= limit.Ceiling-cost
@@ -271,8 +260,8 @@ func (l *Log) Counted(limit Limit, now int64) iter.Seq2[int64, int64] {
 		if limit.isBucket() {
 			return
 		}
-		counted, window := &l.judge.counted, limit.around(now)
-		for i := counted.search(window.edge); i < counted.search(window.last); i++ {
+		counted := &l.judge.counted
+		for i := counted.search(limit.Edge(now)); i < len(counted.times); i++ {
 			if count := counted.upTo(i+1) - counted.upTo(i); count != 0 && !yield(counted.times[i], count) {
 				return
 			}

@@ -3,7 +3,6 @@ package journal
 import (
 	"bytes"
 	"fmt"
-	"maps"
 	"slices"
 )
 
@@ -47,7 +46,7 @@ func Merge(values [][]byte, keys []ID, until int64) Merged {
 		merged.Value = values[0]
 		return merged
 	}
-	m := merger{until: until, places: map[ID]int{}, rests: rests{}}
+	m := merger{until: until, places: map[ID]int{}}
 	for i, value := range values {
 		if value == nil {
 			merged.Lacks[i].Missing, merged.Lacks[i].Keys = true, len(keys) > 0
@@ -110,7 +109,6 @@ type merger struct {
 	members  []member
 	places   map[ID]int // of members
 	until    int64
-	rests    rests
 	kept     int // the most entries that a rewrite kept of a replica
 }
 
@@ -195,7 +193,7 @@ func (m *merger) mergeLevels() {
 		levels := make([]int64, len(m.replicas))
 		l.since = maxTime
 		for n, r := range m.replicas {
-			level, since := m.rests.take(&r.log.judge, m.head.Limits, i, m.head.Floor)
+			level, since := r.log.judge.levelAt(*l, m.head.Floor)
 			levels[n], l.since = level, min(l.since, since)
 		}
 		l.level = slices.Max(levels)
@@ -203,7 +201,6 @@ func (m *merger) mergeLevels() {
 			r.lack.Sums = r.lack.Sums || levels[n] < l.level
 		}
 	}
-	maps.DeleteFunc(m.rests, func(id ID, _ []int64) bool { return !m.members[m.places[id]].isRest(m.head.Floor) })
 }
 
 // unite adds the entries of a replica that have an identity yet.
@@ -354,11 +351,10 @@ func (r *replica) isLater(other *replica) bool {
 	return false
 }
 
-// isInLevels reports whether the merged levels, or the rests, have the entry: it goes where a rewrite keeps
-// entries.
+// isInLevels reports whether the merged levels have the entry: it goes where a rewrite keeps entries.
 func (m *merger) isInLevels(e *member) bool {
 	if !e.settles() {
-		return m.rests[e.ID] != nil
+		return e.isOpen(m.head.Floor) && slices.ContainsFunc(m.head.Limits, Limit.isBucket)
 	}
 	reservation, known := m.places[e.ID&^settlement]
 	switch {
@@ -396,8 +392,8 @@ func (m *merger) encode(keys []ID) []byte {
 	}
 	entries = append(entries, others...)
 	kept := max(min(m.kept, len(entries)), inLevels)
-	m.head.kept = new(keeper).appendAll(nil, m.head.base, entries[:kept], m.rests)
-	value := appendHead(nil, m.head, &m.sums, wholeSeconds(m.head.Floor-minute))
+	m.head.kept = new(keeper).appendAll(nil, m.head.base, entries[:kept])
+	value := appendHead(nil, m.head, &m.sums)
 	for _, e := range entries[kept:] {
 		value = encode(value, e)
 	}

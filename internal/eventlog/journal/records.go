@@ -11,9 +11,6 @@ type records struct {
 	head *Head
 	list []record
 	kept int // how many of them a rewrite kept; all, while these are folded
-	// rests are, of each hit that is to be settled and that the floor has passed, and of each token bucket of
-	// the log, what of the hit the bucket lacks at the floor.
-	rests []int64
 
 	keys  []ID    // of the question
 	table []int32 // by identity: 1 + index of a record, or -1 - index of a key not met yet
@@ -26,7 +23,6 @@ type record struct {
 	counts int64
 	key    int // of the question, or -1
 	voided int64
-	rests  int // 1 + where the rests of the record begin; 0: it has none, see records.rests
 }
 
 // held returns until when a rewrite keeps the identity of the entry. One that does not count needs no
@@ -61,19 +57,6 @@ func (rs *records) begin(head *Head, keys []ID, entries int) {
 func (rs *records) next() *Entry {
 	rs.list = append(rs.list, record{})
 	return &rs.list[len(rs.list)-1].Entry
-}
-
-// takeRests takes the rests of the entry that is to be folded next. It is false if they are not those of a
-// hit that is to be settled, of so many buckets of the log, ahead of all entries without any.
-func (rs *records) takeRests(rests []int64, buckets int) bool {
-	n := len(rs.list) - 1
-	r := &rs.list[n]
-	if has := buckets > 0 && r.isRest(rs.head.Floor); !has {
-		return len(rests) == 0
-	}
-	r.rests = len(rs.rests) + 1
-	rs.rests = append(rs.rests, rests...)
-	return len(rests) == buckets && (n == 0 || rs.list[n-1].rests != 0)
 }
 
 // find returns where in the table the identity is or belongs.
@@ -144,4 +127,22 @@ func (rs *records) order(first int) iter.Seq[int] {
 // isPassed reports whether the record counts nothing, and did so when the floor passed it.
 func (rs *records) isPassed(r *record) bool {
 	return r.Kind == denied && r.appended() <= rs.head.Floor
+}
+
+// isOpen reports whether the entry may still be settled after the floor, which has passed it.
+func (e *Entry) isOpen(floor int64) bool {
+	return e.Ends > floor && e.appended() <= floor && !e.settles() && e.Kind != Void && e.Kind != denied
+}
+
+// isPassedOpen reports whether the level at the floor has the n-th record as it was reserved: it was not settled when
+// the floor passed it.
+func (rs *records) isPassedOpen(n int) bool { return n < rs.kept && rs.list[n].isOpen(rs.head.Floor) }
+
+// used returns what the n-th record truly cost, as far as that is known.
+func (rs *records) used(n int) int64 {
+	r := &rs.list[n]
+	if i := rs.settlementOf(n); i >= 0 && !rs.isPassed(r) {
+		r = &rs.list[i]
+	}
+	return r.counts * r.Cost
 }

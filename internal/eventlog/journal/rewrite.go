@@ -39,6 +39,16 @@ func Spare(need, age int64) (spare, renewal int64) {
 	return spare, spare / 2
 }
 
+// Youth returns for how long, in milliseconds, entries keep their identity in a log of that size in which
+// hits wait for their turns: until these come, too, to be given back by a call and a clock that are late
+// together by half of young, unless the log is over half its bound.
+func Youth(young, waits int64, size int) int64 {
+	if size > MaxSize/2 {
+		return young
+	}
+	return max(young, waits+young/2)
+}
+
 // AppendRewrite appends a value to dst that replaces the one which was read. It is to be written by
 // compare-and-swap: if anything was appended since, the rewrite must fail.
 //
@@ -64,17 +74,16 @@ func (l *Log) AppendRewrite(dst []byte, r Rewrite) ([]byte, error) {
 	l.rewriter.limits = h.Limits
 	h.base, h.Floor = r.Now-r.Now%second, max(h.Floor, r.Now-r.Young)
 
-	window := max(longest(h.Limits), longest(l.head.Limits), r.Retain)
+	window := max(LongestWindow(h.Limits), LongestWindow(l.head.Limits), r.Retain)
 	l.judge.split(h.Floor, -1)
 	defer l.judge.split(h.Floor, 1)
-	left := rests{}
 	for i := range h.Limits {
 		if b := &h.Limits[i]; b.isBucket() {
-			level, since := left.take(&l.judge, h.Limits, i, h.Floor)
+			level, since := l.judge.levelAt(*b, h.Floor)
 			b.level, b.since = level, b.unknown(max(since, r.Since), h.Floor)
 		}
 	}
-	h.kept = l.rewriter.writeRecords(&l.judge.records, &h, left, r, !sameRules(l.head.Limits, h.Limits))
+	h.kept = l.rewriter.writeRecords(&l.judge.records, &h, r, !sameRules(l.head.Limits, h.Limits))
 	if h.Reset <= h.Floor-window { // what was before it has left all windows
 		h.Reset = 0
 	}
@@ -95,7 +104,7 @@ func (l *Log) AppendRewrite(dst []byte, r Rewrite) ([]byte, error) {
 		if g.Coarse == 0 && h.Coarse > h.Floor-window {
 			g.Coarse = h.Coarse
 		}
-		dst = appendHead(dst, g, &l.rewriter.kept, cut)
+		dst = appendHead(dst, g, &l.rewriter.kept)
 		if len(dst)-begin <= MaxSize*3/4 {
 			return dst, nil
 		}
@@ -117,7 +126,7 @@ type rewriter struct {
 
 // writeRecords returns the entries that keep their identity, encoded with their verdicts. If the limits change,
 // what counts is former. Pending hits stay pending. A settlement has the place of its hit, which may be dropped.
-func (w *rewriter) writeRecords(records *records, h *Head, left rests, how Rewrite, change bool) []byte {
+func (w *rewriter) writeRecords(records *records, h *Head, how Rewrite, change bool) []byte {
 	w.entries = w.entries[:0]
 	for n := range records.order(0) {
 		r := &records.list[n]
@@ -126,7 +135,7 @@ func (w *rewriter) writeRecords(records *records, h *Head, left rests, how Rewri
 			w.entries = append(w.entries, r.decided(change))
 		}
 	}
-	w.written = w.keeper.appendAll(w.written[:0], h.base, w.entries, left)
+	w.written = w.keeper.appendAll(w.written[:0], h.base, w.entries)
 	return w.written
 }
 
@@ -155,14 +164,17 @@ func wholeSeconds(time int64) int64 { return (time+1)/second*second - 1 }
 
 func endOfSecond(time int64) int64 { return time - time%second + second - 1 }
 
-// coarsen copies the sums from the i-th on to kept, and moves those up to cut to the end
-// of their step. It returns the latest time to which it moved any.
+// coarsen copies the sums from the i-th on to kept, and moves those up to cut to the end of their step. A limit that
+// newer rules add counts them for too long, and never too short. It returns the latest time to which it moved any, or
+// 0 if the steps are seconds.
 func (w *rewriter) coarsen(sums *timeline, i int, cut, step int64) (coarse int64) {
 	w.kept.clear()
 	for ; i < len(sums.times); i++ {
 		time := sums.times[i]
-		if last := time - time%step + step - 1; step > second && last <= cut {
-			time, coarse = last, last
+		if last := time - time%step + step - 1; last <= cut {
+			if time = last; step > second {
+				coarse = last
+			}
 		}
 		if cost := sums.upTo(i+1) - sums.upTo(i); cost > 0 {
 			w.kept.push(time, cost)

@@ -3,6 +3,7 @@ package journal
 import (
 	"fmt"
 	"iter"
+	"math/big"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -29,27 +30,8 @@ var ruleSets = [][][]Limit{
 	{{{Window: 250, Ceiling: 1}, {Window: 20 * second, Ceiling: 6}}, {{Window: 20 * second, Ceiling: 4}, {Window: 60 * second, Ceiling: 8}}},
 }
 
-// tiledSets are the same with windows that follow one another, and others beside them.
-var tiledSets = [][][]Limit{
-	{{{Window: 8 * second, Ceiling: 3, Tiles: true}}},
-	{{{Window: 30 * second, Ceiling: 5, Tiles: true}}, {{Window: 30 * second, Ceiling: 2, Tiles: true}}, {{Window: 60 * second, Ceiling: 6}}},
-	{{{Window: 7 * second, Ceiling: 2, Tiles: true}, {Window: 90 * second, Ceiling: 7}}},
-	{{{Window: hour, Ceiling: 6, Tiles: true, Zone: zone("Australia/Lord_Howe")}}},
-	{{{Window: 24 * hour, Ceiling: 4, Tiles: true, Zone: zone("Asia/Tokyo")}, {Window: 10 * second, Rate: 7, Ceiling: 3}}},
-	{{{Window: 60 * second, Ceiling: 6, Tiles: true}, {Window: second, Ceiling: 2}}, {{Window: hour, Ceiling: 3, Tiles: true, Zone: zone("UTC")}, {Window: second, Ceiling: 2}}},
-}
-
-// simulated is when simulations begin: a minute before clocks are put back by half an hour on Lord Howe
-// Island, and a day begins in Tokyo.
+// simulated is when simulations begin.
 var simulated = time.Date(2026, 4, 4, 14, 59, 0, 0, time.UTC).UnixMilli()
-
-func zone(name string) *time.Location {
-	zone, err := time.LoadLocation(name)
-	if err != nil {
-		panic(err)
-	}
-	return zone
-}
 
 // bucketSets are rules with token buckets, whose rates stay: a log that gets another rate begins with
 // what it knows.
@@ -145,7 +127,7 @@ func (w *world) store(value []byte) {
 // retention is the longest window of any rules: what newer rules count is then still known.
 func (w *world) retention() (window int64) {
 	for _, limits := range w.rules {
-		window = max(window, longest(limits))
+		window = max(window, LongestWindow(limits))
 		for _, l := range limits {
 			if l.isBucket() {
 				window = max(window, l.refill())
@@ -289,12 +271,12 @@ func (w *world) touch() {
 }
 
 func (w *world) decide(p, place int, e Entry, value []byte, cas uint64, elsewhere bool, pause func()) {
-	l, now := Log{}, w.now+w.skew[p]
+	l := Log{}
 	limits, revision := w.limits(p), w.revision[p]
 	if w.sabotage == "voids return nothing" {
 		value = withoutVoids(value)
 	}
-	err := l.Read(value, Question{Keys: []ID{e.ID}, Limits: limits, Revision: revision, Pending: max(now-young/2, 1)})
+	err := l.Read(value, Question{Keys: []ID{e.ID}, Limits: limits, Revision: revision})
 	if err != nil {
 		w.fail(failed, "read: %v", err)
 		return
@@ -402,7 +384,7 @@ func (w *world) spoil(l *Log, value []byte, r Rewrite) []byte {
 		}
 	case "dropped too early":
 		for i, time := range l.judge.counted.times {
-			if time <= r.Now-max(young, longest(l.head.Limits)/2) {
+			if time <= r.Now-max(young, LongestWindow(l.head.Limits)/2) {
 				l.judge.counted.add(time, l.judge.counted.upTo(i)-l.judge.counted.upTo(i+1))
 			}
 		}
@@ -417,14 +399,7 @@ func (w *world) spoil(l *Log, value []byte, r Rewrite) []byte {
 	case "judged by the new limits":
 		h := l.head
 		h.Limits, h.Revision = r.Limits, r.Revision
-		_ = l.Read(append(appendHead(nil, h, &timeline{}, 0), value[l.offset:]...), Question{})
-	case "windows slide":
-		h := l.head
-		h.Limits = slices.Clone(h.Limits)
-		for i := range h.Limits {
-			h.Limits[i].Tiles, h.Limits[i].Zone = false, nil
-		}
-		_ = l.Read(append(appendHead(nil, h, &timeline{}, 0), value[l.offset:]...), Question{})
+		_ = l.Read(append(appendHead(nil, h, &timeline{}), value[l.offset:]...), Question{})
 	case "stale rules win":
 		r.Revision = l.head.Revision + 1
 	case "no increments", "no pending hits":
@@ -455,12 +430,12 @@ func (w *world) spoil(l *Log, value []byte, r Rewrite) []byte {
 		h := after.head
 		for i := range h.Limits {
 			if b := l.judge.buckets.of(h.Limits[i]); b != nil && w.sabotage == "levels of now" {
-				h.Limits[i].level = b.level.all.at(b.Limit, h.Floor)
+				h.Limits[i].level = b.level.at(b.Limit, h.Floor)
 			} else if b != nil {
 				h.Limits[i].level = b.floor.at(b.Limit, h.Floor)
 			}
 		}
-		kept := appendHead(nil, h, &timeline{}, -1)
+		kept := appendHead(nil, h, &timeline{})
 		for _, record := range after.judge.list {
 			kept = encode(kept, record.Entry)
 		}
@@ -480,7 +455,7 @@ func (w *world) spoil(l *Log, value []byte, r Rewrite) []byte {
 		var sums timeline
 		_, _ = readHead(next, &was, &sums)
 		h.kept = was.kept
-		return appendHead(nil, h, &sums, -1)
+		return appendHead(nil, h, &sums)
 	}
 	if w.sabotage == "" {
 		return next
@@ -499,6 +474,7 @@ type counted struct {
 	Entry
 	left  int64
 	floor bool
+	least map[[2]int64]*big.Rat // of a floor: when buckets are full again at the earliest
 }
 
 // judge holds what the writers have read against a sequential limiter that sees all entries in the
@@ -509,7 +485,7 @@ func (w *world) judge() {
 	var head Head
 	sum := func(l Limit, now int64) (sum int64) {
 		for _, c := range entries {
-			if within(l, c.Time, now) || !l.Tiles && c.Time > now {
+			if within(l, c.Time, now) || c.Time > now {
 				sum += c.left * c.Cost
 			}
 		}
@@ -521,15 +497,7 @@ func (w *world) judge() {
 				entries, named = nil, map[ID]*counted{}
 			}
 			head = *happened.head
-			old, young := []*counted(nil), []*counted(nil)
-			for _, c := range entries {
-				if c.floor || c.appended() <= head.Floor {
-					old = append(old, c)
-				} else {
-					young = append(young, c)
-				}
-			}
-			entries = append(append(old, &counted{Entry: Entry{Time: head.Floor}, floor: true}), young...)
+			entries = afterRewrite(head.Floor, entries, w.rules[head.Revision-1])
 			for id, c := range named {
 				if c.appended() <= head.Floor || w.alone && c.left == 0 && c.Kind != Void {
 					delete(named, id)
@@ -581,16 +549,7 @@ func (w *world) judge() {
 
 // within reports whether a time is in the window of a later one.
 func within(l Limit, first, last int64) bool {
-	switch {
-	case l.Zone != nil: // an hour or a day
-		name := "2006-01-02"
-		if l.Window == hour {
-			name += " 15 -0700"
-		}
-		return time.UnixMilli(first).In(l.Zone).Format(name) == time.UnixMilli(last).In(l.Zone).Format(name)
-	case l.Tiles:
-		return first/l.Window == last/l.Window
-	case l.Window < minute:
+	if l.Window < minute {
 		return first > last-l.Window
 	}
 	return first/second > last/second-l.Window/second
@@ -608,7 +567,7 @@ func (w *world) measure() {
 			}
 			sum := int64(0)
 			for _, y := range w.admitted {
-				if !y.refunded && y.revision == x.revision && y.losses == x.losses && (l.Tiles || y.time/l.slides() <= x.time/l.slides()) && within(l, y.time, x.time) {
+				if !y.refunded && y.revision == x.revision && y.losses == x.losses && y.time/l.slides() <= x.time/l.slides() && within(l, y.time, x.time) {
 					sum += y.cost
 				}
 			}
@@ -699,7 +658,7 @@ func simulate(seed uint64, sabotage string, sets [][][]Limit) *world {
 // and rule changes. No window and no token bucket exceeds its limit, and every verdict is that of a
 // sequential limiter.
 func TestSimulation(t *testing.T) {
-	for name, sets := range map[string][][][]Limit{"windows": ruleSets, "fixed windows": tiledSets, "token buckets": bucketSets} {
+	for name, sets := range map[string][][][]Limit{"windows": ruleSets, "token buckets": bucketSets} {
 		t.Run(name, func(t *testing.T) {
 			var hits, admitted, rewrites, losses, expired int
 			for seed := range testkit.Seeds(10_000) {
@@ -736,16 +695,6 @@ func TestSimulationFindsSabotage(t *testing.T) {
 		"reads before it appends":  exceeded,
 	} {
 		t.Run(sabotage, func(t *testing.T) { finds(t, sabotage, want, ruleSets) })
-	}
-	for sabotage, want := range map[string]fault{
-		"no compare-and-swap": exceeded,
-		"a lagging rewrite":   exceeded,
-		"dropped too early":   exceeded,
-		"judged again":        exceeded,
-		"no floor":            exceeded,
-		"windows slide":       differs,
-	} {
-		t.Run("fixed windows, "+sabotage, func(t *testing.T) { finds(t, sabotage, want, tiledSets) })
 	}
 	for sabotage, want := range map[string]fault{
 		"no compare-and-swap":        overrun,

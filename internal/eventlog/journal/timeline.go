@@ -60,9 +60,6 @@ func (t *timeline) total() int64 { return t.upTo(len(t.sums)) }
 // later returns the cost of the times after edge.
 func (t *timeline) later(edge int64) int64 { return t.total() - t.upTo(t.search(edge)) }
 
-// within returns the cost of the times in the span.
-func (t *timeline) within(s span) int64 { return t.later(s.edge) - t.later(s.last) }
-
 // after returns how many times are not after edge, beginning to look at the i-th: the times of
 // consecutive entries are close to each other.
 func (t *timeline) after(edge int64, i int) int {

@@ -16,10 +16,13 @@ import (
 	"github.com/counterd/counterd/internal/limiter/engine"
 )
 
-// Engine is an engine that counts without deciding, too.
+// Engine is an engine of a limiter that also counts without deciding.
 type Engine interface {
-	engine.Engine
 	engine.Counting
+	// Base returns what the engine shares with the others.
+	Base() engine.Base
+	// Keeps reports whether the engine keeps the counters of limits with the algorithm.
+	Keeps(algorithm string) bool
 }
 
 // Config sets up Counters. The zero Config is of use.
@@ -72,7 +75,7 @@ func (c *Counters) of(counter events.Counter) (places []int, err error) {
 	if places, err = c.keeping(counter); err != nil {
 		return nil, err
 	}
-	others := slices.DeleteFunc(slices.Clone(places), func(place int) bool { return c.engines[place].Tick() == 0 })
+	others := slices.DeleteFunc(slices.Clone(places), func(place int) bool { return c.engines[place].Keeps(events.Concurrency) })
 	if len(others) > 0 {
 		return others, nil
 	}

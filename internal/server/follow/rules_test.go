@@ -14,7 +14,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/counterd/counterd/events"
-	"github.com/counterd/counterd/internal/eventlog/journal"
+	"github.com/counterd/counterd/internal/eventlog/footprint"
 	"github.com/counterd/counterd/internal/testkit"
 )
 
@@ -43,7 +43,7 @@ func following(t *testing.T, path string) (*Rules, *testkit.Log) {
 	log, text := testkit.DebugLog()
 	rules, file, err := ReadRules(path)
 	require.NoError(t, err)
-	f := NewRules(rules, file, func(rules *events.Rules) error { return journal.CheckRules(rules, time.Minute) }, log)
+	f := NewRules(rules, file, func(rules *events.Rules) error { return footprint.CheckRules(rules, time.Minute) }, log)
 	t.Cleanup(f.Close)
 	return f, text
 }

@@ -25,8 +25,6 @@ func TestRoomForADeniedHitThatIsCounted(t *testing.T) {
 		"fixed, and the turn":            {"fixed-window", 3, 7, false, true},
 		"in a log, and what came behind": {"sliding-log", 2, 4, false, true},
 		"in a log, and no wait":          {"sliding-log", 3, 0, false, false},
-		"a fixed log, and the turn":      {"fixed-log", 3, 7, false, true},
-		"a fixed log, and behind":        {"fixed-log", 3, 9, false, false},
 		"a bucket, and no wait":          {"token-bucket", 3, 0, false, false},
 	} {
 		counts := wire.Limit{Name: "user", Limit: 3, Window: "10s", Algorithm: c.algorithm}

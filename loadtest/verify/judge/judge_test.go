@@ -195,42 +195,6 @@ func TestWindowsOfMinutes(t *testing.T) {
 	}
 }
 
-// Windows of a log that follow one another turn with a second, whenever in it the hits came.
-func TestWindowsOfAFixedLog(t *testing.T) {
-	again := func(seconds int32) func(*Entry) { return func(e *Entry) { e.RetryAfter = seconds } }
-	full := func(j *Case) { j.at(0, Admitted, 1, from(1)); j.at(7, Admitted, 2, from(500)) }
-	for name, c := range map[string]struct {
-		change func(j *Case)
-		check  string
-		wrong  int
-	}{
-		"as many before the turn and behind it": {func(j *Case) {
-			j.at(9, Admitted, 1, from(970))
-			j.at(9, Admitted, 2, from(985))
-			j.at(10, Admitted, 1, from(0))
-			j.at(10, Admitted, 2, from(12))
-		}, Windows, 0},
-		"one more before it": {func(j *Case) { full(j); j.at(9, Admitted, 3, from(985)) }, Windows, 1},
-		"denied behind it":   {func(j *Case) { full(j); j.at(10, Denied, 2, from(1)) }, Denials, 1},
-		"denied behind it, by a hit in its way": {func(j *Case) {
-			full(j)
-			j.at(10, Admitted, 1, from(0))
-			j.at(10, Unknown, 0, from(11))
-			j.at(10, Denied, 2, from(22))
-		}, Denials, 0},
-		"a count without one of before":    {func(j *Case) { j.at(0, Admitted, 1, from(0)); j.at(9, Admitted, 1, from(980)) }, Counts, 1},
-		"a wait for less":                  {func(j *Case) { full(j); j.at(8, Denied, 2, from(700), again(1)) }, RetryAfter, 1},
-		"a wait for more":                  {func(j *Case) { full(j); j.at(8, Denied, 2, from(700), again(3)) }, RetryAfter, 1},
-		"a wait for more since then":       {func(j *Case) { full(j); j.at(8, Denied, 2, from(-5), again(4)) }, RetryAfter, 1},
-		"a wait for no turn of a full one": {func(j *Case) { full(j); j.at(10, Admitted, 2, costs(2)); j.at(12, Denied, 2, from(500), again(7)) }, RetryAfter, 1},
-	} {
-		j := caseOf(t, wire.Limit{Name: "l", Limit: 2, Window: "10s", Algorithm: events.FixedLog})
-		c.change(j)
-		j.Judge()
-		assert.Equal(t, c.wrong, j.Findings.Total[c.check], "%s: %+v", name, j.Findings.All())
-	}
-}
-
 // After one loss a window holds no more than twice what it may: more is wrong, whatever is
 // said.
 func TestOneLossExcusesOnce(t *testing.T) {
@@ -279,11 +243,10 @@ func TestDenialsByOneLog(t *testing.T) {
 		replicas int
 		wrong    int
 	}{
-		"one log":              {[]string{events.FixedLog}, 1, 1},
-		"several limits of it": {[]string{events.FixedLog, events.SlidingLog}, 1, 1},
-		"two replicas":         {[]string{events.FixedLog}, 2, 0},
-		"buckets beside it":    {[]string{events.FixedLog, events.FixedWindow}, 1, 0},
-		"buckets":              {[]string{events.FixedWindow}, 1, 0},
+		"one log":           {[]string{events.SlidingLog}, 1, 1},
+		"two replicas":      {[]string{events.SlidingLog}, 2, 0},
+		"buckets beside it": {[]string{events.SlidingLog, events.FixedWindow}, 1, 0},
+		"buckets":           {[]string{events.FixedWindow}, 1, 0},
 	} {
 		var rules []wire.Rule
 		for i, name := range c.limits {

@@ -1,4 +1,4 @@
-package journal_test
+package footprint_test
 
 import (
 	"math"
@@ -8,12 +8,16 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/counterd/counterd/internal/eventlog/footprint"
 	"github.com/counterd/counterd/internal/eventlog/journal"
 	"github.com/counterd/counterd/internal/testkit"
 	"github.com/counterd/counterd/internal/testkit/bubble"
 )
 
-const youth = 4000
+const (
+	youth = 4000
+	now   = 1_800_000_000_000
+)
 
 // filled is a log that hits are added to, and the largest that it was after a rewrite.
 type filled struct {
@@ -89,7 +93,7 @@ func TestNoLogIsLargerThanItsSize(t *testing.T) {
 			continue
 		}
 		retain := []int64{0, 0, 7200_000, 172_800_000}[random.IntN(4)]
-		size := journal.Size(limits, retain, youth, waits)
+		size := footprint.Size(limits, retain, youth, waits)
 		f, time := fill(t, limits, retain), int64(now)
 		f.waits = waits
 		for range 400 {
@@ -116,9 +120,9 @@ func TestNoLogOfHitsThatWaitIsLargerThanItsSize(t *testing.T) {
 				time += limit.Window / limit.Rate
 			}
 		}
-		size := journal.Size(limits, 0, youth, f.waits)
+		size := footprint.Size(limits, 0, youth, f.waits)
 		assert.LessOrEqual(t, f.largest, size, "%+v", limit)
-		assert.LessOrEqual(t, size, max(journal.MaxSize/2, journal.Size(limits, 0, youth, 0)), "over half its bound it does not know them: %+v", limit)
+		assert.LessOrEqual(t, size, max(journal.MaxSize/2, footprint.Size(limits, 0, youth, 0)), "over half its bound it does not know them: %+v", limit)
 		t.Logf("%+v: %d, of %d at the most", limit, f.largest, size)
 	}
 }
@@ -131,7 +135,7 @@ func TestASizeIsThatOfABurst(t *testing.T) {
 		f.append(now + i)
 	}
 	require.False(t, f.hit(now+500))
-	size := journal.Size(limits, 0, youth, 0)
+	size := footprint.Size(limits, 0, youth, 0)
 	assert.Greater(t, size, len(f.value))
 	assert.Less(t, float64(size), 1.05*float64(len(f.value)))
 }
@@ -152,7 +156,7 @@ func TestWhatFitsALog(t *testing.T) {
 		{"more than a number holds", []journal.Limit{{Window: 1000, Ceiling: 1 << 61}}, 30 * 86_400_000, false},
 		{"nothing", []journal.Limit{{Window: 1000}}, 0, true},
 	} {
-		size := journal.Size(test.limits, test.retain, youth, 0)
+		size := footprint.Size(test.limits, test.retain, youth, 0)
 		assert.Positive(t, size, test.name)
 		assert.Equal(t, test.fits, size <= journal.MaxSize, "%s: %d bytes", test.name, size)
 	}
@@ -164,7 +168,7 @@ func TestSpread(t *testing.T) {
 		{1, 3600_000}, {10, 3600_000}, {100, 3600_000}, {500, 3600_000}, {1000, 3600_000}, {30, 60_000}, {300, 60_000}, {10, 10_000}, {100, 10_000}, {20, 1000},
 	} {
 		limits := []journal.Limit{{Window: test.window, Ceiling: test.hits}}
-		hits, rewritten, due := journal.Spread(limits, 0, youth, 0)
+		hits, rewritten, due := footprint.Spread(limits, 0, youth, 0)
 		require.Equal(t, test.hits, hits)
 		f := fill(t, limits, 0)
 		smallest, largest := journal.MaxSize, 0
@@ -191,7 +195,7 @@ func TestSpreadOfHitsThatWait(t *testing.T) {
 			continue
 		}
 		limits, waits := []journal.Limit{limit}, limit.Wait(0, limit.Ceiling-1)
-		_, _, due := journal.Spread(limits, 0, youth, waits)
+		_, _, due := footprint.Spread(limits, 0, youth, waits)
 		f := fill(t, limits, 0)
 		f.waits = waits
 		largest, hits := 0, 2*limit.Ceiling+10*limit.Rate
@@ -202,7 +206,7 @@ func TestSpreadOfHitsThatWait(t *testing.T) {
 			f.rewriteIfDue(at)
 		}
 		assert.InDelta(t, largest, due, max(0.15*float64(largest), 15), "%+v", limit)
-		assert.LessOrEqual(t, len(f.value), journal.Size(limits, 0, youth, waits), "%+v", limit)
+		assert.LessOrEqual(t, len(f.value), footprint.Size(limits, 0, youth, waits), "%+v", limit)
 	}
 }
 
@@ -227,7 +231,7 @@ func TestGrowth(t *testing.T) {
 			}
 		}
 		i, sum, grown := 0, 0, 0
-		for size := range journal.Growth(limits, window, youth, 0, n, math.Inf(1)) {
+		for size := range footprint.Growth(limits, window, youth, 0, n, math.Inf(1)) {
 			sum, grown = sum+sizes[i], grown+size*logs
 			if i++; i == all {
 				break
@@ -235,4 +239,28 @@ func TestGrowth(t *testing.T) {
 		}
 		assert.InEpsilon(t, sum, grown, 0.05, "%+v", test)
 	}
+}
+
+// A rewritten log of leases of which none is released takes no more than its size; one of about 300 fits.
+func TestSizeOfLeases(t *testing.T) {
+	const n = 50
+	for _, length := range []int64{1000, 7000, 30_000, 600_000} {
+		limit := journal.Limit{Window: length, Ceiling: n}
+		f, id := fill(t, []journal.Limit{limit}, 0), journal.ID(0)
+		for at := int64(0); at < 40_000; at += 200 {
+			require.NoError(t, f.log.Read(f.value, journal.Question{}))
+			for free := n - f.log.Held(limit, now+at).Count; free > 0; free-- {
+				id++
+				var err error
+				f.value, err = journal.AppendEntry(f.value, journal.Entry{Kind: journal.Hit, Pending: true, ID: id, Time: now + at, Ends: now + at + length, Cost: 1, Count: 1})
+				require.NoError(t, err)
+			}
+			require.NoError(t, f.log.Read(f.value, journal.Question{}))
+			next, err := f.log.AppendRewrite(nil, journal.Rewrite{Now: now + at, Young: youth})
+			require.NoError(t, err)
+			require.LessOrEqual(t, len(next), footprint.LeasesSize(limit, youth), "%d", length)
+			f.value = next
+		}
+	}
+	assert.Less(t, footprint.LeasesSize(journal.Limit{Window: 30_000, Ceiling: 300}, youth), journal.MaxSize)
 }

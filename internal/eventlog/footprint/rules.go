@@ -1,4 +1,6 @@
-package journal
+// Package footprint computes how many bytes logs take by the rules that bound them: which rules have room in a log, and
+// what a counter takes in memory.
+package footprint
 
 import (
 	"errors"
@@ -9,26 +11,18 @@ import (
 	"time"
 
 	"github.com/counterd/counterd/events"
+	"github.com/counterd/counterd/internal/eventlog/journal"
 )
 
-// LimitFrom returns the limit as a log keeps it, with that ceiling.
-func LimitFrom(l events.Limit, ceiling int64) Limit {
-	limit := Limit{Window: l.Window.Milliseconds(), Ceiling: ceiling, Tiles: l.Algorithm == events.FixedLog, Zone: l.Calendar}
-	if l.Burst > 0 {
-		limit.Rate = l.N
-	}
-	return limit
-}
-
-// Footprint is the size of the log of one counter.
-type Footprint struct {
-	Fits  bool  // the log can never exceed MaxSize
+// Log is the size of the log of one counter.
+type Log struct {
+	Fits  bool  // the log can never exceed journal.MaxSize
 	Hits  int64 // maximum in the longest window, or in the retention
 	Bytes int   // maximum of the value if that many events come, at equal distances or late and at once
 }
 
-// FootprintOf returns the size of a counter per those kinds if all its limits are kept in a log.
-func FootprintOf(e *events.Event, kinds []string, grace time.Duration) Footprint {
+// OfCounter returns the size of a counter per those kinds if all its limits are kept in a log.
+func OfCounter(e *events.Event, kinds []string, grace time.Duration) Log {
 	log := sharedLog{event: e}
 	for i := range e.Rules {
 		if slices.Equal(e.Rules[i].Per, kinds) && !e.Rules[i].Leases() {
@@ -39,7 +33,7 @@ func FootprintOf(e *events.Event, kinds []string, grace time.Duration) Footprint
 	waits := e.LongestWait().Milliseconds()
 	hits, _, bytes := Spread(limits, kept, 2*grace.Milliseconds(), waits)
 	bytes = max(bytes, lateSize(limits, kept, 2*grace.Milliseconds(), waits))
-	return Footprint{Fits: log.size("", grace) <= MaxSize, Hits: hits, Bytes: bytes}
+	return Log{Fits: log.size("", grace) <= journal.MaxSize, Hits: hits, Bytes: bytes}
 }
 
 // RuleFault says that a log of a rule may be too large.
@@ -49,7 +43,6 @@ type RuleFault struct {
 	bytes int
 	hits  int64
 	kept  time.Duration
-	tiles bool // the windows of the rule follow one another
 }
 
 func (f RuleFault) Error() string {
@@ -58,13 +51,9 @@ func (f RuleFault) Error() string {
 		if f.hits > 0 {
 			what, instead = "a log of the hits of the last seconds takes", "a smaller rate, and a smaller burst or queue; or neither of these, which is algorithm: sliding-window"
 		}
-		return fmt.Sprintf("%s up to %d KiB, and a log has at most %d: take %s", what, (f.bytes+1023)>>10, MaxSize>>10, instead)
+		return fmt.Sprintf("%s up to %d KiB, and a log has at most %d: take %s", what, (f.bytes+1023)>>10, journal.MaxSize>>10, instead)
 	}
-	buckets := events.DefaultAlgorithm
-	if f.tiles {
-		buckets = events.FixedWindow
-	}
-	return fmt.Sprintf("a log of the %d hits in %s, the retention, takes up to %d KiB, and a log has at most %d: take algorithm: %s, a smaller limit or a shorter retention", f.hits, events.FormatDuration(f.kept), (f.bytes+1023)>>10, MaxSize>>10, buckets)
+	return fmt.Sprintf("a log of the %d hits in %s, the retention, takes up to %d KiB, and a log has at most %d: take algorithm: %s, a smaller limit or a shorter retention", f.hits, events.FormatDuration(f.kept), (f.bytes+1023)>>10, journal.MaxSize>>10, events.DefaultAlgorithm)
 }
 
 // sharedLog is a log as the rules that share it bound it.
@@ -93,12 +82,12 @@ func logsOf(e *events.Event) []sharedLog {
 // faults returns the rules that let the log grow too large: the first, or the first value of each
 // that overrides it.
 func (l sharedLog) faults(grace time.Duration) (faults []RuleFault) {
-	if bytes := l.size("", grace); bytes > MaxSize {
+	if bytes := l.size("", grace); bytes > journal.MaxSize {
 		return []RuleFault{l.fault(l.rules[0], "", bytes, grace)}
 	}
 	for _, i := range l.rules {
 		for _, value := range l.event.Rules[i].OverriddenValues() {
-			if bytes := l.size(value, grace); bytes > MaxSize {
+			if bytes := l.size(value, grace); bytes > journal.MaxSize {
 				faults = append(faults, l.fault(i, value, bytes, grace))
 				break
 			}
@@ -114,8 +103,7 @@ func (l sharedLog) fault(rule int, value string, bytes int, grace time.Duration)
 	}
 	kept := l.kept(value)
 	hits, _, _ := Spread(l.limits(value), kept.Milliseconds(), 2*grace.Milliseconds(), 0)
-	tiles := l.event.Rules[rule].Limits[0].Windows().Algorithm.Tiles
-	return RuleFault{Rule: rule, Value: value, bytes: bytes, hits: hits, kept: kept, tiles: tiles}
+	return RuleFault{Rule: rule, Value: value, bytes: bytes, hits: hits, kept: kept}
 }
 
 // size returns how many bytes the log of a value takes at the most.
@@ -131,7 +119,7 @@ func (l sharedLog) size(value string, grace time.Duration) (bytes int) {
 
 // kept returns for how long the log of a value keeps events: one of token buckets alone keeps none.
 func (l sharedLog) kept(value string) time.Duration {
-	if slices.ContainsFunc(l.limits(value), func(limit Limit) bool { return limit.Rate == 0 }) {
+	if slices.ContainsFunc(l.limits(value), func(limit journal.Limit) bool { return limit.Rate == 0 }) {
 		return l.event.Remembered()
 	}
 	return 0
@@ -142,8 +130,8 @@ func (l sharedLog) leases() bool { return l.event.Rules[l.rules[0]].Leases() }
 
 // limits returns the limits that bound the log of a value: those in shadow bound only one that no
 // other limit bounds.
-func (l sharedLog) limits(value string) []Limit {
-	var enforced, shadow []Limit
+func (l sharedLog) limits(value string) []journal.Limit {
+	var enforced, shadow []journal.Limit
 	for _, i := range l.rules {
 		rule := &l.event.Rules[i]
 		list := &enforced
@@ -151,7 +139,7 @@ func (l sharedLog) limits(value string) []Limit {
 			list = &shadow
 		}
 		for _, limit := range rule.LimitsFor(value) {
-			*list = append(*list, LimitFrom(limit, rule.Throttle.Ceiling(limit.Most())))
+			*list = append(*list, journal.LimitFrom(limit, rule.Throttle.Ceiling(limit.Most())))
 		}
 	}
 	if len(enforced) == 0 {

@@ -5,8 +5,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/assert"
-
-	"github.com/counterd/counterd/internal/limiter/engine"
 )
 
 // A hit is late half the grace after its moment, and too early a quarter before its stamp.
@@ -22,7 +20,7 @@ func TestLateHits(t *testing.T) {
 		{10, 0, false}, {11, 0, true}, {11, time.Second, false}, {11, 20*time.Second + 1, true},
 		{0, -10 * time.Second, false}, {0, -10*time.Second - 1, true}, // a clock set back
 	} {
-		moment := engine.Moment{Now: began, Stamp: began.Unix() + test.ahead}
-		assert.Equal(t, test.late, isLate(moment, began.Add(test.after), grace), "%+v", test)
+		c := &clock{grace: grace, now: func() time.Time { return began.Add(test.after) }}
+		assert.Equal(t, test.late, c.isLate(Moment{Time: began, Second: began.Unix() + test.ahead}), "%+v", test)
 	}
 }
