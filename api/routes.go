@@ -1,19 +1,18 @@
 package api
 
 import (
-	"github.com/counterd/counterd/internal/httpdecision"
-
 	"errors"
 	"io"
 	"net/http"
 	"slices"
 	"strings"
-	"sync/atomic"
 
 	"github.com/gorilla/mux"
 
 	"github.com/counterd/counterd/api/wire"
 	"github.com/counterd/counterd/events"
+	"github.com/counterd/counterd/internal/httpdecision"
+	"github.com/counterd/counterd/internal/limiter/engine"
 	"github.com/counterd/counterd/internal/service"
 )
 
@@ -262,12 +261,12 @@ const maxHandedOn = 5
 // handOnAFew is handOn for answers of unknown size, which are in memory until their clients have read them: few are
 // answered at a time, and one more gets ErrOverload.
 func handOnAFew(to http.Handler) action {
-	var answering atomic.Int64
+	answering := engine.NewPending(maxHandedOn)
 	return func(x *exchange) error {
-		defer answering.Add(-1)
-		if answering.Add(1) > maxHandedOn {
+		if !answering.Enter(1) {
 			return service.ErrOverload
 		}
+		defer answering.Leave(1)
 		return handOn(to)(x)
 	}
 }

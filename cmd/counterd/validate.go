@@ -278,14 +278,15 @@ func isInLog(rule *events.Rule) bool { return rule.InLog() && !rule.Leases() }
 // recommended returns the algorithms for the limits, those of logs or of buckets. What only buckets do is not
 // changed, and nor is a counter of all hits: a flood of them, which no limit bounds, does not fit a log.
 func (c combination) recommended(log bool) string {
+	isFixed := func(rule *events.Rule) bool { return rule.Limits[0].Windows().Algorithm.Tiles }
 	for _, rule := range c.rules {
-		log = log && rule.Throttle.Kind != events.Elastic && rule.Precision == events.Second && rule.Count != events.CountAll && !rule.Limits[0].Windows().Algorithm.Tiles
+		log = log && !isFixed(rule) && rule.Throttle.Kind != events.Elastic && rule.Precision == events.Second && rule.Count != events.CountAll
 	}
 	var names []string
 	for _, rule := range c.rules {
 		name := events.DefaultAlgorithm
 		switch {
-		case rule.Limits[0].Windows().Algorithm.Tiles:
+		case isFixed(rule):
 			name = events.FixedWindow
 		case log:
 			name = events.SlidingLog

@@ -160,18 +160,27 @@ func (l *log) startTidying() {
 		return
 	}
 	ops, size := l.planTidying()
-	ops = slices.Clone(ops)
-	engine, noted, latest := l.engine, l.noted, l.engine.now().Add(l.engine.grace.duration())
 	if len(ops) == 0 {
 		return
 	}
-	store.Later(engine.base.Store, func(ctx context.Context, st store.Store) {
-		isLate := size == 0 && engine.now().After(latest) // what it repairs may be void, and forgotten
-		if isLate || !noted.isBusy.CompareAndSwap(false, true) {
+	ops = slices.Clone(ops)
+	engine, noted, latest := l.engine, l.noted, l.engine.now().Add(l.engine.grace.duration())
+	l.inBackground(func(ctx context.Context, st store.Store) {
+		if size == 0 && engine.now().After(latest) { // what it repairs may be void, and forgotten
 			return
 		}
-		defer noted.isBusy.Store(false)
 		noted.tidy(ctx, st, ops, size)
+	})
+}
+
+// inBackground does what no hit waits for, unless this process tidies the log already by then.
+func (l *log) inBackground(do func(context.Context, store.Store)) {
+	noted := l.noted
+	store.Later(l.engine.base.Store, func(ctx context.Context, st store.Store) {
+		if noted.isBusy.CompareAndSwap(false, true) {
+			defer noted.isBusy.Store(false)
+			do(ctx, st)
+		}
 	})
 }
 
@@ -197,13 +206,8 @@ func (l *log) startReading() {
 	next.view.rules = l.view.rules
 	next.view.rules.limits, next.view.rules.newest = slices.Clone(l.view.rules.limits), slices.Clone(l.view.rules.newest)
 	next.upkeep.needed = l.upkeep.life().need
-	store.Later(l.engine.base.Store, func(ctx context.Context, st store.Store) {
+	l.inBackground(func(ctx context.Context, st store.Store) {
 		defer next.close()
-		noted := next.noted
-		if !noted.isBusy.CompareAndSwap(false, true) {
-			return
-		}
-		defer noted.isBusy.Store(false)
 		began := next.engine.now()
 		next.view.time = max(next.view.time, began.UnixMilli())
 		next.do(ctx, false)
@@ -212,7 +216,7 @@ func (l *log) startReading() {
 		}
 		ops, size := next.planTidying()
 		if size > 0 || next.engine.now().Sub(began) < next.engine.grace.duration() {
-			noted.tidy(ctx, st, ops, size)
+			next.noted.tidy(ctx, st, ops, size)
 		}
 	})
 }

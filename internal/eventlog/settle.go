@@ -195,14 +195,12 @@ func (e *Engine) Renew(ctx context.Context, r engine.Reserved, by time.Duration)
 
 // hasLease returns nil if the log that was read has the entry of the lease, and it counts.
 func (r reservation) hasLease() error {
-	l := r.log
-	hasEntry := l.err == nil && l.isFound && l.view.content.Verdict(0).Found
-	switch {
+	switch l := r.log; {
 	case l.err != nil:
 		return l.err
-	case hasEntry && l.view.content.Verdict(0).Counted > 0:
+	case r.isFound(0) && l.view.content.Verdict(0).Counted > 0:
 		return nil
-	case !hasEntry && !l.replicas.isWhole:
+	case !r.isFound(0) && !l.replicas.isWhole:
 		return errUnseen
 	}
 	return engine.ErrEnded
